@@ -1,0 +1,43 @@
+"""What can go wrong because of what a user gave us; the command line prints each as one line and exits with 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class ArchloomError(ValueError):
+    """Anything a user can mend: the message names the thing, the rule, the value and, where possible, the fix."""
+
+
+class SettingError(ArchloomError):
+    """One or more settings break a rule. All of them are collected before raising."""
+
+    def __init__(self, problems: str | Sequence[str]) -> None:
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class ParseError(ArchloomError):
+    """A text form of an architecture cannot be read."""
+
+
+class DataError(ArchloomError):
+    """A data set is missing, damaged or unfit for a search."""
+
+
+class BenchmarkError(ArchloomError):
+    """A benchmark table is missing, damaged, or does not know what was asked."""
+
+
+class CheckpointError(ArchloomError):
+    """A checkpoint is missing or damaged, or belongs to something else."""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """'; did you mean ...?' for the nearest known name, or the list of what there is."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean '{near[0]}'?"
+    return f"; known: {', '.join(sorted(names))}" if names else ""

@@ -1,0 +1,199 @@
+"""Search spaces: what can be chosen, without a word about how it is computed.
+
+A space lists decisions; an architecture takes one option for each. Everything here is plain Python, so benchmarks,
+black-box search and the command line's help load without torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+from archloom.errors import ParseError, SettingError, suggestion
+
+NONE = "none"  # the option that connects nothing
+
+Scores = Mapping[str, Sequence[float]]
+"""For each decision, one number per option, comparable between decisions (usually probabilities)."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One choice to make. Two places of a network that name the same decision share the choice."""
+
+    name: str
+    options: tuple[str, ...]
+
+    def index(self, option: str) -> int:
+        return self.options.index(option)
+
+
+class Architecture(Mapping[str, str]):
+    """One option per decision: a frozen, hashable value."""
+
+    __slots__ = ("_choices", "_hash")
+
+    def __init__(self, choices: Mapping[str, str]) -> None:
+        self._choices = dict(choices)
+        self._hash = hash(frozenset(self._choices.items()))
+
+    def __getitem__(self, name: str) -> str:
+        return self._choices[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._choices)
+
+    def __len__(self) -> int:
+        return len(self._choices)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Architecture) and self._choices == other._choices
+
+    def __repr__(self) -> str:
+        return f"Architecture({self._choices})"
+
+    def changed(self, name: str, option: str) -> Architecture:
+        return Architecture({**self._choices, name: option})
+
+    def to_json(self) -> str:
+        return json.dumps(self._choices)
+
+
+@dataclass(frozen=True)
+class CellGraph:
+    """One cell of an architecture as a graph, for drawing and for analysis."""
+
+    name: str
+    inputs: tuple[str, ...]  # names of the input states, numbered 0, 1, ...
+    nodes: int  # how many states there are, inputs included
+    edges: tuple[tuple[int, int, str], ...]  # (from, to, operation); what is not connected is not listed
+    outputs: tuple[int, ...]  # the states that leave the cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSpace(ABC):
+    """What can be chosen. Subclasses are frozen dataclasses: their fields are their settings."""
+
+    kept: tuple[tuple[str, tuple[str, ...]], ...] = ()  # decisions with fewer options than usual, see `restrict`
+
+    network: ClassVar[str]  # `package.module:Class` that computes an architecture of this space
+
+    @abstractmethod
+    def full_decisions(self) -> tuple[Decision, ...]:
+        """All decisions with all their options."""
+
+    @cached_property
+    def decisions(self) -> tuple[Decision, ...]:
+        kept = dict(self.kept)
+        return tuple(Decision(d.name, kept.get(d.name, d.options)) for d in self.full_decisions())
+
+    @cached_property
+    def _by_name(self) -> dict[str, Decision]:
+        return {decision.name: decision for decision in self.decisions}
+
+    def decision(self, name: str) -> Decision:
+        return self._by_name[name]
+
+    @property
+    def cardinality(self) -> int:
+        """How many architectures there are."""
+        return math.prod(len(decision.options) for decision in self.decisions)
+
+    # --- choosing
+
+    def decode(self, scores: Scores, *, keep_none: bool | None = None) -> Architecture:
+        """The architecture that scores favour: the best option of every decision.
+
+        `keep_none` says whether `none` may win; None leaves it to the space's own rule.
+        """
+        allowed = True if keep_none is None else keep_none
+        return Architecture({d.name: best_option(d, scores, keep_none=allowed)[0] for d in self.decisions})
+
+    def sample(self, rng: random.Random) -> Architecture:
+        """An architecture drawn uniformly."""
+        return Architecture({decision.name: rng.choice(decision.options) for decision in self.decisions})
+
+    def mutate(self, parent: Architecture, rng: random.Random) -> Architecture:
+        """The parent with one decision changed to another option."""
+        decision = rng.choice([decision for decision in self.decisions if len(decision.options) > 1])
+        others = [option for option in decision.options if option != parent[decision.name]]
+        return parent.changed(decision.name, rng.choice(others))
+
+    def restrict(self, kept: Mapping[str, Sequence[str]]) -> Self:
+        """The same space with only these options left for the decisions named."""
+        for name, options in kept.items():
+            if name not in self._by_name:
+                raise SettingError(f"unknown decision '{name}'{suggestion(name, self._by_name)}")
+            unknown = [option for option in options if option not in self._by_name[name].options]
+            if unknown or not options:
+                raise SettingError(
+                    f"decision '{name}' must keep some of {', '.join(self._by_name[name].options)}, got {list(options)}"
+                )
+        merged = {**dict(self.kept), **{name: tuple(options) for name, options in kept.items()}}
+        return replace(self, kept=tuple(sorted(merged.items())))
+
+    def enumerate(self) -> Iterator[Architecture]:
+        """Every architecture, the last decision changing fastest. For spaces small enough."""
+        raise SettingError(f"{type(self).__name__} has {self.cardinality:.1e} architectures: too many to enumerate")
+
+    # --- reading and writing
+
+    @abstractmethod
+    def parse(self, text: str) -> Architecture:
+        """The architecture that a text form describes. Text is parsed, never evaluated."""
+
+    @abstractmethod
+    def format(self, architecture: Architecture) -> str:
+        """The text form that `parse` reads."""
+
+    @abstractmethod
+    def graphs(self, architecture: Architecture) -> tuple[CellGraph, ...]:
+        """The cells of an architecture as graphs."""
+
+    def allowed(self, decision: Decision) -> tuple[str, ...]:
+        """What an architecture may say for a decision; a space may allow more than can be mixed."""
+        return decision.options
+
+    def check(self, architecture: Mapping[str, str]) -> Architecture:
+        """The mapping as an architecture of this space, or a ParseError that names what is wrong."""
+        missing = [name for name in self._by_name if name not in architecture]
+        unknown = [name for name in architecture if name not in self._by_name]
+        if missing or unknown:
+            what = f"lacks decision '{missing[0]}'" if missing else f"has an unknown decision '{unknown[0]}'"
+            raise ParseError(f"the architecture {what}; this space has {len(self.decisions)} decisions")
+        for decision in self.decisions:
+            option = architecture[decision.name]
+            if option not in self.allowed(decision):
+                raise ParseError(
+                    f"decision '{decision.name}' has no option '{option}'{suggestion(str(option), decision.options)}"
+                )
+        return Architecture({decision.name: architecture[decision.name] for decision in self.decisions})
+
+    def from_json(self, text: str) -> Architecture:
+        try:
+            value: Any = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise ParseError(f"not JSON: {error}") from error
+        if not isinstance(value, dict) or not all(isinstance(option, str) for option in value.values()):
+            raise ParseError("an architecture in JSON is an object of strings: {decision: option, ...}")
+        return self.check(value)
+
+
+def best_option(decision: Decision, scores: Scores, *, keep_none: bool) -> tuple[str, float]:
+    """The option of the highest score and that score; the first one wins a tie."""
+    values = scores[decision.name]
+    if len(values) != len(decision.options) or any(math.isnan(value) for value in values):
+        raise SettingError(f"decision '{decision.name}' needs {len(decision.options)} numbers as scores, got {values}")
+    candidates = [
+        (option, value) for option, value in zip(decision.options, values, strict=True) if keep_none or option != NONE
+    ]
+    return max(candidates or [(NONE, 0.0)], key=lambda pair: pair[1])

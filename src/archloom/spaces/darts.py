@@ -1,0 +1,293 @@
+"""The DARTS cell: two inputs, four nodes, two inputs kept per node (Liu et al., 2019), and the spaces derived from it.
+
+GDAS stacks N cells per block and may fix the reduction cell; Amended-DARTS fixes the edges (S1) and gives each of
+twenty cells its own choices (S2). All of these are settings of one class.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+from archloom.errors import ParseError, SettingError
+from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, Scores, SearchSpace, best_option
+
+OPERATIONS = (
+    NONE,
+    "max_pool_3x3",
+    "avg_pool_3x3",
+    "skip_connect",
+    "sep_conv_3x3",
+    "sep_conv_5x5",
+    "dil_conv_3x3",
+    "dil_conv_5x5",
+)
+INPUTS = 2  # the outputs of the two cells before
+KEPT_INPUTS = 2  # per node, where edges are searched
+LONGEST_TEXT = 100_000
+
+
+@dataclass(frozen=True)
+class CellSlot:
+    """One position in the stack of cells. Slots of one name share their choices, unless the cell is fixed by hand."""
+
+    name: str
+    reduction: bool
+    fixed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Darts(SearchSpace):
+    """Stacked cells whose nodes sum two chosen operations on chosen earlier states."""
+
+    operations: tuple[str, ...] = OPERATIONS
+    nodes: int = 4
+    edges: Literal["searched", "fixed"] = "searched"  # fixed: node i takes the state before it and the first input
+    reduction: Literal["searched", "fixed"] = "searched"  # fixed: the hand-made reduction cell of GDAS
+    sharing: Literal["kind", "none"] = "kind"  # none: every cell makes its own choices
+    cells: int = 8
+    cells_per_block: int = 0  # above 0: three blocks of so many cells with a reduction cell between, instead of `cells`
+
+    network: ClassVar[str] = "archloom.networks.darts:DartsNetwork"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operations", tuple(self.operations))
+        problems = []
+        if self.nodes < 1:
+            problems.append(f"space.nodes must be at least 1, got {self.nodes}")
+        if self.cells < 1:
+            problems.append(f"space.cells must be at least 1, got {self.cells}")
+        if self.cells_per_block < 0:
+            problems.append(f"space.cells_per_block must be 0 or more, got {self.cells_per_block}")
+        if not set(self.operations) - {NONE} or len(set(self.operations)) != len(self.operations):
+            problems.append(f"space.operations must be distinct names, more than none, got {list(self.operations)}")
+        if problems:
+            raise SettingError(problems)
+
+    # --- layout
+
+    @cached_property
+    def slots(self) -> tuple[CellSlot, ...]:
+        """The stack of cells; resolution halves at one third and at two thirds of it."""
+        count = 3 * self.cells_per_block + 2 if self.cells_per_block else self.cells
+        reductions = {count // 3, 2 * count // 3} if count >= 3 else set()
+        return tuple(self._slot(position, position in reductions) for position in range(count))
+
+    def _slot(self, position: int, reduction: bool) -> CellSlot:
+        kind = "reduce" if reduction else "normal"
+        name = f"cell{position}" if self.sharing == "none" else kind
+        return CellSlot(name, reduction, fixed=reduction and self.reduction == "fixed")
+
+    @cached_property
+    def cell_names(self) -> tuple[str, ...]:
+        """The searched cells, each once, in the order in which they first appear (normal before reduce)."""
+        return tuple(dict.fromkeys(slot.name for slot in self.slots if not slot.fixed))
+
+    def sources(self, node: int) -> tuple[int, ...]:
+        """The states that intermediate node `node` (0, 1, ...) may read; states 0 and 1 are the cell's inputs."""
+        state = INPUTS + node
+        return (0, state - 1) if self.edges == "fixed" else tuple(range(state))
+
+    def edge_name(self, cell: str, source: int, node: int) -> str:
+        return f"{cell}/{source}->{INPUTS + node}"
+
+    def full_decisions(self) -> tuple[Decision, ...]:
+        return tuple(
+            Decision(self.edge_name(cell, source, node), self.operations)
+            for cell in self.cell_names
+            for node in range(self.nodes)
+            for source in self.sources(node)
+        )
+
+    def allowed(self, decision: Decision) -> tuple[str, ...]:
+        """An edge that is not kept says `none`, even where `none` is not among the operations."""
+        if self.edges == "fixed" or NONE in decision.options:
+            return decision.options
+        return (NONE, *decision.options)
+
+    def check(self, architecture: Mapping[str, str]) -> Architecture:
+        checked = super().check(architecture)
+        for cell in self.cell_names if self.edges == "searched" else ():
+            for node in range(self.nodes):
+                count = len(self._inputs(checked, cell, node))
+                if count > KEPT_INPUTS:
+                    raise ParseError(f"node {INPUTS + node} of cell '{cell}' must have at most 2 inputs, got {count}")
+        return checked
+
+    def _inputs(self, architecture: Architecture, cell: str, node: int) -> list[tuple[str, int]]:
+        """(operation, source) of what a node reads."""
+        pairs = [(architecture[self.edge_name(cell, source, node)], source) for source in self.sources(node)]
+        return [(operation, source) for operation, source in pairs if operation != NONE]
+
+    @property
+    def cardinality(self) -> int:
+        """Architectures with every kept edge connected: `none` is not counted as a choice."""
+        return math.prod(self._node_cardinality(cell, node) for cell in self.cell_names for node in range(self.nodes))
+
+    def _node_cardinality(self, cell: str, node: int) -> int:
+        counts = [len(self._real_options(cell, source, node)) for source in self.sources(node)]
+        if self.edges == "fixed":
+            return math.prod(counts)
+        return sum(first * second for i, first in enumerate(counts) for second in counts[i + 1 :])
+
+    def _real_options(self, cell: str, source: int, node: int) -> list[str]:
+        return [option for option in self.decision(self.edge_name(cell, source, node)).options if option != NONE]
+
+    # --- choosing
+
+    def decode(self, scores: Scores, *, keep_none: bool | None = None) -> Architecture:
+        """The best operation of every edge and, where edges are searched, the two best edges of every node.
+
+        Unless `keep_none`, `none` takes part neither in ranking edges nor in choosing operations, as in DARTS. With it,
+        an edge that ranks among the two best through `none` is kept, and connects nothing.
+        """
+        best = {d.name: best_option(d, scores, keep_none=bool(keep_none)) for d in self.decisions}
+        choices = {name: operation for name, (operation, _) in best.items()}
+        if self.edges == "searched":
+            for cell in self.cell_names:
+                for node in range(self.nodes):
+                    names = [self.edge_name(cell, source, node) for source in self.sources(node)]
+                    ranked = sorted(names, key=lambda name: -best[name][1])  # stable: the earlier edge wins a tie
+                    choices.update(dict.fromkeys(ranked[KEPT_INPUTS:], NONE))
+        return self.check(choices)
+
+    def sample(self, rng: random.Random) -> Architecture:
+        choices = {decision.name: NONE for decision in self.decisions}
+        for cell in self.cell_names:
+            for node in range(self.nodes):
+                sources = self.sources(node)
+                for source in sources if self.edges == "fixed" else rng.sample(sources, KEPT_INPUTS):
+                    choices[self.edge_name(cell, source, node)] = rng.choice(self._real_options(cell, source, node))
+        return Architecture(choices)
+
+    def mutate(self, parent: Architecture, rng: random.Random) -> Architecture:
+        """One kept edge gets another operation or, where edges are searched, moves to another source."""
+        cell, node = rng.choice(self.cell_names), rng.randrange(self.nodes)
+        inputs = [source for _, source in self._inputs(parent, cell, node)]
+        free = [source for source in self.sources(node) if source not in inputs]
+        if not inputs:  # a node that reads nothing can only gain an input
+            source = rng.choice(free)
+            option = rng.choice(self._real_options(cell, source, node))
+            return parent.changed(self.edge_name(cell, source, node), option)
+        source = rng.choice(inputs)
+        name = self.edge_name(cell, source, node)
+        others = [option for option in self._real_options(cell, source, node) if option != parent[name]]
+        if free and self.edges == "searched" and (rng.random() < 0.5 or not others):
+            target = rng.choice(free)
+            options = self._real_options(cell, target, node)
+            moved = parent[name] if parent[name] in options else rng.choice(options)
+            return parent.changed(name, NONE).changed(self.edge_name(cell, target, node), moved)
+        return parent.changed(name, rng.choice(others)) if others else parent
+
+    # --- reading and writing
+
+    def format(self, architecture: Architecture) -> str:
+        """`Genotype(normal=[('sep_conv_3x3', 1), ...], normal_concat=range(2, 6), reduce=...)`."""
+        concat = f"range({INPUTS}, {INPUTS + self.nodes})"
+        cells = (
+            f"{cell}={[pair for node in range(self.nodes) for pair in self._written(architecture, cell, node)]!r}, "
+            f"{cell}_concat={concat}"
+            for cell in self.cell_names
+        )
+        return f"Genotype({', '.join(cells)})"
+
+    def _written(self, architecture: Architecture, cell: str, node: int) -> list[tuple[str, int]]:
+        """A node's pairs; a genotype always lists two, so that missing inputs are written as `none`."""
+        inputs = self._inputs(architecture, cell, node)
+        used = {source for _, source in inputs}
+        spare = [(NONE, source) for source in self.sources(node) if source not in used]
+        return inputs + spare[: KEPT_INPUTS - len(inputs)]
+
+    def parse(self, text: str) -> Architecture:
+        cells = _genotype_arguments(text)
+        unknown = set(cells) - {f"{name}{end}" for name in self.cell_names for end in ("", "_concat")}
+        missing = [name for name in self.cell_names if name not in cells]
+        if unknown or missing:
+            what = f"lacks cell '{missing[0]}'" if missing else f"has an unknown part '{sorted(unknown)[0]}'"
+            raise ParseError(f"the genotype {what}; this space has the cells {', '.join(self.cell_names)}")
+        choices = {decision.name: NONE for decision in self.decisions}
+        for cell in self.cell_names:
+            choices.update(self._read_cell(cell, cells[cell]))
+            concat = cells.get(f"{cell}_concat", list(range(INPUTS, INPUTS + self.nodes)))
+            if concat != list(range(INPUTS, INPUTS + self.nodes)):
+                raise ParseError(f"{cell}_concat must be range({INPUTS}, {INPUTS + self.nodes}), got {concat}")
+        return self.check(choices)
+
+    def _read_cell(self, cell: str, pairs: object) -> dict[str, str]:
+        wanted = KEPT_INPUTS * self.nodes
+        if not isinstance(pairs, list) or len(pairs) != wanted or not all(isinstance(pair, tuple) for pair in pairs):
+            raise ParseError(f"cell '{cell}' must be a list of {wanted} pairs (operation, source)")
+        choices: dict[str, str] = {}
+        for position, (operation, source) in enumerate(pairs):
+            node = position // KEPT_INPUTS
+            name = self.edge_name(cell, source, node)
+            if source not in self.sources(node) or name in choices:
+                raise ParseError(
+                    f"node {INPUTS + node} of cell '{cell}' must read two different states of "
+                    f"{list(self.sources(node))}, got {source}"
+                )
+            choices[name] = operation
+        return choices
+
+    def graphs(self, architecture: Architecture) -> tuple[CellGraph, ...]:
+        states = INPUTS + self.nodes
+        return tuple(
+            CellGraph(
+                name=cell,
+                inputs=("c_{k-2}", "c_{k-1}"),
+                nodes=states,
+                edges=tuple(
+                    (source, INPUTS + node, operation)
+                    for node in range(self.nodes)
+                    for operation, source in self._inputs(architecture, cell, node)
+                ),
+                outputs=tuple(range(INPUTS, states)),
+            )
+            for cell in self.cell_names
+        )
+
+
+def _genotype_arguments(text: str) -> dict[str, object]:
+    """The keyword arguments of `Genotype(...)`, read from the syntax tree; nothing is executed."""
+    if len(text) > LONGEST_TEXT:
+        raise ParseError(f"a genotype has at most {LONGEST_TEXT} characters, got {len(text)}")
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ParseError(f"not a genotype: {error}") from error
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != "Genotype" or call.args:
+        raise ParseError(f"a genotype reads Genotype(normal=[...], ...), got '{text[:60]}'")
+    return {str(keyword.arg): _genotype_value(keyword.value) for keyword in call.keywords}
+
+
+def _genotype_value(node: ast.expr) -> list[object]:
+    """A list of (operation, source) pairs, a list of numbers, or range(a, b)."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range" and not node.keywords:
+        bounds = [_number(argument) for argument in node.args]
+        if len(bounds) == 2 and max(bounds) <= 1000:
+            return list(range(*bounds))
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_genotype_item(item) for item in node.elts]
+    raise ParseError(f"a part of a genotype is a list or range(a, b), got '{ast.unparse(node)[:60]}'")
+
+
+def _genotype_item(node: ast.expr) -> object:
+    if isinstance(node, ast.Tuple | ast.List) and len(node.elts) == 2:
+        operation, source = node.elts
+        if isinstance(operation, ast.Constant) and isinstance(operation.value, str):
+            return operation.value, _number(source)
+    return _number(node)
+
+
+def _number(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    raise ParseError(f"a genotype holds pairs like ('skip_connect', 0), got '{ast.unparse(node)[:60]}'")
+
+
+__all__: Sequence[str] = ["INPUTS", "KEPT_INPUTS", "OPERATIONS", "CellSlot", "Darts"]

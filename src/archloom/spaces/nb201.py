@@ -1,0 +1,99 @@
+"""The NAS-Bench-201 cell: every edge of a small complete graph takes one of five operations (Dong & Yang, 2020)."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from archloom.errors import ParseError, SettingError
+from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, SearchSpace
+
+OPERATIONS = (NONE, "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nb201(SearchSpace):
+    """A cell of `nodes` states, each the sum of an operation on every earlier state; three stages of equal cells."""
+
+    nodes: int = 4
+    operations: tuple[str, ...] = OPERATIONS
+    cells_per_stage: int = 5
+
+    network: ClassVar[str] = "archloom.networks.nb201:Nb201Network"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operations", tuple(self.operations))
+        problems = []
+        if self.nodes < 2:
+            problems.append(f"space.nodes must be at least 2, got {self.nodes}")
+        if self.cells_per_stage < 1:
+            problems.append(f"space.cells_per_stage must be at least 1, got {self.cells_per_stage}")
+        if not self.operations or len(set(self.operations)) != len(self.operations):
+            problems.append(f"space.operations must be distinct names, got {list(self.operations)}")
+        if problems:
+            raise SettingError(problems)
+
+    @property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """(from, to) of every edge, in the order of the text form: 0→1, 0→2, 1→2, 0→3, ..."""
+        return tuple((source, target) for target in range(1, self.nodes) for source in range(target))
+
+    def full_decisions(self) -> tuple[Decision, ...]:
+        return tuple(Decision(f"{source}->{target}", self.operations) for source, target in self.edges)
+
+    def enumerate(self) -> Iterator[Architecture]:
+        names = [decision.name for decision in self.decisions]
+        for choice in itertools.product(*(decision.options for decision in self.decisions)):
+            yield Architecture(dict(zip(names, choice, strict=True)))
+
+    def parse(self, text: str) -> Architecture:
+        """Read `|op~0|+|op~0|op~1|+...`."""
+        groups = text.strip().split("+")
+        if len(groups) != self.nodes - 1:
+            raise ParseError(f"an NB201 string of this space has {self.nodes - 1} groups joined by '+', got '{text}'")
+        choices = {}
+        for target, group in enumerate(groups, start=1):
+            inputs = re.fullmatch(r"\|" + r"([\w.\-]+)~(\d+)\|" * target, group.strip())
+            if inputs is None or [int(source) for source in inputs.groups()[1::2]] != list(range(target)):
+                wanted = "|" + "".join(f"OPERATION~{source}|" for source in range(target))
+                raise ParseError(f"group {target} of an NB201 string reads {wanted}, got '{group}'")
+            for source, operation in enumerate(inputs.groups()[0::2]):
+                choices[f"{source}->{target}"] = operation
+        return self.check(choices)
+
+    def format(self, architecture: Architecture) -> str:
+        groups = (
+            "|" + "".join(f"{architecture[f'{source}->{target}']}~{source}|" for source in range(target))
+            for target in range(1, self.nodes)
+        )
+        return "+".join(groups)
+
+    def graphs(self, architecture: Architecture) -> tuple[CellGraph, ...]:
+        edges = tuple(
+            (source, target, architecture[f"{source}->{target}"])
+            for source, target in self.edges
+            if architecture[f"{source}->{target}"] != NONE
+        )
+        return (CellGraph("cell", ("input",), self.nodes, edges, (self.nodes - 1,)),)
+
+    def canonical(self, architecture: Architecture) -> str:
+        """A text that isomorphic cells share, by the benchmark's own rule.
+
+        The rule removes `skip_connect` and what `none` cuts off, and ignores the order of a sum. It keeps count of the
+        zero terms in a sum, as the published table of 6,466 classes does; some cells that compute the same function
+        therefore count as different.
+        """
+        states = ["0"]
+        for target in range(1, self.nodes):
+            terms = [self._term(states[source], architecture[f"{source}->{target}"]) for source in range(target)]
+            states.append("+".join(sorted(terms)))
+        return states[-1]
+
+    @staticmethod
+    def _term(state: str, operation: str) -> str:
+        if operation == NONE or state == "#":
+            return "#"
+        return state if operation == "skip_connect" else f"({state})@{operation}"
