@@ -59,6 +59,9 @@ class Catalogue(Mapping[str, Entry]):
         raise SettingError(f"unknown {self.kind} '{name}'{suggestion(name, self.entries)}")
 
     def _plugin(self, name: str) -> Entry:
+        module, _, attribute = name.partition(":")
+        if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+            raise SettingError(f"{self.kind} '{name}': a plug-in is written package.module:Class")
         entry = Entry(name)
         if str(Path.cwd()) not in sys.path:  # a plug-in beside the recipe needs no installation
             sys.path.append(str(Path.cwd()))

@@ -6,6 +6,9 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 
+LONGEST_LIST = 20  # names in a message
+
+
 class ArchloomError(ValueError):
     """Anything a user can mend: the message names the thing, the rule, the value and, where possible, the fix."""
 
@@ -40,4 +43,5 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if near:
         return f"; did you mean '{near[0]}'?"
-    return f"; known: {', '.join(sorted(names))}" if names else ""
+    listed = ", ".join(sorted(names)[:LONGEST_LIST]) + (", ..." if len(names) > LONGEST_LIST else "")
+    return f"; known: {listed}" if names else ""

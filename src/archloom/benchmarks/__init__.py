@@ -1,1 +1,36 @@
+"""Tables of known scores by name, and which of them can judge a search. A new one is a row here."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
+from archloom.benchmarks.base import Benchmark, Standing
+from archloom.catalogue import Catalogue, Entry
+from archloom.spaces import SearchSpace
+
+BENCHMARKS = Catalogue(
+    "benchmark",
+    {
+        "nb201": Entry("archloom.benchmarks.nb201:Nb201Table"),
+        "digits": Entry("archloom.benchmarks.digits:DigitsTable"),
+    },
+)
+
+
+def find_benchmark(space: SearchSpace, dataset: str, directory: Path | None = None) -> tuple[Benchmark, str] | None:
+    """The table that covers a space, and which of its data sets stands for the one named; None if there is none.
+
+    A table whose file is absent counts as none; a file that is there but damaged raises a BenchmarkError.
+    """
+    for entry in BENCHMARKS.values():
+        kind: type[Benchmark] = entry.load()
+        stand_in = kind.stands_for(dataset)
+        if stand_in is None or not kind.knows(space):
+            continue
+        table = kind.find(directory)
+        if table is not None:
+            return table, stand_in
+    return None
+
+
+__all__ = ["BENCHMARKS", "Benchmark", "Standing", "find_benchmark"]

@@ -61,6 +61,9 @@ class Architecture(Mapping[str, str]):
     def __repr__(self) -> str:
         return f"Architecture({self._choices})"
 
+    def __reduce__(self) -> tuple[type[Architecture], tuple[dict[str, str]]]:
+        return Architecture, (self._choices,)  # hashed anew: another process hashes strings differently
+
     def changed(self, name: str, option: str) -> Architecture:
         return Architecture({**self._choices, name: option})
 
@@ -124,7 +127,10 @@ class SearchSpace(ABC):
 
     def mutate(self, parent: Architecture, rng: random.Random) -> Architecture:
         """The parent with one decision changed to another option."""
-        decision = rng.choice([decision for decision in self.decisions if len(decision.options) > 1])
+        undecided = [decision for decision in self.decisions if len(decision.options) > 1]
+        if not undecided:  # a space of one architecture
+            return parent
+        decision = rng.choice(undecided)
         others = [option for option in decision.options if option != parent[decision.name]]
         return parent.changed(decision.name, rng.choice(others))
 
@@ -134,7 +140,7 @@ class SearchSpace(ABC):
             if name not in self._by_name:
                 raise SettingError(f"unknown decision '{name}'{suggestion(name, self._by_name)}")
             unknown = [option for option in options if option not in self._by_name[name].options]
-            if unknown or not options:
+            if unknown or not options or len(set(options)) != len(options):
                 raise SettingError(
                     f"decision '{name}' must keep some of {', '.join(self._by_name[name].options)}, got {list(options)}"
                 )
@@ -181,7 +187,7 @@ class SearchSpace(ABC):
     def from_json(self, text: str) -> Architecture:
         try:
             value: Any = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # ValueError: bad syntax, or a number of too many digits
             raise ParseError(f"not JSON: {error}") from error
         if not isinstance(value, dict) or not all(isinstance(option, str) for option in value.values()):
             raise ParseError("an architecture in JSON is an object of strings: {decision: option, ...}")
@@ -196,4 +202,4 @@ def best_option(decision: Decision, scores: Scores, *, keep_none: bool) -> tuple
     candidates = [
         (option, value) for option, value in zip(decision.options, values, strict=True) if keep_none or option != NONE
     ]
-    return max(candidates or [(NONE, 0.0)], key=lambda pair: pair[1])
+    return max(candidates or [(NONE, -math.inf)], key=lambda pair: pair[1])

@@ -7,6 +7,7 @@ twenty cells its own choices (S2). All of these are settings of one class.
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ OPERATIONS = (
 INPUTS = 2  # the outputs of the two cells before
 KEPT_INPUTS = 2  # per node, where edges are searched
 LONGEST_TEXT = 100_000
+_MADE_BY = ("searched", "fixed")
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,9 @@ class Darts(SearchSpace):
             problems.append(f"space.cells must be at least 1, got {self.cells}")
         if self.cells_per_block < 0:
             problems.append(f"space.cells_per_block must be 0 or more, got {self.cells_per_block}")
+        for name, known in (("edges", _MADE_BY), ("reduction", _MADE_BY), ("sharing", ("kind", "none"))):
+            if getattr(self, name) not in known:
+                problems.append(f"space.{name} must be '{known[0]}' or '{known[1]}', got {getattr(self, name)!r}")
         if not set(self.operations) - {NONE} or len(set(self.operations)) != len(self.operations):
             problems.append(f"space.operations must be distinct names, more than none, got {list(self.operations)}")
         if problems:
@@ -160,16 +165,27 @@ class Darts(SearchSpace):
         choices = {decision.name: NONE for decision in self.decisions}
         for cell in self.cell_names:
             for node in range(self.nodes):
-                sources = self.sources(node)
-                for source in sources if self.edges == "fixed" else rng.sample(sources, KEPT_INPUTS):
+                for source in self._draw_sources(cell, node, rng):
                     choices[self.edge_name(cell, source, node)] = rng.choice(self._real_options(cell, source, node))
         return Architecture(choices)
+
+    def _draw_sources(self, cell: str, node: int, rng: random.Random) -> tuple[int, ...]:
+        """What a node reads; a pair of edges with more options left is drawn more often: uniform over cells."""
+        counts = {source: len(self._real_options(cell, source, node)) for source in self.sources(node)}
+        usable = tuple(source for source, count in counts.items() if count)
+        if self.edges == "fixed" or len(usable) <= KEPT_INPUTS:
+            return usable
+        pairs = list(itertools.combinations(usable, KEPT_INPUTS))
+        return rng.choices(pairs, [counts[first] * counts[second] for first, second in pairs])[0]
 
     def mutate(self, parent: Architecture, rng: random.Random) -> Architecture:
         """One kept edge gets another operation or, where edges are searched, moves to another source."""
         cell, node = rng.choice(self.cell_names), rng.randrange(self.nodes)
         inputs = [source for _, source in self._inputs(parent, cell, node)]
-        free = [source for source in self.sources(node) if source not in inputs]
+        unused = [source for source in self.sources(node) if source not in inputs]
+        free = [source for source in unused if self._real_options(cell, source, node)]
+        if not inputs and not free:
+            return parent
         if not inputs:  # a node that reads nothing can only gain an input
             source = rng.choice(free)
             option = rng.choice(self._real_options(cell, source, node))
@@ -259,9 +275,9 @@ def _genotype_arguments(text: str) -> dict[str, object]:
     try:
         call = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ParseError(f"not a genotype: {error}") from error
+        raise ParseError(f"not a genotype: {str(error) or 'nested too deeply'}") from error
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != "Genotype" or call.args:
-        raise ParseError(f"a genotype reads Genotype(normal=[...], ...), got '{text[:60]}'")
+        raise ParseError(f"a genotype reads Genotype(normal=[...], ...), got {text[:60]!r}")
     return {str(keyword.arg): _genotype_value(keyword.value) for keyword in call.keywords}
 
 
@@ -273,7 +289,7 @@ def _genotype_value(node: ast.expr) -> list[object]:
             return list(range(*bounds))
     if isinstance(node, ast.List | ast.Tuple):
         return [_genotype_item(item) for item in node.elts]
-    raise ParseError(f"a part of a genotype is a list or range(a, b), got '{ast.unparse(node)[:60]}'")
+    raise ParseError(f"a part of a genotype is a list or range(a, b), got '{_excerpt(node)}'")
 
 
 def _genotype_item(node: ast.expr) -> object:
@@ -287,7 +303,14 @@ def _genotype_item(node: ast.expr) -> object:
 def _number(node: ast.expr) -> int:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value
-    raise ParseError(f"a genotype holds pairs like ('skip_connect', 0), got '{ast.unparse(node)[:60]}'")
+    raise ParseError(f"a genotype holds pairs like ('skip_connect', 0), got '{_excerpt(node)}'")
+
+
+def _excerpt(node: ast.expr) -> str:
+    try:
+        return ast.unparse(node)[:60]
+    except RecursionError:  # an expression may parse and yet be too deep to be written
+        return "an expression of great depth"
 
 
 __all__: Sequence[str] = ["INPUTS", "KEPT_INPUTS", "OPERATIONS", "CellSlot", "Darts"]

@@ -53,13 +53,15 @@ class Nb201(SearchSpace):
         """Read `|op~0|+|op~0|op~1|+...`."""
         groups = text.strip().split("+")
         if len(groups) != self.nodes - 1:
-            raise ParseError(f"an NB201 string of this space has {self.nodes - 1} groups joined by '+', got '{text}'")
+            raise ParseError(
+                f"an NB201 string of this space has {self.nodes - 1} groups joined by '+', got {text[:200]!r}"
+            )
         choices = {}
         for target, group in enumerate(groups, start=1):
             inputs = re.fullmatch(r"\|" + r"([\w.\-]+)~(\d+)\|" * target, group.strip())
-            if inputs is None or [int(source) for source in inputs.groups()[1::2]] != list(range(target)):
+            if inputs is None or list(inputs.groups()[1::2]) != [str(source) for source in range(target)]:
                 wanted = "|" + "".join(f"OPERATION~{source}|" for source in range(target))
-                raise ParseError(f"group {target} of an NB201 string reads {wanted}, got '{group}'")
+                raise ParseError(f"group {target} of an NB201 string reads {wanted}, got {group[:200]!r}")
             for source, operation in enumerate(inputs.groups()[0::2]):
                 choices[f"{source}->{target}"] = operation
         return self.check(choices)

@@ -1,1 +1,24 @@
+"""How a decision runs."""
 
+from archloom.supernets.choice import Choice, Dag, Fixed
+from archloom.supernets.gate import CLOSED, Gate, Gates, path_gates
+from archloom.supernets.resolve import EveryOption, Only, Resolve, inherit
+from archloom.supernets.shared_weights import Outcome, Parameters, SharedWeights, gradient_by
+
+__all__ = [
+    "CLOSED",
+    "Choice",
+    "Dag",
+    "EveryOption",
+    "Fixed",
+    "Gate",
+    "Gates",
+    "Only",
+    "Outcome",
+    "Parameters",
+    "Resolve",
+    "SharedWeights",
+    "gradient_by",
+    "inherit",
+    "path_gates",
+]

@@ -1,0 +1,259 @@
+"""The whole way in one call: search, resume, report. The command line and Python users come through here."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import archloom
+from archloom.backends.local import peak_memory_mb, pick_device
+from archloom.data.arrays import from_dataset, from_tensors
+from archloom.data.source import ImageData
+from archloom.engine.events import Event, Listener, Record, Recorded
+from archloom.engine.search import Search, SearchInterrupted
+from archloom.errors import CheckpointError, SettingError
+from archloom.objectives import CostTable
+from archloom.reports.cells import draw_cells
+from archloom.reports.html import ReportData, render
+from archloom.runs.experiment import GIVEN, SECTIONS, Experiment
+from archloom.runs.run_directory import RunDirectory
+from archloom.runs.settings import merge
+from archloom.runs.tensorboard import tensorboard_listener
+from archloom.spaces import Architecture, SearchSpace
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found, and where all of it is kept."""
+
+    architecture: Architecture
+    space: SearchSpace
+    text: str  # the architecture in its usual text form
+    verdict: str
+    standing: Mapping[str, Any] | None  # in the benchmark table, where one knows it
+    history: tuple[Record, ...]
+    directory: Path
+    details: Mapping[str, Any]  # all of architecture.json
+
+
+def search(
+    space: str | SearchSpace = "nb201",
+    strategy: str | type = "gdas",
+    data: Any = "digits",
+    *,
+    epochs: int | None = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    listeners: Sequence[Listener] = (),
+    stop: Callable[[], bool] = lambda: False,
+) -> SearchResult:
+    """Search, and return what was found; everything is also written to a run directory (`out`, else runs/...).
+
+    `space`, `strategy` and `data` are names (see `archloom list`), or your own: a SearchSpace, a strategy class, an
+    ImageData, a torch Dataset of (image, label), or a pair of tensors (images, labels). `settings` is a nested mapping
+    like a recipe: {"strategy": {"temperature_start": 5}, "network": {"channels": 8}}.
+    """
+    own = as_image_data(data)
+    given = merge(
+        settings or {},
+        {"space": _space_settings(space), "strategy": {"name": _strategy_name(strategy)}},
+        {"data": {"name": data if own is None else GIVEN}},
+        {} if epochs is None else {"search": {"epochs": epochs}},
+        {} if seed is None else {"seed": seed},
+    )
+    return run_experiment(Experiment.resolve(given), data=own, out=out, listeners=listeners, stop=stop)
+
+
+def run_experiment(
+    experiment: Experiment,
+    *,
+    data: ImageData | None = None,
+    out: str | Path | None = None,
+    listeners: Sequence[Listener] = (),
+    stop: Callable[[], bool] = lambda: False,
+) -> SearchResult:
+    """Begin a run of a resolved experiment."""
+    search = _Prepared(experiment, data)  # bad data is found before a directory is made
+    path = RunDirectory.next_free(RUNS, experiment.stem) if out is None else Path(out)
+    run = RunDirectory.create(path, settings=experiment.to_settings())
+    with run.lock():
+        run.write_metrics([])
+        return search.run(run, listeners, stop)
+
+
+def resume(
+    directory: str | Path,
+    *,
+    data: Any = None,
+    listeners: Sequence[Listener] = (),
+    stop: Callable[[], bool] = lambda: False,
+    warn: Callable[[str], None] = lambda message: None,
+) -> SearchResult:
+    """Go on with a run that was interrupted; one that is complete is returned as it is."""
+    run = RunDirectory.open(Path(directory))
+    experiment = Experiment.resolve(run.config)
+    with run.lock():
+        if run.finished:
+            return _result(run, experiment)
+        search = _Prepared(experiment, as_image_data(data))
+        state = run.checkpoints.load_latest(warn=warn)
+        if state is not None:
+            search.load(state, run)
+        run.write_metrics(search.search.history)
+        return search.run(run, listeners, stop)
+
+
+def write_report(directory: str | Path) -> Path:
+    """Write report.html (and cell.svg, if there is a result) of a run, finished or not."""
+    run = RunDirectory.open(Path(directory))
+    experiment = Experiment.resolve(run.config)
+    space, result = experiment.space(), run.read_result()
+    if result is not None:
+        architecture = space.check(result["architecture"])
+        run.write_text(run.cell_path.name, draw_cells(space.graphs(architecture), title=experiment.title))
+    report = ReportData(
+        title=experiment.title,
+        settings=experiment.to_settings(),
+        history=run.read_metrics(),
+        result=result,
+        space=space,
+    )
+    run.write_text(run.report_path.name, render(report))
+    return run.report_path
+
+
+class _Prepared:
+    """A search that is built, with what is needed to describe its end."""
+
+    def __init__(self, experiment: Experiment, data: ImageData | None) -> None:
+        self._experiment = experiment
+        self._data = data or experiment.data()
+        self._listeners: list[Listener] = []
+        self.search: Search = experiment.build(data=self._data, listeners=(self._tell,))
+
+    def _tell(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener(event)
+
+    def load(self, state: Any, run: RunDirectory) -> None:
+        try:
+            self.search.load_state_dict(state)
+        except (KeyError, RuntimeError, ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"the checkpoint of {run.path} does not fit its config.toml ({type(error).__name__}: "
+                f"{str(error).splitlines()[0]}); was the configuration changed?"
+            ) from error
+
+    def run(self, run: RunDirectory, listeners: Sequence[Listener], stop: Callable[[], bool]) -> SearchResult:
+        self._listeners = [*listeners, lambda event: _keep_metrics(run, event)]
+        if self._experiment.settings["search"]["tensorboard"]:
+            self._listeners.append(tensorboard_listener(run.path / "tensorboard"))
+        start = time.perf_counter()
+        try:
+            outcome = self.search.run(save=lambda state, step: run.checkpoints.save(state, step=step), stop=stop)
+        except SearchInterrupted:
+            write_report(run.path)
+            raise
+        run.write_result(self._described(outcome, time.perf_counter() - start))
+        write_report(run.path)
+        return _result(run, self._experiment)
+
+    def _described(self, outcome: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Everything about the result that a reader of architecture.json may want."""
+        experiment, space = self._experiment, self.search.space
+        device = pick_device(experiment.settings["machine"]["device"])
+        table = CostTable(
+            space,
+            classes=len(self._data.classes),
+            image_shape=(self._data.channels, *self._data.resolution),
+            **experiment.settings["network"],
+        )
+        return {
+            "space": {"name": experiment.names["space"], **experiment.settings["space"]},
+            "strategy": experiment.names["strategy"],
+            "data": self._data.name,
+            "seed": experiment.seed,
+            **outcome,
+            "cost": asdict(table.cost(outcome["architecture"])),
+            "run": {
+                "seconds": sum(record["seconds"] for record in self.search.history),
+                "seconds_since_start": seconds,
+                "peak_memory_mb": peak_memory_mb(device),
+                "records": len(self.search.history),
+                "device": str(device),
+                "threads": torch.get_num_threads(),
+                "versions": versions(),
+                "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            },
+        }
+
+
+def _keep_metrics(run: RunDirectory, event: Event) -> None:
+    if isinstance(event, Recorded):
+        run.append_metrics(event.record)
+
+
+def _result(run: RunDirectory, experiment: Experiment) -> SearchResult:
+    details = run.read_result()
+    assert details is not None, "called for finished runs only"
+    space = experiment.space()
+    return SearchResult(
+        architecture=space.check(details["architecture"]),
+        space=space,
+        text=details["text"],
+        verdict=details["verdict"],
+        standing=details["standing"],
+        history=tuple(run.read_metrics()),
+        directory=run.path,
+        details=details,
+    )
+
+
+def versions() -> dict[str, str]:
+    return {"archloom": archloom.__version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def as_image_data(data: Any) -> ImageData | None:
+    """Whatever a user has, as an ImageData; None for a name, which is loaded later."""
+    if data is None or isinstance(data, str):
+        return None
+    if isinstance(data, ImageData):
+        return data.check()
+    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, torch.Tensor) for part in data):
+        return from_tensors(*data).check()
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        return from_dataset(data).check()
+    raise SettingError(
+        f"data must be a name, an ImageData, a pair of tensors (images, labels) or a torch Dataset, got {type(data)}"
+    )
+
+
+def _space_settings(space: str | SearchSpace) -> dict[str, Any]:
+    if isinstance(space, str):
+        return {"name": space}
+    assert is_dataclass(space)
+    if space.kept:
+        raise SettingError("a restricted space cannot be searched by itself: it is a stage within a strategy")
+    values = {field.name: getattr(space, field.name) for field in fields(space) if field.name != "kept"}
+    return {"name": _import_path(type(space)), **values}
+
+
+def _strategy_name(strategy: str | type) -> str:
+    return strategy if isinstance(strategy, str) else _import_path(strategy)
+
+
+def _import_path(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+__all__ = ["SECTIONS", "SearchResult", "resume", "run_experiment", "search", "versions", "write_report"]

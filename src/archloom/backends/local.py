@@ -1,0 +1,57 @@
+"""This machine: the only place that knows what a GPU is."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from archloom.errors import SettingError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where a search runs."""
+
+    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
+    threads: int = 0  # 0 leaves it to torch
+    workers: int = 1  # threads that prepare batches ahead
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"machine.{name} must be 0 or more, got {value}"
+            for name, value in (("threads", self.threads), ("workers", self.workers))
+            if value < 0
+        ]
+        if problems:
+            raise SettingError(problems)
+
+    def prepare(self) -> torch.device:
+        """Set the number of threads and pick the device."""
+        if self.threads:
+            torch.set_num_threads(self.threads)
+        return pick_device(self.device)
+
+
+def pick_device(name: str) -> torch.device:
+    """The device named; `auto` takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise SettingError(f"machine.device must be auto, cpu, cuda, cuda:N or mps, got '{name}'") from error
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(device.type, False):
+        raise SettingError(f"machine.device '{name}' is not available here; take 'cpu' or 'auto'")
+    return device
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """The most memory used so far: of the GPU where there is one, else of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes / 2**20 if sys.platform == "darwin" else kilobytes / 2**10  # macOS counts bytes

@@ -1,0 +1,171 @@
+"""Tables of known scores: what every architecture of a space reaches when it is trained in full.
+
+A search that ends in such a table can be judged without training anything: its rank and its regret are looked up.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archloom.errors import BenchmarkError, suggestion
+from archloom.spaces import Architecture, SearchSpace
+
+Column = NDArray[np.floating[Any] | np.integer[Any]]
+"""One number per architecture of a table, in the order of its rows."""
+
+DIGITS_KEPT = 5  # tables hold single precision: rounding takes away what the conversion added
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where an architecture stands among all that a table knows; accuracies in percent."""
+
+    dataset: str
+    test: float
+    valid: float
+    rank: int  # by test accuracy, 1 is the best; equals share a rank
+    count: int
+    regret: float  # the best test accuracy minus this one, in points
+    epochs: int | None = None  # how long the table trained for
+
+    def describe(self) -> str:
+        trained = f" after {self.epochs} epochs" if self.epochs else ""
+        return (
+            f"{self.test:.2f} % test on {self.dataset}{trained}: "
+            f"rank {self.rank:,} of {self.count:,}, regret {self.regret:.2f} points"
+        )
+
+    __str__ = describe
+
+
+class Benchmark(ABC):
+    """A table of scores for the architectures of one space."""
+
+    name: ClassVar[str]
+    space: ClassVar[SearchSpace]
+    datasets: ClassVar[tuple[str, ...]]
+    metrics: ClassVar[tuple[str, ...]] = ("test", "valid")
+
+    # --- what a table provides
+
+    @classmethod
+    @abstractmethod
+    def find(cls, directory: Path | None) -> Self | None:
+        """The table, if its file is there; None if it is not."""
+
+    @classmethod
+    def stands_for(cls, dataset: str) -> str | None:
+        """Which of the table's data sets speaks for the one named, if any."""
+        return dataset if dataset in cls.datasets else None
+
+    @property
+    @abstractmethod
+    def epochs(self) -> tuple[int, ...]:
+        """For how many epochs the table trained; the first is what is meant unless said otherwise."""
+
+    @abstractmethod
+    def column(self, dataset: str, *, metric: str = "test", epochs: int | None = None) -> Column:
+        """One metric of every architecture."""
+
+    @abstractmethod
+    def row(self, architecture: Mapping[str, str]) -> int:
+        """Where in a column an architecture stands."""
+
+    @abstractmethod
+    def architecture(self, row: int) -> Architecture:
+        """The architecture of a row."""
+
+    # --- what follows from it
+
+    @classmethod
+    def knows(cls, space: SearchSpace) -> bool:
+        """Whether the table covers every choice of the space; how often a network repeats the cell does not matter."""
+        known = {decision.name: set(decision.options) for decision in cls.space.full_decisions()}
+        asked = {decision.name: set(decision.options) for decision in space.full_decisions()}
+        return known.keys() == asked.keys() and all(asked[name] <= known[name] for name in known)
+
+    def query(
+        self, architecture: Mapping[str, str], dataset: str, *, metric: str = "test", epochs: int | None = None
+    ) -> float:
+        """One number of one architecture: accuracies in percent, parameters as a count, FLOPs in millions."""
+        return plain_number(self.column(dataset, metric=metric, epochs=epochs)[self.row(architecture)])
+
+    def standing(self, architecture: Mapping[str, str], dataset: str) -> Standing:
+        """Rank and regret of an architecture, by test accuracy after the full training."""
+        return self._standing(self.row(architecture), dataset)
+
+    def best(self, dataset: str, *, metric: str = "test") -> tuple[Architecture, float]:
+        """The architecture of the highest number, and that number."""
+        column = self.column(dataset, metric=metric)
+        row = int(np.argmax(column))
+        return self.architecture(row), plain_number(column[row])
+
+    def top(self, dataset: str, count: int) -> list[tuple[Architecture, Standing]]:
+        """The best architectures by test accuracy, the best one first."""
+        order = np.argsort(-self.column(dataset), kind="stable")[:count]
+        return [(self.architecture(int(row)), self._standing(int(row), dataset)) for row in order]
+
+    def _standing(self, row: int, dataset: str) -> Standing:
+        test, valid = self.column(dataset), self.column(dataset, metric="valid")
+        return Standing(
+            dataset=dataset,
+            test=plain_number(test[row]),
+            valid=plain_number(valid[row]),
+            rank=1 + int(np.count_nonzero(test > test[row])),
+            count=len(test),
+            regret=round(plain_number(test.max()) - plain_number(test[row]), DIGITS_KEPT),
+            epochs=self.epochs[0] if self.epochs else None,
+        )
+
+    # --- latency, which only some tables know
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices whose latency is known."""
+        return ()
+
+    def latency(self, architecture: Mapping[str, str], device: str) -> float:
+        """Milliseconds for one forward pass on a device."""
+        raise BenchmarkError(f"the {self.name} table knows no latencies, asked for '{device}'")
+
+    # --- checks and codes that tables share
+
+    def _check_names(self, dataset: str, metric: str) -> None:
+        for kind, name, known in (("data set", dataset, self.datasets), ("metric", metric, self.metrics)):
+            if name not in known:
+                raise BenchmarkError(f"the {self.name} table has no {kind} '{name}'{suggestion(name, known)}")
+
+    def _trained_for(self, epochs: int | None) -> int | None:
+        """The training length that is meant; None where a table does not say how long it trained."""
+        if epochs is not None and epochs not in self.epochs:
+            known = " or ".join(map(str, self.epochs)) or "an unstated number of"
+            raise BenchmarkError(f"the {self.name} table trained for {known} epochs, asked for {epochs}")
+        return epochs or (self.epochs[0] if self.epochs else None)
+
+    @classmethod
+    def _code(cls, architecture: Mapping[str, str]) -> int:
+        """The place of an architecture in `space.enumerate()`: its options read as the digits of a number."""
+        code, checked = 0, cls.space.check(architecture)
+        for decision in cls.space.decisions:
+            code = code * len(decision.options) + decision.index(checked[decision.name])
+        return code
+
+    @classmethod
+    def _decoded(cls, code: int) -> Architecture:
+        choices: dict[str, str] = {}
+        for decision in reversed(cls.space.decisions):
+            code, digit = divmod(code, len(decision.options))
+            choices[decision.name] = decision.options[digit]
+        return cls.space.check(choices)
+
+
+def plain_number(value: Any) -> float:
+    """A number of a table as a Python float."""
+    return round(float(value), DIGITS_KEPT)

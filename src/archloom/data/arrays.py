@@ -1,0 +1,151 @@
+"""Data sets from what a user already has: tensors, a torch Dataset, or a numpy .npz file."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.lib.npyio import NpzFile
+from torch import Tensor
+
+from archloom.data.augment import Augment
+from archloom.data.source import (
+    NO_AUGMENT,
+    FromTorchDataset,
+    ImageData,
+    ImageDataset,
+    InMemory,
+    Source,
+    channels_first,
+    located,
+    measured,
+)
+from archloom.data.splits import held_out
+from archloom.errors import DataError
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+TRAIN_NAMES = (("images", "labels"), ("x_train", "y_train"))  # the second as Keras writes them
+TEST_NAMES = (("test_images", "test_labels"), ("x_test", "y_test"))
+
+
+def from_tensors(
+    images: Tensor,
+    labels: Tensor,
+    *,
+    name: str = "tensors",
+    test: tuple[Tensor, Tensor] | None = None,
+    classes: Sequence[str] | None = None,
+    augment: Augment = NO_AUGMENT,
+) -> ImageData:
+    """A data set of images [n, C, H, W], uint8 or float, and labels [n]; `test` is another such pair."""
+    return _assembled(name, InMemory(images, labels), InMemory(*test) if test else None, classes, augment)
+
+
+def from_dataset(
+    train: ImageDataset,
+    test: ImageDataset | None = None,
+    *,
+    name: str = "dataset",
+    classes: Sequence[str] | None = None,
+    augment: Augment = NO_AUGMENT,
+) -> ImageData:
+    """A data set of torch Datasets of (image, label), without random transforms: `augment` is what varies images."""
+    held = FromTorchDataset(test) if test is not None else None
+    return _assembled(name, FromTorchDataset(train), held, classes, augment)
+
+
+def npz(
+    directory: Path | None,
+    *,
+    path: str = "",
+    test_fraction: float = 0.2,
+    crop_padding: int = 0,
+    flip: bool = False,
+) -> ImageData:
+    """A file of `images` and `labels`, or of `x_train`, `y_train`, `x_test`, `y_test` as Keras writes them.
+
+    The file is `path` in the data folder, or the only .npz there. Images are [n, H, W], [n, H, W, C] or [n, C, H, W],
+    uint8 or float. Where the file has no test images, the last `test_fraction` of every class are held out.
+    """
+    file = _npz_file(directory, path)
+    augment = Augment(crop_padding=crop_padding, flip=flip)
+    arrays = _arrays(file)
+    try:
+        return _from_arrays(file.stem, arrays, test_fraction, augment)
+    except DataError as error:
+        raise DataError(f"'{file}': {error}") from error
+
+
+def _npz_file(directory: Path | None, path: str) -> Path:
+    place = located("npz", directory, path)
+    if place.is_dir():
+        files = sorted(place.glob("*.npz"))
+        if len(files) != 1:
+            raise DataError(f"'{place}' must hold one .npz file, got {len(files)}; name one with data.path")
+        return files[0]
+    if not place.is_file():
+        raise DataError(f"there is no file '{place}'")
+    return place
+
+
+def _arrays(file: Path) -> Arrays:
+    """The arrays of a file. Pickled objects, which could run code, are refused."""
+    try:
+        content = np.load(file, allow_pickle=False)
+        if isinstance(content, NpzFile):
+            with content:
+                return {name: content[name] for name in content.files}
+    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"'{file}' is not a readable .npz file of plain arrays: {error}") from error
+    raise DataError(f"'{file}' is a single array; write images and labels with numpy.savez")
+
+
+def _from_arrays(name: str, content: Arrays, test_fraction: float, augment: Augment) -> ImageData:
+    train = _named(content, TRAIN_NAMES)
+    if train is None:
+        wanted = " or ".join(f"'{images}' and '{labels}'" for images, labels in TRAIN_NAMES)
+        raise DataError(f"must hold {wanted}, got {', '.join(content) or 'nothing'}")
+    test = _named(content, TEST_NAMES)
+    if test is None:
+        kept, held = held_out(train.labels, fraction=test_fraction)
+        test = InMemory(train.images[held], train.labels[held]) if len(held) else None
+        train = InMemory(train.images[kept], train.labels[kept])
+    return _assembled(name, train, test, None, augment)
+
+
+def _named(content: Arrays, pairs: Sequence[tuple[str, str]]) -> InMemory | None:
+    for images, labels in pairs:
+        if images in content and labels in content:
+            return InMemory(channels_first(content[images]), _label_array(content[labels], labels))
+    return None
+
+
+def _label_array(labels: np.ndarray[Any, Any], name: str) -> Tensor:
+    if labels.dtype.kind not in "iu":
+        raise DataError(f"'{name}' must hold integers, got {labels.dtype}")
+    if labels.ndim == 2 and labels.shape[1] == 1:  # as Keras gives CIFAR's
+        labels = labels[:, 0]
+    return torch.from_numpy(labels.astype(np.int64))
+
+
+def _assembled(
+    name: str, train: Source, test: Source | None, classes: Sequence[str] | None, augment: Augment
+) -> ImageData:
+    names = tuple(classes) if classes is not None else _numbered(train.labels)
+    mean, std = measured(train)
+    data = ImageData(name=name, train=train, classes=names, test=test, mean=mean, std=std, augment=augment)
+    return data.check()
+
+
+def _numbered(labels: Tensor) -> tuple[str, ...]:
+    """Classes named by their numbers."""
+    highest = int(labels.max())
+    if int(labels.min()) < 0 or highest >= len(labels):  # the second would mean empty classes, perhaps very many
+        raise DataError(f"labels must count the classes from 0, got {int(labels.min())}..{highest}")
+    return tuple(str(number) for number in range(highest + 1))

@@ -1,0 +1,139 @@
+"""Batches as a pure function of (seed, epoch, step).
+
+A loader has no hidden position: the two numbers are all there is to save, and a resumed run sees exactly the batches
+that an unbroken one would have seen, whatever the number of threads that read ahead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from archloom.data.augment import Augment
+from archloom.data.source import Source, in_units
+from archloom.errors import DataError, SettingError
+
+AHEAD = 2  # batches that each thread prepares in advance
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Images and what they show."""
+
+    images: Tensor  # float32 [b, C, H, W], normalised
+    labels: Tensor  # int64 [b]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+class Loader:
+    """Normalised, augmented batches of the images at `indices`."""
+
+    def __init__(
+        self,
+        source: Source,
+        indices: Tensor,
+        *,
+        batch_size: int,
+        mean: Sequence[float],
+        std: Sequence[float],
+        augment: Augment | None,
+        seed: int,
+        shuffle: bool = True,
+        drop_last: bool = True,
+        device: torch.device = torch.device("cpu"),
+        channels_last: bool = True,
+        workers: int = 0,
+    ) -> None:
+        _check(source, indices, batch_size=batch_size, workers=workers)
+        self.source = source
+        self.indices = indices
+        self.batch_size = min(batch_size, len(indices))
+        self.augment = augment
+        self.seed = seed
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+        self.device = device
+        self.workers = workers
+        self._memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        self._mean = torch.tensor(mean, dtype=torch.float32, device=device)[:, None, None]
+        self._std = torch.tensor(std, dtype=torch.float32, device=device)[:, None, None]
+        self._order: tuple[int, Tensor] | None = None  # the epoch last asked for, and its order of indices
+
+    @property
+    def steps(self) -> int:
+        """Batches per epoch."""
+        whole, rest = divmod(len(self.indices), self.batch_size)
+        return whole if self.drop_last or rest == 0 else whole + 1
+
+    def batch(self, epoch: int, step: int) -> Batch:
+        """The batch of this step; the same whenever it is asked for."""
+        assert 0 <= step < self.steps, f"step {step} of {self.steps}"
+        start = step * self.batch_size
+        index = self._indices(epoch)[start : start + self.batch_size]
+        # bytes are a quarter of the floats, so move first; `sub` copies, since a source may hand out its own memory
+        images = in_units(self.source.fetch(index).to(self.device)).sub(self._mean).div_(self._std)
+        if self.augment is not None:
+            images = self.augment(images, self._generator("augment", epoch, step))
+        labels = self.source.labels[index].to(self.device)
+        return Batch(images.contiguous(memory_format=self._memory_format), labels)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from step `start` on, prepared ahead by `workers` threads if there are any."""
+        steps = range(start, self.steps)
+        if self.workers == 0:
+            return (self.batch(epoch, step) for step in steps)
+        return self._ahead(epoch, steps)
+
+    def _ahead(self, epoch: int, steps: range) -> Iterator[Batch]:
+        pool = ThreadPoolExecutor(self.workers, thread_name_prefix="archloom-loader")
+        waiting: deque[Future[Batch]] = deque()
+        try:
+            for step in steps:
+                waiting.append(pool.submit(self.batch, epoch, step))
+                if len(waiting) > AHEAD * self.workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _indices(self, epoch: int) -> Tensor:
+        if not self.shuffle:
+            return self.indices
+        known = self._order  # read once: another thread may replace it
+        if known is None or known[0] != epoch:
+            order = torch.randperm(len(self.indices), generator=self._generator("order", epoch))
+            known = self._order = (epoch, self.indices[order])
+        return known[1]
+
+    def _generator(self, purpose: str, *position: int) -> torch.Generator:
+        """A generator of its own for every purpose and position: sums of seeds would make neighbours share theirs."""
+        key = " ".join([purpose, *map(str, (self.seed, *position))])
+        digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+
+
+def _check(source: Source, indices: Tensor, *, batch_size: int, workers: int) -> None:
+    problems = []
+    if batch_size < 1:
+        problems.append(f"batch_size must be at least 1, got {batch_size}")
+    if workers < 0:
+        problems.append(f"workers must be 0 or more, got {workers}")
+    if problems:
+        raise SettingError(problems)
+    if len(indices) == 0:
+        raise DataError("a loader needs at least one image, got none")
+    lowest, highest = int(indices.min()), int(indices.max())
+    if lowest < 0 or highest >= len(source):
+        raise DataError(
+            f"image indices must lie in 0..{len(source) - 1}, got {lowest if lowest < 0 else highest}; "
+            "does the split belong to this data set?"
+        )

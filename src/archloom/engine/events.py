@@ -1,0 +1,48 @@
+"""What a search tells those who listen: progress bars, metrics files, TensorBoard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Record = Mapping[str, Any]
+"""One line of metrics.jsonl: an epoch of a one-shot search, or a trial of a black-box one."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A search begins, or goes on from `position` of `total` units ('step' or 'trial')."""
+
+    unit: str
+    position: int
+    total: int
+    units_per_record: int
+    history: tuple[Record, ...]
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """One step or trial is done."""
+
+    position: int
+    images: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """An epoch or trial is complete."""
+
+    record: Record
+
+
+@dataclass(frozen=True)
+class Deriving:
+    """The last unit is done; the final architecture is being picked and judged."""
+
+    what: str
+
+
+Event = Started | Advanced | Recorded | Deriving
+Listener = Callable[[Event], None]

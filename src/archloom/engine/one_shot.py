@@ -1,0 +1,151 @@
+"""The one-shot loop: a strategy and shared weights, fed batch by batch, looked at after every epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from archloom.backends.local import peak_memory_mb
+from archloom.data.loader import Batch, Loader
+from archloom.engine.chance import against_chance
+from archloom.engine.events import Advanced, Deriving, Record
+from archloom.engine.search import DivergedError, Search
+from archloom.spaces import Architecture, SearchSpace
+from archloom.strategies.base import OneShot, SearchBatch
+from archloom.supernets import SharedWeights, path_gates
+
+
+class SharedAccuracy:
+    """Accuracy of a single path under the shared weights, always on the same validation images."""
+
+    def __init__(self, space: SearchSpace, weights: SharedWeights, images: Loader) -> None:
+        self._space, self._weights, self._images = space, weights, images
+
+    def __call__(self, architecture: Architecture) -> float:
+        gates = path_gates(self._space, architecture)
+        batches = [self._images.batch(0, step) for step in range(self._images.steps)]
+        right = sum(float(self._weights.accuracy(batch, gates)) * len(batch) for batch in batches)
+        return right / sum(len(batch) for batch in batches)
+
+
+class OneShotSearch(Search):
+    """Search with shared weights."""
+
+    unit = "step"
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        strategy: OneShot,
+        weights: SharedWeights,
+        *,
+        train: Loader,
+        valid: Loader,
+        evaluation: Loader,
+        epochs: int,
+        chance_samples: int = 30,
+        **common: Any,
+    ) -> None:
+        super().__init__(space, **common)
+        self.strategy, self.weights = strategy, weights
+        self._train, self._valid, self._epochs = train, valid, epochs
+        self._evaluate = SharedAccuracy(space, weights, evaluation)
+        self._chance_samples = chance_samples
+        self._batches: Iterator[tuple[Batch, Batch]] | None = None
+        self._sums: dict[str, float] = {}
+        self._images = 0
+        self._seconds = 0.0
+
+    @property
+    def total(self) -> int:
+        return self._epochs * self._train.steps
+
+    @property
+    def units_per_record(self) -> int:
+        return self._train.steps
+
+    def advance(self) -> Record | None:
+        start = self._clock()
+        if self._batches is None:
+            self._batches = zip(_stream(self._train, self.position), _stream(self._valid, self.position), strict=False)
+        epoch = self.position // self._train.steps
+        train, valid = next(self._batches)
+        self.weights.set_progress(epoch / self._epochs)
+        metrics = self.strategy.step(self.weights, SearchBatch(train, valid, epoch, self._epochs))
+        self.position += 1
+        self._check(metrics)
+        for name, value in metrics.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+        self._images += len(train)
+        self._seconds += self._clock() - start
+        self.tell(Advanced(self.position, len(train), metrics))
+        return self._record(epoch) if self.position % self._train.steps == 0 else None
+
+    def _check(self, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            if not math.isfinite(value):
+                raise DivergedError(
+                    f"{name} became {value} at step {self.position} of {self.total}; "
+                    f"lower weights.learning_rate (now {self.weights.learning_rate:.3g}) or set weights.clip"
+                )
+
+    def _record(self, epoch: int) -> Record:
+        """What this epoch came to, with the architecture that the search would give if it stopped here."""
+        architecture = self.strategy.best(self._evaluate, final=False)
+        scores = self.strategy.scores()
+        record = {
+            "epoch": epoch,
+            "seconds": self._seconds,
+            "images_per_second": self._images / self._seconds if self._seconds > 0 else 0.0,
+            "memory_mb": peak_memory_mb(self.weights.device),
+            "metrics": {name: total / self._train.steps for name, total in self._sums.items()},
+            "learning_rate": self.weights.learning_rate,
+            "derived_accuracy": self._evaluate(architecture),
+            "scores": None if scores is None else {name: list(values) for name, values in scores.items()},
+            **self.describe(architecture),
+        }
+        self._sums, self._images, self._seconds = {}, 0, 0.0
+        return record
+
+    def conclude(self) -> Mapping[str, Any]:
+        self.tell(Deriving("picking the final architecture"))
+        architecture = self.strategy.best(self._evaluate, final=True)
+        described = self.describe(architecture)
+        self.tell(Deriving("comparing it with architectures drawn by chance"))
+        verdict = against_chance(
+            self.space,
+            architecture,
+            self._evaluate,
+            standing=described["standing"],
+            samples=self._chance_samples,
+            rng=self.strategy.python_random(),
+        )
+        return {**described, **verdict}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            **super().state_dict(),
+            "strategy": self.strategy.state_dict(),
+            "weights": self.weights.state_dict(),
+            "partial": {"sums": dict(self._sums), "images": self._images, "seconds": self._seconds},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.strategy.load_state_dict(state["strategy"])
+        self.weights.load_state_dict(state["weights"])
+        partial = state["partial"]
+        self._sums, self._images, self._seconds = dict(partial["sums"]), partial["images"], partial["seconds"]
+        self._batches = None
+
+
+def _stream(loader: Loader, position: int) -> Iterator[Batch]:
+    """Batches from a position on, epoch after epoch without end."""
+    epoch, start = divmod(position, loader.steps)
+    while True:
+        yield from loader.epoch(epoch, start)
+        epoch, start = epoch + 1, 0
+
+
+__all__: Sequence[str] = ["OneShotSearch", "SharedAccuracy"]

@@ -1,0 +1,114 @@
+"""Parameters and multiply-adds of networks: counted on a built one, or for any architecture without building it.
+
+Both counts are sums over modules, and every option of a decision has modules of its own. So one supernet, built once
+without memory for its weights, knows the cost of every architecture of its space.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from archloom.networks import build_network
+from archloom.spaces import Architecture, SearchSpace
+from archloom.supernets import Choice, EveryOption, Gate
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a network costs: trainable numbers, and multiply-adds of its convolutions and linear layers per image."""
+
+    parameters: int
+    multiply_adds: int
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.parameters + other.parameters, self.multiply_adds + other.multiply_adds)
+
+
+FREE = Cost(0, 0)
+
+
+def cost_of(network: nn.Module, image_shape: tuple[int, int, int], *inputs: Any) -> Cost:
+    """The cost of a built network for one image."""
+    return sum(_module_costs(network, image_shape, *inputs).values(), FREE)
+
+
+class CostTable:
+    """The cost of every architecture of a space, for one width and image size."""
+
+    def __init__(
+        self, space: SearchSpace, *, classes: int, image_shape: tuple[int, int, int], **network_settings: Any
+    ) -> None:
+        self._space = space
+        colours = image_shape[0]
+        with torch.device("meta"):
+            supernet = build_network(
+                space, EveryOption(affine=True), classes=classes, colours=colours, **network_settings
+            )
+            gates = {d.name: Gate(weights=torch.ones(len(d.options))) for d in space.decisions}
+        owners = dict(_owners(supernet))
+        self._fixed = FREE
+        self._options: dict[tuple[str, str], Cost] = {}
+        for name, cost in _module_costs(supernet, image_shape, gates).items():
+            owner = next((owners[prefix] for prefix in _prefixes(name) if prefix in owners), None)
+            if owner is None:
+                self._fixed += cost
+            else:
+                self._options[owner] = self._options.get(owner, FREE) + cost
+
+    def cost(self, architecture: Mapping[str, str] | Architecture) -> Cost:
+        return sum((self._options.get(choice, FREE) for choice in architecture.items()), self._fixed)
+
+
+def _owners(supernet: nn.Module) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Module name of every candidate, with the decision and option it belongs to."""
+    for name, module in supernet.named_modules():
+        if isinstance(module, Choice):
+            for option in module.candidates:
+                yield f"{name}.candidates.{option}", (module.decision.name, option)
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    return (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+
+
+def _module_costs(network: nn.Module, image_shape: tuple[int, int, int], *inputs: Any) -> dict[str, Cost]:
+    """Each module's own cost by name, measured by running one image through the network."""
+    device = next(network.parameters()).device
+    image = torch.zeros(2, *image_shape, device=device)  # two: batch statistics of one 1x1 image are undefined
+    with _counting(network) as multiply_adds, torch.no_grad():
+        network(image, *inputs)
+    return {
+        name: Cost(sum(p.numel() for p in module.parameters(recurse=False)), multiply_adds[name] // len(image))
+        for name, module in network.named_modules()
+    }
+
+
+@contextmanager
+def _counting(network: nn.Module) -> Iterator[Counter[str]]:
+    counts: Counter[str] = Counter()
+    handles = []
+    for name, module in network.named_modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+
+            def count(
+                layer: nn.Conv2d | nn.Linear, inputs: tuple[Tensor, ...], output: Tensor, name: str = name
+            ) -> None:
+                # every output number takes one weight of its filter per multiply-add; a bias adds one more per channel
+                counts[name] += output.numel() * layer.weight[0].numel()
+                if layer.bias is not None:
+                    counts[name] += output.numel()
+
+            handles.append(module.register_forward_hook(count))
+    try:
+        yield counts
+    finally:
+        for handle in handles:
+            handle.remove()

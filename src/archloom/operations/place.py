@@ -1,0 +1,37 @@
+"""Where a candidate operation is put: the channels it gets and gives, its stride, and how it normalises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import nn
+
+from archloom.errors import SettingError, suggestion
+
+
+class Normalize(Protocol):
+    """Makes the normalisation after a convolution or pool; `scaled=False` never has a scale and shift to learn."""
+
+    def __call__(self, channels: int, *, scaled: bool = True) -> nn.Module: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """What an operation must fit."""
+
+    channels_in: int
+    channels_out: int
+    stride: int
+    normalize: Normalize
+
+
+Make = Callable[[Place], nn.Module]
+
+
+def make_operation(table: Mapping[str, Make], name: str, place: Place) -> nn.Module:
+    """The named operation of a table, built for a place."""
+    if name not in table:
+        raise SettingError(f"unknown operation '{name}'{suggestion(name, table)}")
+    return table[name](place)

@@ -1,0 +1,269 @@
+"""Cells as pictures and as text: what was found should be readable at a glance, on a page and in a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from archloom.reports.layout import Layout, Line, Place, Route, Size, arrange
+from archloom.reports.markup import escaped, shortened
+from archloom.spaces.base import CellGraph
+
+OPERATION_KINDS: Mapping[
+    str, str
+] = {  # what an operation's name contains, and the kind that it is; the first that fits
+    "skip": "skip",
+    "identity": "skip",
+    "sep_": "separable convolution",
+    "dil_": "dilated convolution",
+    "pool": "pooling",
+    "conv": "convolution",
+}
+OTHER = "other"
+KIND_COLOURS: Mapping[str, str] = {
+    "convolution": "#2563eb",
+    "separable convolution": "#0d9488",
+    "dilated convolution": "#7c3aed",
+    "pooling": "#ea580c",
+    "skip": "#6b7280",
+    OTHER: "#db2777",
+}
+CONCAT_COLOUR = "#b6bcc6"
+
+MARGIN = 16.0
+HEADING = 30.0  # above every cell
+LEGEND = 40.0
+BOX_HEIGHT = 34.0
+LABEL_HEIGHT = 21.0
+CHARACTER = 6.7  # width allowed per character of a label: a wide sans-serif face at 11 pixels
+LONGEST_LABEL = 30
+SMALLEST_WIDTH = 420.0
+
+
+def kind_of(operation: str) -> str:
+    """The kind of an operation, told from its name."""
+    return next((kind for part, kind in OPERATION_KINDS.items() if part in operation), OTHER)
+
+
+# --- as text
+
+
+def draw_text(graph: CellGraph) -> str:
+    """The cell in lines like `node 3 = nor_conv_3x3(input) + skip_connect(node 1)`."""
+    lines = [f"{graph.name}:"]
+    for node in range(len(graph.inputs), graph.nodes):
+        terms = [f"{operation}({_state(graph, source)})" for source, target, operation in graph.edges if target == node]
+        lines.append(f"  node {node} = {' + '.join(terms) or '0 (nothing connected)'}")
+    outputs = ", ".join(_state(graph, output) for output in graph.outputs)
+    lines.append(f"  output = {outputs if len(graph.outputs) == 1 else f'concat({outputs})'}")
+    return "\n".join(lines)
+
+
+def _state(graph: CellGraph, number: int) -> str:
+    if number >= len(graph.inputs):
+        return f"node {number}"
+    stem, index = _subscript(graph.inputs[number])
+    return f"{stem}[{index}]" if index else stem
+
+
+def _subscript(name: str) -> tuple[str, str]:
+    """`c_{k-2}` as ('c', 'k-2'); a name without a subscript as (name, '')."""
+    parts = re.fullmatch(r"(.+)_\{(.+)\}", name)
+    return (parts[1], parts[2]) if parts else (name, "")
+
+
+# --- as a picture
+
+
+def draw_cells(graphs: Sequence[CellGraph], *, title: str = "") -> str:
+    """The cells below each other as one SVG: a box per state, a curve per operation, coloured by its kind."""
+    drawings = [_Drawing.of(graph) for graph in graphs]
+    legend, legend_width = _legend(graphs)
+    width = max([SMALLEST_WIDTH, legend_width, *(drawing.layout.width for drawing in drawings)]) + 2 * MARGIN
+    parts = []
+    top = MARGIN
+    if title:
+        parts.append(_text(MARGIN, top + 12, title, attributes='font-size="16" font-weight="600"'))
+        top += HEADING
+    for drawing in drawings:
+        parts.append(f'<g transform="translate({MARGIN:g} {top:.1f})">{drawing.svg()}</g>')
+        top += drawing.height + MARGIN
+    parts.append(f'<g transform="translate({MARGIN:g} {top:.1f})">{legend}</g>')
+    height = top + LEGEND
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
+        f'font-family="sans-serif" font-size="11" fill="#1f2937" class="cells">'
+        f"<title>{escaped(title or _summary(graphs))}</title>{''.join(parts)}</svg>"
+    )
+
+
+def _summary(graphs: Sequence[CellGraph]) -> str:
+    return "Cells: " + "; ".join(f"{graph.name} with {len(graph.edges)} operations" for graph in graphs)
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """One cell, laid out."""
+
+    graph: CellGraph
+    layout: Layout
+    used: frozenset[int]  # states on a path from an input to the output
+
+    @classmethod
+    def of(cls, graph: CellGraph) -> _Drawing:
+        lines = [
+            Line(source, target, Size(_label_width(operation), LABEL_HEIGHT))
+            for source, target, operation in graph.edges
+        ]
+        boxes = [Size(_box_width(name), BOX_HEIGHT) for name in _box_names(graph)]
+        lines += [Line(output, graph.nodes) for output in _joined(graph)]
+        return cls(graph, arrange(boxes, lines, inputs=len(graph.inputs)), _used(graph))
+
+    @property
+    def height(self) -> float:
+        return self.layout.height + HEADING
+
+    def svg(self) -> str:
+        heading = _text(0, 12, self.graph.name, attributes='font-size="13" font-weight="600"')
+        body = self._curves() + self._labels() + self._boxes()  # later parts cover earlier ones
+        return f'{heading}<g transform="translate(0 {HEADING - 4:g})">{body}</g>'
+
+    def _curves(self) -> str:
+        concat = "".join(_curve(route, CONCAT_COLOUR, dashes="2 3") for route in self._concat_routes())
+        curves = (
+            _curve(route, KIND_COLOURS[kind_of(operation)], faded=not {source, target} <= self.used)
+            for route, (source, target, operation) in zip(self.layout.routes, self.graph.edges, strict=False)
+        )
+        return concat + "".join(curves)
+
+    def _concat_routes(self) -> tuple[Route, ...]:
+        return self.layout.routes[len(self.graph.edges) :]
+
+    def _labels(self) -> str:
+        return "".join(
+            _label(route.label, operation, faded=not {source, target} <= self.used)
+            for route, (source, target, operation) in zip(self.layout.routes, self.graph.edges, strict=False)
+            if route.label
+        )
+
+    def _boxes(self) -> str:
+        names = _box_names(self.graph)
+        return "".join(
+            _box(place, name, faded=number < self.graph.nodes and number not in self.used, end=self._is_end(number))
+            for number, (place, name) in enumerate(zip(self.layout.boxes, names, strict=True))
+        )
+
+    def _is_end(self, number: int) -> bool:
+        """Whether this is where the cell begins or ends."""
+        ends = (self.graph.nodes,) if _joined(self.graph) else self.graph.outputs
+        return number < len(self.graph.inputs) or number in ends
+
+
+def _joined(graph: CellGraph) -> tuple[int, ...]:
+    """The states that are concatenated into the output; a single output is the state itself."""
+    return graph.outputs if len(graph.outputs) > 1 else ()
+
+
+def _box_names(graph: CellGraph) -> list[str]:
+    numbered = ["output" if graph.outputs == (node,) else str(node) for node in range(len(graph.inputs), graph.nodes)]
+    return [*graph.inputs, *numbered, *(["concat"] if _joined(graph) else [])]
+
+
+def _used(graph: CellGraph) -> frozenset[int]:
+    """The states that lie on a path from an input to an output."""
+    reached = set(range(len(graph.inputs)))
+    for source, target, _ in sorted(graph.edges, key=lambda edge: edge[1]):
+        if source in reached:
+            reached.add(target)
+    needed = set(graph.outputs)
+    for source, target, _ in sorted(graph.edges, key=lambda edge: -edge[1]):
+        if target in needed:
+            needed.add(source)
+    return frozenset(reached & needed)
+
+
+def _label_width(operation: str) -> float:
+    return len(shortened(operation, longest=LONGEST_LABEL)) * CHARACTER + 14
+
+
+def _box_width(name: str) -> float:
+    return max(38.0, len(shortened(name, longest=LONGEST_LABEL)) * CHARACTER + 18)
+
+
+# --- pieces of SVG
+
+
+def _text(x: float, y: float, text: str, *, attributes: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{escaped(text)}</text>'
+
+
+def _curve(route: Route, colour: str, *, dashes: str = "", faded: bool = False) -> str:
+    """Flat through every column, curved between two of them, with a head that points to the right."""
+    x, y = route.start
+    tip, height = route.end
+    steps = [f"M{x:.1f} {y:.1f}"]
+    for stop in route.stops:
+        steps.append(f"{_bend(x, y, stop.left, stop.y)}H{stop.right:.1f}")
+        x, y = stop.right, stop.y
+    steps.append(_bend(x, y, tip - 7, height))
+    style = f'stroke-dasharray="{dashes}"' if dashes else ""
+    return (
+        f'<g opacity="{0.35 if faded else 1}"><path d="{"".join(steps)}" fill="none" stroke="{colour}" '
+        f'stroke-width="1.8" {style}/>'
+        f'<path d="M{tip:.1f} {height:.1f}l-8 -3.6v7.2z" fill="{colour}"/></g>'
+    )
+
+
+def _bend(x: float, y: float, to_x: float, to_y: float) -> str:
+    middle = (x + to_x) / 2
+    return f"C{middle:.1f} {y:.1f} {middle:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
+
+
+def _label(place: Place, operation: str, *, faded: bool) -> str:
+    short = shortened(operation, longest=LONGEST_LABEL)
+    colour = KIND_COLOURS[kind_of(operation)]
+    return (
+        f"<g><title>{escaped(operation)}</title>{_rectangle(place, radius=10, stroke=colour, faded=faded)}"
+        f"{_text(place.x, place.y + 4, short, attributes=_centred(faded))}</g>"
+    )
+
+
+def _box(place: Place, name: str, *, faded: bool, end: bool) -> str:
+    fill = "#e8eefc" if end else "#f3f4f6"
+    stem, index = _subscript(shortened(name, longest=LONGEST_LABEL))
+    lowered = f'<tspan dy="4" font-size="9">{escaped(index)}</tspan>' if index else ""
+    return (
+        f"{_rectangle(place, radius=8, stroke='#475569', fill=fill, faded=faded)}"
+        f'<text x="{place.x:.1f}" y="{place.y + 4:.1f}" font-weight="600" {_centred(faded)}>'
+        f"{escaped(stem)}{lowered}</text>"
+    )
+
+
+def _rectangle(place: Place, *, radius: float, stroke: str, fill: str = "#ffffff", faded: bool) -> str:
+    dashes = 'stroke-dasharray="4 3" stroke-opacity="0.6"' if faded else ""
+    return (
+        f'<rect x="{place.left:.1f}" y="{place.top:.1f}" width="{place.width:.1f}" height="{place.height:.1f}" '
+        f'rx="{radius:g}" fill="{fill}" stroke="{stroke}" stroke-width="1.3" {dashes}/>'
+    )
+
+
+def _centred(faded: bool) -> str:
+    return f'text-anchor="middle" fill="{"#9ca3af" if faded else "#1f2937"}"'
+
+
+def _legend(graphs: Sequence[CellGraph]) -> tuple[str, float]:
+    """A swatch per kind that occurs, and the legend's width."""
+    present = {kind_of(operation) for graph in graphs for _, _, operation in graph.edges}
+    entries = [(kind, colour, "") for kind, colour in KIND_COLOURS.items() if kind in present]
+    if any(_joined(graph) for graph in graphs):
+        entries.append(("concatenated", CONCAT_COLOUR, 'stroke-dasharray="2 3"'))
+    if any(len(_used(graph)) < graph.nodes for graph in graphs):
+        entries.append(("faded: on no path from input to output", "#d1d5db", 'stroke-dasharray="4 3"'))
+    parts, left = [], 0.0
+    for name, colour, dashes in entries:
+        parts.append(f'<path d="M{left:.1f} 12h20" stroke="{colour}" stroke-width="3" {dashes}/>')
+        parts.append(_text(left + 26, 16, name))
+        left += 26 + len(name) * CHARACTER + 12
+    return "".join(parts), left

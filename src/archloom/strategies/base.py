@@ -1,0 +1,156 @@
+"""What a strategy is: the inner step of a search, and nothing of the loop around it.
+
+A strategy's keyword arguments are its settings: configuration files, `--set` and `archloom list strategies --settings`
+are read off its signature.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from archloom.data.loader import Batch
+from archloom.errors import SettingError
+from archloom.policies import Logits
+from archloom.spaces import Architecture, Scores, SearchSpace
+from archloom.supernets import Outcome, SharedWeights
+
+Metrics = Mapping[str, float]
+Evaluate = Callable[[Architecture], float]
+"""Accuracy of an architecture (0 to 1) on validation images, under the shared weights as they are now."""
+
+Preset = Mapping[str, Mapping[str, Any]]
+"""Settings by section of the configuration, such as {"strategy": {...}, "weights": {...}}."""
+
+
+@dataclass(frozen=True)
+class SearchBatch:
+    """What one step of a search gets."""
+
+    train: Batch
+    valid: Batch
+    epoch: int
+    epochs: int
+
+
+class Stateful(ABC):  # noqa: B024 - its two families below have the abstract methods
+    """Something that a checkpoint can hold completely: its generator, and the attributes it lists as `stateful`."""
+
+    stateful: ClassVar[tuple[str, ...]] = ()  # attributes that `step` changes and that have a state_dict
+    presets: ClassVar[Mapping[str, Preset]] = {}
+
+    def __init__(self, space: SearchSpace, generator: torch.Generator) -> None:
+        self.space = space
+        self.generator = generator
+
+    def python_random(self) -> random.Random:
+        """A generator for the space's torch-free sampling, itself drawn from this strategy's generator."""
+        return random.Random(int(torch.randint(2**62, (), generator=self.generator)))
+
+    def state_dict(self) -> dict[str, Any]:
+        parts = {name: getattr(self, name).state_dict() for name in self.stateful}
+        return {"generator": self.generator.get_state(), **parts}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.generator.set_state(state["generator"])
+        for name in self.stateful:
+            getattr(self, name).load_state_dict(state[name])
+
+
+class OneShot(Stateful):
+    """A strategy that trains shared weights and learns from them which architecture to take."""
+
+    @abstractmethod
+    def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        """One step of the search, as in the algorithm box of its paper."""
+
+    @abstractmethod
+    def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
+        """The architecture the search stands for now; `final` tells the end of the search from a look in between."""
+
+    def scores(self) -> Scores | None:
+        """Probabilities of the options, for strategies that have any."""
+        return None
+
+    def to(self, device: torch.device) -> None:
+        for name in self.stateful:
+            part = getattr(self, name)
+            if isinstance(part, nn.Module):
+                part.to(device)
+
+
+class Differentiable(OneShot):
+    """A one-shot strategy that descends on the logits of every option, and derives what their softmax favours."""
+
+    stateful = ("policy", "optimizer")
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        generator: torch.Generator,
+        *,
+        learning_rate: float,
+        weight_decay: float,
+        keep_none: bool | None,
+    ) -> None:
+        super().__init__(space, generator)
+        require(
+            {
+                f"strategy.learning_rate must be above 0, got {learning_rate}": learning_rate > 0,
+                f"strategy.weight_decay must be 0 or more, got {weight_decay}": weight_decay >= 0,
+            }
+        )
+        self._keep_none = keep_none
+        self.policy = Logits(space, generator)
+        self.optimizer = self.policy.adam(learning_rate=learning_rate, weight_decay=weight_decay)
+
+    def descend(self, gradient: Tensor) -> None:
+        """One optimizer step on the logits."""
+        self.policy.values.grad = gradient
+        self.optimizer.step()
+
+    def scores(self) -> Scores:
+        return self.policy.scores()
+
+    def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
+        return self.space.decode(self.scores(), keep_none=self._keep_none)
+
+
+def metrics(train: Outcome, valid: Outcome | None = None, **others: float) -> Metrics:
+    """The usual figures of a step under their usual names."""
+    figures = {"train_loss": float(train.loss.detach()), "train_accuracy": float(train.accuracy)}
+    if valid is not None:
+        figures |= {"valid_loss": float(valid.loss.detach()), "valid_accuracy": float(valid.accuracy)}
+    return {**figures, **others}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One architecture to be scored by whatever means."""
+
+    number: int
+    architecture: Architecture
+
+
+class BlackBox(Stateful):
+    """A strategy that asks for architectures to be scored and is told the result. The engine numbers the trials."""
+
+    @abstractmethod
+    def ask(self, number: int) -> Trial:
+        """The next architecture to score."""
+
+    def tell(self, trial: Trial, score: float) -> None:
+        """The score of a trial: higher is better."""
+
+
+def require(problems: Mapping[str, bool]) -> None:
+    """Raise all broken rules at once; each is a full line, mapped to whether it holds."""
+    broken = [line for line, holds in problems.items() if not holds]
+    if broken:
+        raise SettingError(broken)

@@ -1,0 +1,56 @@
+"""DARTS: descend on a softmax mixture of all operations, first or second order (Liu et al., 2019)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from archloom.spaces import SearchSpace
+from archloom.strategies.base import Differentiable, Metrics, SearchBatch, metrics, require
+from archloom.supernets import Outcome, SharedWeights, gradient_by
+
+LOGITS = "logits"  # beside the weights, in a gradient by both
+
+
+class Darts(Differentiable):
+    """An architecture step on validation data, then a weight step on training data, both on the full mixture."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        generator: torch.Generator,
+        *,
+        order: Literal["first", "second"] = "first",
+        products: Literal["exact", "differences"] = "exact",
+        difference_step: float = 0.01,
+        learning_rate: float = 3e-4,
+        weight_decay: float = 1e-3,
+        keep_none: bool | None = None,
+    ) -> None:
+        super().__init__(space, generator, learning_rate=learning_rate, weight_decay=weight_decay, keep_none=keep_none)
+        require({f"strategy.difference_step must be above 0, got {difference_step}": difference_step > 0})
+        self._second = order == "second"
+        self._difference_step = difference_step if products == "differences" else None
+
+    def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        gradient, judged = self.gradient(weights, batch)
+        self.descend(gradient)
+        fitted = weights.fit(batch.train, self.policy.mixture())
+        return metrics(fitted, judged)
+
+    def gradient(self, weights: SharedWeights, batch: SearchBatch) -> tuple[Tensor, Outcome]:
+        """Of the validation loss by the logits, at the present weights or after one virtual training step."""
+        if not self._second:
+            judged = weights.evaluate(batch.valid, self.policy.mixture())
+            return gradient_by(judged.loss, self.policy.values), judged
+        # d/da L_valid(w - rate * dL_train/dw, a) = direct part - rate * (mixed second derivative of L_train) * v
+        moved = weights.virtual_step(batch.train, self.policy.mixture())
+        judged = weights.evaluate(batch.valid, self.policy.mixture(), parameters=moved)
+        vector = weights.gradient(judged.loss, at={**moved, LOGITS: self.policy.values})
+        direct = vector.pop(LOGITS)
+        product = weights.mixed_product(
+            batch.train, self.policy.mixture, vector, self.policy.values, step=self._difference_step
+        )
+        return direct - weights.learning_rate * product, judged

@@ -1,0 +1,78 @@
+"""GDAS: train one Gumbel-sampled path at falling temperature (Dong & Yang, 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import torch
+
+from archloom.policies import gumbel_gates
+from archloom.policies.gumbel import Gradient
+from archloom.spaces import SearchSpace
+from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics, require
+from archloom.supernets import Gates, SharedWeights, gradient_by
+
+
+class Gdas(Differentiable):
+    """Alternate a weight step and an architecture step, each on a path sampled anew."""
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": {
+            "strategy": {"temperature_end": 1.0, "sampling": "sample", "keep_none": True},
+            "search": {"epochs": 240},
+        },
+        "public": {
+            "strategy": {"temperature_end": 0.1, "sampling": "batch"},
+            "weights": {"weight_decay": 5e-4, "nesterov": True},
+            "search": {"epochs": 250},
+        },
+    }
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        generator: torch.Generator,
+        *,
+        temperature_start: float = 10.0,
+        temperature_end: float = 0.1,
+        sampling: Literal["batch", "sample"] = "batch",
+        gradient: Gradient = "selected",
+        learning_rate: float = 3e-4,
+        weight_decay: float = 1e-3,
+        keep_none: bool | None = None,
+    ) -> None:
+        super().__init__(space, generator, learning_rate=learning_rate, weight_decay=weight_decay, keep_none=keep_none)
+        require(
+            {
+                f"strategy.temperature_start must be above 0, got {temperature_start}": temperature_start > 0,
+                f"strategy.temperature_end must lie in (0, {temperature_start}], got {temperature_end}": (
+                    0 < temperature_end <= temperature_start
+                ),
+                "strategy.gradient nb201_code draws once per batch; it needs sampling = 'batch'": (
+                    gradient != "nb201_code" or sampling == "batch"
+                ),
+            }
+        )
+        self._start, self._end = temperature_start, temperature_end
+        self._per_image, self._gradient = sampling == "sample", gradient
+
+    def temperature(self, batch: SearchBatch) -> float:
+        """Linear over epochs, from the first to the last."""
+        return self._start - (self._start - self._end) * batch.epoch / max(1, batch.epochs - 1)
+
+    def _sample(self, temperature: float, images: int) -> Gates:
+        return gumbel_gates(
+            self.policy,
+            self.generator,
+            temperature=temperature,
+            gradient=self._gradient,
+            images=images if self._per_image else None,
+        )
+
+    def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        temperature = self.temperature(batch)
+        fitted = weights.fit(batch.train, self._sample(temperature, len(batch.train)))
+        judged = weights.evaluate(batch.valid, self._sample(temperature, len(batch.valid)))
+        self.descend(gradient_by(judged.loss, self.policy.values))
+        return metrics(fitted, judged, temperature=temperature)

@@ -1,0 +1,118 @@
+"""The place in a network where a decision is carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from archloom.spaces import Decision
+from archloom.supernets.gate import Gate, Gates
+
+
+class Choice(nn.Module):
+    """All candidates of a decision; the decision's gate says which of them run. `none` has no module.
+
+    Returns None where nothing is connected, so that nothing is computed for it.
+    """
+
+    def __init__(self, decision: Decision, candidates: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.decision = decision
+        self.candidates = nn.ModuleDict(candidates)
+
+    def forward(self, x: Tensor, gates: Gates) -> Tensor | None:
+        gate = gates[self.decision.name]
+        if gate.index is None:
+            result = None if gate.weights is None else self._mixture(x, gate.weights)
+        elif isinstance(gate.index, Tensor):
+            result = self._per_image(x, gate.index, gate.weights)
+        else:
+            result = self._single(x, gate.index, gate)
+        if gate.offset is None:
+            return result
+        return gate.offset if result is None else result + gate.offset
+
+    def _mixture(self, x: Tensor, weights: Tensor) -> Tensor | None:
+        total: Tensor | None = None
+        for option, weight in zip(self.decision.options, weights.unbind(-1), strict=True):
+            if option in self.candidates:
+                term = _scaled(self.candidates[option](x), weight)
+                total = term if total is None else total + term
+        return total
+
+    def _single(self, x: Tensor, index: int, gate: Gate) -> Tensor | None:
+        option = self.decision.options[index]
+        if option not in self.candidates:
+            return None
+        result: Tensor = self.candidates[option](x)
+        return result if gate.weights is None else _scaled(result, gate.weights[..., index])
+
+    def _per_image(self, x: Tensor, index: Tensor, weights: Tensor | None) -> Tensor | None:
+        """Images that chose the same option go through it together; those that chose `none` stay zero."""
+        total: Tensor | None = None
+        for number in sorted(set(index.tolist())):
+            option = self.decision.options[number]
+            if option not in self.candidates:
+                continue
+            rows = (index == number).nonzero().squeeze(1)
+            result: Tensor = self.candidates[option](x.index_select(0, rows))
+            if weights is not None:
+                result = _scaled(result, weights.index_select(0, rows)[:, number])
+            if total is None:
+                total = result.new_zeros((len(x), *result.shape[1:]))
+            total = total.index_add(0, rows, result)
+        return total
+
+
+def _scaled(x: Tensor, weight: Tensor) -> Tensor:
+    """x times one weight, or times one weight per image."""
+    return x * (weight if weight.dim() == 0 else weight.view(-1, *[1] * (x.dim() - 1)))
+
+
+class Fixed(nn.Module):
+    """A decision already taken. Its parameters are named as in the Choice it came from."""
+
+    def __init__(self, decision: Decision, option: str, candidates: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.decision = decision
+        self.option = option
+        self.candidates = nn.ModuleDict(candidates)
+
+    def forward(self, x: Tensor, gates: Gates | None = None) -> Tensor | None:
+        if self.option not in self.candidates:
+            return None
+        result: Tensor = self.candidates[self.option](x)
+        return result
+
+
+class Dag(nn.Module):
+    """States of a cell: each is the sum of what its incoming edges give."""
+
+    def __init__(self, edges: Mapping[tuple[int, int], nn.Module], strides: Mapping[tuple[int, int], int]) -> None:
+        super().__init__()
+        self.edges = nn.ModuleDict({f"{source}->{target}": module for (source, target), module in edges.items()})
+        self._incoming: dict[int, list[int]] = {}
+        for source, target in edges:
+            self._incoming.setdefault(target, []).append(source)
+        self._strides = dict(strides)
+
+    def forward(self, inputs: list[Tensor], gates: Gates | None) -> list[Tensor]:
+        states = list(inputs)
+        for target in sorted(self._incoming):
+            states.append(self._state(states, target, gates))
+        return states
+
+    def _state(self, states: list[Tensor], target: int, gates: Gates | None) -> Tensor:
+        total: Tensor | None = None
+        for source in self._incoming[target]:
+            term = self.edges[f"{source}->{target}"](states[source], gates)
+            if term is not None:
+                total = term if total is None else total + term
+        if total is not None and total.dim() > 0:
+            return total
+        source = self._incoming[target][0]
+        stride = self._strides[source, target]
+        zero = torch.zeros_like(states[source][:, :, ::stride, ::stride])
+        return zero if total is None else zero + total

@@ -1,0 +1,199 @@
+"""The one door through which a strategy touches the network: losses, gradients, a fitting step, curvature products.
+
+Mixed precision, compilation and data parallelism belong behind it; no strategy sees them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from archloom.data.loader import Batch
+from archloom.errors import SettingError
+from archloom.supernets.gate import Gates
+
+Parameters = Mapping[str, Tensor]
+SMALLEST_NORM = 1e-12  # below it a direction is noise, and its curvature product is zero
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Mean loss on a batch (with its graph, if asked for) and the share of images classified rightly."""
+
+    loss: Tensor
+    accuracy: Tensor
+
+
+class SharedWeights:
+    """A network, its loss and its optimizer: SGD with a cosine learning rate and clipped gradients.
+
+    Weights outside the sampled path get no gradient at all, and so neither decay nor momentum moves them: what was not
+    part of the loss rests.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        learning_rate: float = 0.025,
+        learning_rate_end: float = 0.001,
+        momentum: float = 0.9,
+        weight_decay: float = 3e-4,
+        nesterov: bool = False,
+        clip: float = 5.0,
+    ) -> None:
+        problems = [
+            f"weights.{name} must be {rule}, got {value}"
+            for name, value, rule, holds in (
+                ("learning_rate", learning_rate, "above 0", learning_rate > 0),
+                ("learning_rate_end", learning_rate_end, "0 or more", learning_rate_end >= 0),
+                ("momentum", momentum, "in [0, 1)", 0 <= momentum < 1),
+                ("weight_decay", weight_decay, "0 or more", weight_decay >= 0),
+                ("clip", clip, "0 (off) or more", clip >= 0),
+                ("nesterov", nesterov, "false where momentum is 0", momentum > 0 or not nesterov),
+            )
+            if not holds
+        ]
+        if problems:
+            raise SettingError(problems)
+        self.network = network
+        self._start, self._end, self._clip = learning_rate, learning_rate_end, clip
+        self._names = [name for name, _ in network.named_parameters()]
+        self._parameters = list(network.parameters())
+        self.optimizer = torch.optim.SGD(
+            self._parameters, lr=learning_rate, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov
+        )
+
+    @property
+    def device(self) -> torch.device:
+        return self._parameters[0].device
+
+    @property
+    def parameters(self) -> Parameters:
+        return dict(zip(self._names, self._parameters, strict=True))
+
+    @property
+    def learning_rate(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def set_progress(self, progress: float) -> None:
+        """Put the learning rate on its cosine, for progress from 0 to 1."""
+        rate = self._end + (self._start - self._end) * (1 + math.cos(math.pi * progress)) / 2
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
+    # --- values
+
+    def evaluate(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Outcome:
+        """Loss and accuracy, at other parameters if given. The graph reaches parameters and gates."""
+        if parameters is None:
+            logits = self.network(batch.images, gates)
+        else:
+            logits = functional_call(self.network, dict(parameters), (batch.images, gates))
+        with torch.no_grad():
+            accuracy = (logits.argmax(dim=1) == batch.labels).float().mean()
+        return Outcome(F.cross_entropy(logits, batch.labels), accuracy)
+
+    def loss(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Tensor:
+        return self.evaluate(batch, gates, parameters=parameters).loss
+
+    def accuracy(self, batch: Batch, gates: Gates) -> Tensor:
+        with torch.no_grad():
+            return self.evaluate(batch, gates).accuracy
+
+    # --- moving the weights
+
+    def fit(self, batch: Batch, gates: Gates) -> Outcome:
+        """One optimizer step on the weights. Gradients of the gates are not computed."""
+        outcome = self.evaluate(batch, gates)
+        gradients = torch.autograd.grad(outcome.loss, self._parameters, allow_unused=True)
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        if self._clip:
+            nn.utils.clip_grad_norm_([p for p in self._parameters if p.grad is not None], self._clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return Outcome(outcome.loss.detach(), outcome.accuracy)
+
+    def virtual_step(self, batch: Batch, gates: Gates) -> Parameters:
+        """The weights after one SGD step (momentum and decay included, unclipped), leaving the real ones alone."""
+        gradient = self.gradient(self.loss(batch, gates))
+        group = self.optimizer.param_groups[0]
+        moved = {}
+        for name, parameter in self.parameters.items():
+            step = gradient[name] + group["weight_decay"] * parameter.detach()
+            buffer = self.optimizer.state[parameter].get("momentum_buffer")
+            if buffer is not None:
+                step = step + group["momentum"] * buffer
+            moved[name] = (parameter.detach() - group["lr"] * step).requires_grad_()
+        return moved
+
+    # --- derivatives
+
+    def gradient(
+        self,
+        loss: Tensor,
+        *,
+        at: Parameters | None = None,
+        create_graph: bool = False,
+        retain_graph: bool | None = None,
+    ) -> dict[str, Tensor]:
+        """Gradient of a loss by the weights (or by the parameters it was evaluated at); zero where there is none."""
+        parameters = self.parameters if at is None else at
+        gradients = torch.autograd.grad(
+            loss, list(parameters.values()), create_graph=create_graph, retain_graph=retain_graph, allow_unused=True
+        )
+        return {
+            name: torch.zeros_like(parameter) if gradient is None else gradient
+            for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True)
+        }
+
+    def mixed_product(
+        self, batch: Batch, gates: Callable[[], Gates], vector: Parameters, by: Tensor, *, step: float | None = None
+    ) -> Tensor:
+        """d/d`by` of <gradient of the loss by the weights, vector>: the mixed second derivative times a vector.
+
+        Exact by double backward where `step` is None, else by central differences over w ± (step / |vector|) vector.
+        `gates` are made anew for each pass, since each needs its own graph to `by`.
+        """
+        if step is None:
+            gradient = self.gradient(self.loss(batch, gates()), create_graph=True)
+            inner = torch.stack([(gradient[name] * vector[name]).sum() for name in gradient]).sum()
+            return gradient_by(inner, by)
+        size = math.sqrt(sum(float(value.square().sum()) for value in vector.values()))
+        if size < SMALLEST_NORM:
+            return torch.zeros_like(by)
+        epsilon = step / size
+        ahead, behind = (
+            gradient_by(self.loss(batch, gates(), parameters=self._shifted(vector, sign * epsilon)), by)
+            for sign in (1.0, -1.0)
+        )
+        return (ahead - behind) / (2 * epsilon)
+
+    def _shifted(self, vector: Parameters, distance: float) -> Parameters:
+        return {name: value.detach() + distance * vector[name] for name, value in self.parameters.items()}
+
+    # --- state
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def gradient_by(value: Tensor, by: Tensor) -> Tensor:
+    """Gradient of a value, zero where the value does not depend on `by`."""
+    if not value.requires_grad:
+        return torch.zeros_like(by)
+    (gradient,) = torch.autograd.grad(value, [by], allow_unused=True)
+    return torch.zeros_like(by) if gradient is None else gradient
+

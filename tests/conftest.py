@@ -1,0 +1,62 @@
+"""Where tests find real data: the folder `shared/data` beside the checkout; without it they are skipped, and say so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+NEEDED = ("unpack", "cifar10/labels.npz", "nb201/nasbench201_compact.npz")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tests work on tiny tensors, where more threads only get in each other's way; torch, if ever imported, obeys."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    yield
+    if before is None:
+        del os.environ["OMP_NUM_THREADS"]
+    else:
+        os.environ["OMP_NUM_THREADS"] = before
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data; one that is there but incomplete is a failure, not a reason to skip."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("ARCHLOOM_SHARED_DATA", beside))
+    if not folder.is_dir():
+        pytest.skip(f"needs real data: {folder} does not exist (ARCHLOOM_SHARED_DATA may name another folder)")
+    unreadable = [name for name in NEEDED if not os.access(folder / name, os.R_OK)]
+    if unreadable:
+        pytest.fail(f"{folder} is incomplete: {', '.join(unreadable)} cannot be read")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cifar10_dir(shared_data: Path) -> Path:
+    """A data folder that holds `cifar-10-batches-py`; unpacked once and kept for later runs."""
+    kept = Path(tempfile.gettempdir()) / f"archloom-test-data-{os.getuid()}"
+    if not (kept / "cifar-10-batches-py" / "batches.meta").is_file():
+        kept.mkdir(mode=0o700, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(dir=kept))  # moved into place when whole: another test run may be looking
+        subprocess.run([sys.executable, str(shared_data / "unpack"), str(fresh), "cifar10"], check=True)
+        if not (kept / "cifar-10-batches-py").exists():
+            (fresh / "cifar-10-batches-py").rename(kept / "cifar-10-batches-py")
+        shutil.rmtree(fresh)
+    return kept
+
+
+@pytest.fixture(scope="session")
+def nb201_dir(shared_data: Path) -> Path:
+    """The folder of the NAS-Bench-201 tables."""
+    return shared_data / "nb201"

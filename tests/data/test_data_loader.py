@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from archloom.data.augment import Augment
+from archloom.data.loader import Batch, Loader
+from archloom.data.source import InMemory, Source
+from archloom.errors import DataError, SettingError
+
+COUNT = 23
+
+
+class Numbered(Source):
+    """Image i is filled with the number i and labelled i."""
+
+    def __init__(self, count: int = COUNT) -> None:
+        self.images = torch.arange(count).float().view(-1, 1, 1, 1).expand(count, 2, 4, 4).contiguous()
+        self.labels = torch.arange(count)
+        self.shape = (2, 4, 4)
+
+    def fetch(self, index: Tensor) -> Tensor:
+        return self.images[index]
+
+
+def make(**changes: Any) -> Loader:
+    settings: dict[str, Any] = {
+        "batch_size": 5,
+        "mean": (0.0, 0.0),
+        "std": (1.0, 1.0),
+        "augment": None,
+        "seed": 0,
+    }
+    return Loader(Numbered(), torch.arange(COUNT), **{**settings, **changes})
+
+
+def same(first: Batch, second: Batch) -> bool:
+    return torch.equal(first.images, second.images) and torch.equal(first.labels, second.labels)
+
+
+def seen(loader: Loader, epoch: int) -> list[int]:
+    return [label for batch in loader.epoch(epoch) for label in batch.labels.tolist()]
+
+
+def test_images_go_with_their_labels() -> None:
+    for batch in make().epoch(0):
+        assert torch.equal(batch.images[:, 0, 0, 0].long(), batch.labels)
+        assert len(batch) == 5
+
+
+def test_an_epoch_shows_every_image_at_most_once() -> None:
+    assert sorted(seen(make(drop_last=False), 0)) == list(range(COUNT))
+    assert len(set(seen(make(), 0))) == 20
+
+
+def test_only_the_given_indices_are_used() -> None:
+    loader = Loader(Numbered(), torch.tensor([3, 8, 11]), batch_size=1, mean=(0.0,), std=(1.0,), augment=None, seed=0)
+    assert sorted(seen(loader, 0)) == [3, 8, 11]
+
+
+def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+    orders = [seen(make(seed=seed), epoch) for seed in range(3) for epoch in range(3)]
+    assert len({tuple(order) for order in orders}) == 9
+
+
+def test_without_shuffle_the_order_is_given() -> None:
+    loader = make(shuffle=False, drop_last=False)
+    assert seen(loader, 0) == seen(loader, 7) == list(range(COUNT))
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "drop_last", "steps"), [(5, True, 4), (5, False, 5), (23, True, 1), (23, False, 1), (100, True, 1)]
+)
+def test_steps_count_the_batches(batch_size: int, drop_last: bool, steps: int) -> None:
+    loader = make(batch_size=batch_size, drop_last=drop_last)
+    assert loader.steps == steps == len(list(loader.epoch(0)))
+
+
+def test_fewer_images_than_a_batch_make_one_batch_of_all() -> None:
+    assert len(make(batch_size=100).batch(0, 0)) == COUNT
+
+
+def test_a_batch_is_a_pure_function_of_its_position() -> None:
+    augment = Augment(crop_padding=1, flip=True, cutout=1)
+    asked = make(augment=augment)
+    asked.batch(3, 1)
+    asked.batch(0, 2)
+    fresh = make(augment=augment)
+    torch.manual_seed(99)  # the global seed plays no part
+    assert same(asked.batch(1, 3), fresh.batch(1, 3))
+    assert same(asked.batch(1, 3), list(fresh.epoch(1))[3])
+
+
+def test_augmentation_differs_between_steps_and_epochs() -> None:
+    source = InMemory(torch.arange(1.0, 65).view(1, 1, 8, 8).expand(8, 1, 8, 8), torch.zeros(8).long())
+    settings: dict[str, Any] = {"batch_size": 4, "mean": (0.0,), "std": (1.0,), "seed": 0}
+    loader = Loader(source, torch.arange(8), augment=Augment(crop_padding=4), **settings)
+    positions = [(epoch, step) for epoch in range(3) for step in range(2)]
+    pictures = {tuple(loader.batch(*position).images.flatten().tolist()) for position in positions}
+    assert len(pictures) == len(positions)
+
+
+def test_an_epoch_can_start_in_the_middle() -> None:
+    loader = make()
+    whole = list(loader.epoch(2))
+    assert all(same(a, b) for a, b in zip(whole[3:], loader.epoch(2, start=3), strict=True))
+    assert list(loader.epoch(2, start=loader.steps)) == []
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_any_number_of_workers_gives_the_same_batches(workers: int) -> None:
+    augment = Augment(crop_padding=2, flip=True)
+    plain, ahead = make(augment=augment), make(augment=augment, workers=workers)
+    for epoch, start in ((0, 0), (1, 2)):
+        assert all(same(a, b) for a, b in zip(plain.epoch(epoch, start), ahead.epoch(epoch, start), strict=True))
+
+
+def test_an_epoch_left_early_reads_no_further() -> None:
+    source = Numbered(1000)
+    loader = Loader(source, torch.arange(1000), batch_size=1, mean=(0.0,), std=(1.0,), augment=None, seed=0, workers=2)
+    reads: list[Tensor] = []
+    fetch = source.fetch
+    source.fetch = lambda index: (reads.append(index), fetch(index))[1]  # type: ignore[method-assign]
+    batches = loader.epoch(0)
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert 1 <= len(reads) <= 10
+
+
+def test_an_error_in_a_worker_reaches_the_caller() -> None:
+    class Broken(Numbered):
+        def fetch(self, index: Tensor) -> Tensor:
+            raise DataError("cannot read the image 'a.png'")
+
+    loader = Loader(Broken(), torch.arange(4), batch_size=2, mean=(0.0,), std=(1.0,), augment=None, seed=0, workers=2)
+    with pytest.raises(DataError, match=r"a\.png"):
+        list(loader.epoch(0))
+
+
+def test_bytes_are_scaled_and_normalised_per_channel() -> None:
+    images = torch.tensor([0, 255], dtype=torch.uint8).view(1, 2, 1, 1)
+    source = InMemory(images, torch.tensor([0]))
+    loader = Loader(source, torch.arange(1), batch_size=1, mean=(0.5, 0.2), std=(0.5, 0.4), augment=None, seed=0)
+    assert loader.batch(0, 0).images.flatten().tolist() == pytest.approx([-1.0, 2.0])
+
+
+def test_batches_are_float32_in_the_layout_asked_for() -> None:
+    for channels_last in (True, False):
+        images = make(channels_last=channels_last, augment=Augment(crop_padding=1)).batch(0, 0).images
+        assert images.dtype == torch.float32
+        assert images.is_contiguous(memory_format=torch.channels_last) is channels_last
+    source = InMemory(torch.rand(3, 1, 2, 2, dtype=torch.float64), torch.zeros(3).long())
+    loader = Loader(source, torch.arange(3), batch_size=3, mean=(0.0,), std=(1.0,), augment=None, seed=0)
+    assert loader.batch(0, 0).images.dtype == torch.float32
+
+
+def test_batches_are_on_the_device_asked_for() -> None:
+    batch = make(device=torch.device("meta")).batch(0, 0)
+    assert batch.images.device.type == batch.labels.device.type == "meta"
+
+
+def test_the_source_keeps_its_images() -> None:
+    class OwnMemory(Numbered):
+        def fetch(self, index: Tensor) -> Tensor:
+            return self.images
+
+    source = OwnMemory()
+    loader = Loader(
+        source, torch.arange(COUNT), batch_size=COUNT, mean=(1.0, 1.0), std=(2.0, 2.0), augment=None, seed=0
+    )
+    loader.batch(0, 0)
+    assert torch.equal(source.images, Numbered().images)
+
+
+def test_a_step_past_the_end_is_a_mistake_of_ours() -> None:
+    with pytest.raises(AssertionError, match="step 4 of 4"):
+        make().batch(0, 4)
+
+
+def test_bad_settings_are_named_at_once() -> None:
+    with pytest.raises(SettingError) as caught:
+        make(batch_size=0, workers=-1)
+    assert caught.value.problems == ("batch_size must be at least 1, got 0", "workers must be 0 or more, got -1")
+
+
+@pytest.mark.parametrize(
+    ("indices", "message"),
+    [
+        ([], "at least one image"),
+        ([0, 23], r"must lie in 0\.\.22, got 23; does the split belong"),
+        ([-1, 2], r"must lie in 0\.\.22, got -1"),
+    ],
+)
+def test_indices_must_belong_to_the_source(indices: list[int], message: str) -> None:
+    index = torch.tensor(indices, dtype=torch.int64)
+    with pytest.raises(DataError, match=message):
+        Loader(Numbered(), index, batch_size=1, mean=(0.0,), std=(1.0,), augment=None, seed=0)

@@ -1,0 +1,64 @@
+"""The spaces by name: each can be built, is of the published size, and is described."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from archloom.errors import SettingError
+from archloom.spaces import NONE, SPACES, SearchSpace
+
+CARDINALITIES = {
+    "nb201": 5**6,
+    "nb201_mini": 5**3,
+    "darts": (180 * 7**8) ** 2,
+    "darts_gdas": (180 * 7**8) ** 2,
+    "darts_frc": 180 * 7**8,
+    "s1": 7**16,  # 3.3e13
+    "s2": 2**160,  # 1.5e48
+}
+
+
+def build(name: str) -> SearchSpace:
+    entry = SPACES.find(name)
+    space = entry.load()(**entry.settings)
+    assert isinstance(space, SearchSpace)
+    return space
+
+
+def test_every_space_has_a_known_size() -> None:
+    assert {name: build(name).cardinality for name in SPACES} == CARDINALITIES
+
+
+def test_the_sizes_are_those_that_papers_print() -> None:
+    assert f"{CARDINALITIES['s1']:.1e}" == "3.3e+13"
+    assert f"{CARDINALITIES['s2']:.1e}" == "1.5e+48"
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_space_is_described_hashable_and_equal_to_itself(name: str) -> None:
+    assert len(SPACES[name].describe()) > 20
+    assert "\n" not in SPACES[name].describe()
+    assert hash(build(name)) == hash(build(name))
+    assert build(name) == build(name)
+    assert ":" in build(name).network
+
+
+def test_s1_has_no_none_and_s2_has_twenty_cells_of_two_operations() -> None:
+    assert all(NONE not in decision.options for decision in build("s1").decisions)
+    s2 = build("s2")
+    assert len(s2.decisions) == 160
+    assert {decision.options for decision in s2.decisions} == {("skip_connect", "sep_conv_3x3")}
+
+
+def test_an_unknown_space_suggests() -> None:
+    with pytest.raises(SettingError, match=r"^unknown space 'nb202'; did you mean 'nb201'\?$"):
+        SPACES.find("nb202")
+
+
+def test_spaces_and_benchmarks_load_without_torch() -> None:
+    modules = "archloom.spaces, archloom.benchmarks.converter, archloom.benchmarks.digits"
+    program = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
