@@ -1,0 +1,25 @@
+# One command per job. PYTHON names the interpreter of the environment to use: make check PYTHON=.venv/bin/python
+PYTHON ?= python
+
+# tests work on tiny tensors, where a second thread only gets in the way
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: install test coverage lint check
+
+install:
+	$(PYTHON) -m pip install -c constraints.txt -e '.[dev]'
+
+# -rs: say why a test was skipped
+test:
+	$(PYTHON) -m pytest -rs
+
+coverage:
+	$(PYTHON) -m pytest -rs --cov --cov-report=term-missing:skip-covered
+
+lint:
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m mypy
+	$(PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+
+check: lint test
