@@ -19,7 +19,7 @@ from archloom.data import load
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.splits import random_split
-from archloom.engine.checkpoint import write_atomically
+from archloom.files import write_atomically
 from archloom.engine.training import StandaloneScore, accuracy_of
 from archloom.spaces import SPACES
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-
 LONGEST_LIST = 20  # names in a message
 
 
@@ -33,7 +32,11 @@ class BenchmarkError(ArchloomError):
     """A benchmark table is missing, damaged, or does not know what was asked."""
 
 
-class CheckpointError(ArchloomError):
+class StorageError(ArchloomError):
+    """The system does not let a file be read or written."""
+
+
+class CheckpointError(StorageError):
     """A checkpoint is missing or damaged, or belongs to something else."""
 
 

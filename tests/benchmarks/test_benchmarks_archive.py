@@ -11,7 +11,7 @@ import pytest
 
 from archloom.benchmarks import archive
 from archloom.benchmarks.archive import array_names, read_array, write_arrays
-from archloom.errors import BenchmarkError
+from archloom.errors import BenchmarkError, StorageError
 
 NUMBERS = np.arange(1000, dtype=np.float32)
 
@@ -44,7 +44,7 @@ def test_a_failed_write_leaves_the_old_file(file: Path, monkeypatch: pytest.Monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(StorageError, match="No space left"):
         write_arrays(file, {"numbers": np.zeros(3)})
     assert np.array_equal(read_array(file, "numbers"), NUMBERS)
     assert [path.name for path in file.parent.iterdir()] == ["table.npz"]

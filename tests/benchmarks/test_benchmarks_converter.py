@@ -20,7 +20,7 @@ from archloom.benchmarks.archive import array_names, read_array, write_arrays
 from archloom.benchmarks.converter import convert
 from archloom.benchmarks.nb201 import COLUMN_NAMES, FILE_NAME, Nb201Table
 from archloom.benchmarks.records import read_record
-from archloom.errors import BenchmarkError
+from archloom.errors import BenchmarkError, StorageError
 
 RECORD = "NATS-tss-v1_0-3ffb9-simple_{:06d}.pickle.pbz2"
 TEXT = "|none~0|+|none~0|none~1|+|none~0|none~1|{}~2|"
@@ -306,5 +306,5 @@ def test_two_records_of_one_cell_are_refused(tmp_path: Path) -> None:
 
 def test_a_destination_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(BenchmarkError, match=r"^cannot write .*file/nasbench201_compact\.npz: "):
+    with pytest.raises(StorageError, match=r"^cannot write .*file/nasbench201_compact\.npz: "):
         convert(small_table(tmp_path), tmp_path / "file", partial=True)

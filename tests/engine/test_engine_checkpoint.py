@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
-import os
 import random
 import resource
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +19,8 @@ from safetensors.torch import save
 from torch import nn
 
 from archloom.engine import checkpoint
-from archloom.engine.checkpoint import FORMAT, Checkpoints, decode, encode, write_atomically
-from archloom.errors import CheckpointError, SettingError
+from archloom.engine.checkpoint import FORMAT, Checkpoints, decode, encode
+from archloom.errors import CheckpointError, SettingError, StorageError
 
 SMALL = {"weight": torch.arange(6.0).reshape(2, 3), "epoch": 3, "rng": (1, 2), "history": [0.5, math.nan]}
 
@@ -263,109 +260,6 @@ def test_a_tensor_kind_that_torch_cannot_make_is_refused() -> None:
     assert "damaged" in refusal(len(header).to_bytes(8, "little") + header)
 
 
-# --- files
-
-
-def fail_with(code: int) -> Callable[..., None]:
-    def fail(*_: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    return fail
-
-
-def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "file"
-    write_atomically(path, b"one")
-    write_atomically(path, b"two")
-    assert path.read_bytes() == b"two"
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_files_get_the_usual_permissions(tmp_path: Path) -> None:
-    plain = tmp_path / "plain"
-    plain.touch()
-    write_atomically(tmp_path / "file", b"one")
-    assert (tmp_path / "file").stat().st_mode == plain.stat().st_mode
-
-
-def test_a_full_disk_is_one_line_and_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-    monkeypatch.setattr(os, "fsync", fail_with(errno.ENOSPC))
-    with pytest.raises(CheckpointError) as caught:
-        write_atomically(path, b"new")
-    assert str(caught.value) == (
-        f"cannot write {path}: No space left on device; what was saved before is intact: free some space and try again"
-    )
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_write_cut_short_by_the_system_keeps_the_old_checkpoints(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save({"epoch": 1}, step=1)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    try:
-        with pytest.raises(CheckpointError, match="File too large"):
-            checkpoints.save({"epoch": 2, "weight": torch.zeros(10_000)}, step=2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000001.safetensors"]
-    assert checkpoints.load_latest(warn=pytest.fail) == {"epoch": 1}
-
-
-def test_an_interrupt_while_writing_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-
-    def interrupt(_: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_contents_and_then_the_folder_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "file"
-    flushed = []
-    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append((os.fstat(descriptor).st_ino, path.exists())))
-    write_atomically(path, b"data")
-    assert flushed == [(path.stat().st_ino, False), (tmp_path.stat().st_ino, True)]
-
-
-@pytest.mark.parametrize(("code", "harmless"), [(errno.EINVAL, True), (errno.EIO, False)])
-def test_only_a_folder_that_cannot_be_flushed_at_all_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, harmless: bool
-) -> None:
-    def flush(descriptor: int) -> None:
-        if os.fstat(descriptor).st_ino == tmp_path.stat().st_ino:
-            fail_with(code)()
-
-    monkeypatch.setattr(os, "fsync", flush)
-    if harmless:
-        write_atomically(tmp_path / "file", b"data")
-    else:
-        with pytest.raises(CheckpointError, match="cannot write"):
-            write_atomically(tmp_path / "file", b"data")
-
-
-def test_systems_that_cannot_open_folders_do_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "folder"
-    monkeypatch.setattr(checkpoint.os, "name", "nt")
-    monkeypatch.setattr(checkpoint.os, "open", fail_with(errno.EACCES))
-    checkpoint._flush_folder(folder)
-
-
-def test_a_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match="cannot write"):
-        write_atomically(tmp_path / "file" / "inner", b"data")
-
-
 # --- a folder of checkpoints
 
 
@@ -433,3 +327,17 @@ def test_all_damaged_is_an_error_that_names_each(tmp_path: Path) -> None:
 def test_no_checkpoint_is_none(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path).load_latest(warn=pytest.fail) is None
     assert Checkpoints(tmp_path / "absent").load_latest(warn=pytest.fail) is None
+
+
+def test_a_write_cut_short_by_the_system_keeps_the_old_checkpoints(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save({"epoch": 1}, step=1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(StorageError, match="File too large"):
+            checkpoints.save({"epoch": 2, "weight": torch.zeros(10_000)}, step=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000001.safetensors"]
+    assert checkpoints.load_latest(warn=pytest.fail) == {"epoch": 1}

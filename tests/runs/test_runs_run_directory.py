@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from archloom.errors import ArchloomError, CheckpointError, SettingError
+from archloom.errors import ArchloomError, CheckpointError, SettingError, StorageError
 from archloom.runs import run_directory
 from archloom.runs.run_directory import RunDirectory
 
@@ -63,7 +63,7 @@ def test_a_file_is_no_place_for_a_run(tmp_path: Path) -> None:
     path.touch()
     assert "exists and is not a run" in message(SettingError, lambda: RunDirectory.create(path, settings={}))
     inner = path / "run"
-    assert "Not a directory" in message(CheckpointError, lambda: RunDirectory.create(inner, settings={}))
+    assert "Not a directory" in message(StorageError, lambda: RunDirectory.create(inner, settings={}))
 
 
 def test_a_run_may_begin_in_an_empty_folder_or_after_a_start_cut_short(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_folder_that_may_not_be_entered_is_one_line(tmp_path: Path, monkeypatc
     monkeypatch.setattr(Path, "is_file", refuse)
     monkeypatch.setattr(Path, "exists", refuse)
     path = tmp_path / "run"
-    assert message(CheckpointError, lambda: RunDirectory.open(path)) == f"cannot read {path}: Permission denied"
-    assert "cannot write" in message(CheckpointError, lambda: RunDirectory.create(path, settings={}))
+    assert message(StorageError, lambda: RunDirectory.open(path)) == f"cannot read {path}: Permission denied"
+    assert "cannot write" in message(StorageError, lambda: RunDirectory.create(path, settings={}))
 
 
 def test_numbers_go_on_after_the_highest(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_full_disk_while_appending_is_one_line(run: RunDirectory, monkeypatch:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "open", fail)
-    line = message(CheckpointError, lambda: run.append_metrics({}))
+    line = message(StorageError, lambda: run.append_metrics({}))
     assert line.startswith(f"cannot write {run.metrics_path}: No space left on device; ")
 
 
@@ -187,7 +187,7 @@ def test_a_damaged_result_is_none(run: RunDirectory, text: str) -> None:
 
 def test_a_result_that_cannot_be_read_is_one_line(run: RunDirectory) -> None:
     run.architecture_path.mkdir()
-    assert message(CheckpointError, run.read_result) == f"cannot read {run.architecture_path}: Is a directory"
+    assert message(StorageError, run.read_result) == f"cannot read {run.architecture_path}: Is a directory"
 
 
 def test_texts_are_written_beside_the_rest(run: RunDirectory) -> None:

@@ -1,4 +1,4 @@
-"""A small smooth supernet: exact second derivatives exist everywhere, so that gradients can be compared to the digit."""
+"""A small smooth supernet: exact second derivatives exist everywhere, so gradients can be compared to the digit."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ Tables come from downloads, so that whatever is wrong with a file must end in on
 
 from __future__ import annotations
 
-import os
-import tempfile
+import io
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archloom.errors import BenchmarkError
+from archloom.files import write_atomically
 
 MOST_BYTES = 64 * 2**20  # per array; the largest that a table needs has 6 MB
 
@@ -58,22 +58,13 @@ def read_array(path: Path, name: str) -> NDArray[Any]:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write an npz file beside its place, then move it there, so that a crash leaves the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                for member_name, array in arrays.items():
-                    with archive.open(f"{member_name}.npy", "w") as member:
-                        np.lib.format.write_array(member, array, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)  # a temporary file is private, a table is not
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write an npz file whole or not at all."""
+    image = io.BytesIO()
+    with zipfile.ZipFile(image, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    write_atomically(path, image.getvalue())
 
 
 def _reason(error: BaseException) -> str:

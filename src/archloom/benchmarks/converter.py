@@ -39,10 +39,7 @@ def convert(source: Path, destination: Path, *, partial: bool = False, progress:
     else:
         raise BenchmarkError(f"{source} does not exist")
     target = destination if destination.suffix == ".npz" else destination / FILE_NAME
-    try:
-        write_arrays(target, arrays)
-    except OSError as error:
-        raise BenchmarkError(f"cannot write {target}: {error.strerror}") from error
+    write_arrays(target, arrays)
     return target
 
 

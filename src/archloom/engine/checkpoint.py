@@ -7,14 +7,11 @@ checkpoint runs no code.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,7 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from archloom.errors import CheckpointError, SettingError
+from archloom.errors import CheckpointError, SettingError, StorageError
+from archloom.files import reading, write_atomically, writing
 
 State: TypeAlias = Any
 """Dicts (keys str or int), lists and tuples of Tensor, int, float, bool, str and None, nested at will."""
@@ -147,61 +145,6 @@ def _from_tree(tree: Any, tensors: Mapping[str, Tensor]) -> State:
     raise ValueError(f"unknown part {str(tree)[:60]}")
 
 
-# --- bytes on a disk
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Whatever the system refuses inside, as one line that names the path."""
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """As `reading`, and says what is left: a failed write here never harms what was saved before."""
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = ": free some space and try again" if full else ""
-        raise CheckpointError(
-            f"cannot write {path}: {error.strerror or error}; what was saved before is intact{advice}"
-        ) from error
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Put `data` at `path` so that a crash at any moment leaves the old file or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())  # before the rename, or a power cut could leave a new name on no contents
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        _flush_folder(path.parent)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make a rename inside the folder last through a power cut."""
-    if os.name != "posix":  # elsewhere a folder cannot be opened, and renames are journalled
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems know no such request
-            raise
-    finally:
-        os.close(descriptor)
-
-
 # --- a folder of checkpoints
 
 
@@ -252,7 +195,7 @@ class Checkpoints:
         for position, path in enumerate(paths):
             try:
                 return _read(path)
-            except CheckpointError as error:
+            except StorageError as error:
                 problems.append(str(error))
                 if position + 1 < len(paths):
                     warn(f"{error}; going back to {paths[position + 1].name}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from archloom.benchmarks.base import Benchmark
 from archloom.engine.events import Event, Listener, Record, Recorded, Started
-from archloom.errors import ArchloomError
+from archloom.errors import ArchloomError, BenchmarkError
 from archloom.spaces import Architecture, SearchSpace
 
 Clock = Callable[[], float]
@@ -35,7 +35,10 @@ class Judge:
         if self._found is None:
             return None
         table, dataset = self._found
-        return asdict(table.standing(architecture, dataset))
+        try:
+            return asdict(table.standing(architecture, dataset))
+        except BenchmarkError:  # a table converted in part does not know every architecture
+            return None
 
 
 class Search(ABC):

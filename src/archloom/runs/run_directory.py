@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from archloom.engine.checkpoint import Checkpoints, reading, write_atomically, writing
-from archloom.errors import ArchloomError, CheckpointError, SettingError, suggestion
+from archloom.engine.checkpoint import Checkpoints
+from archloom.errors import ArchloomError, CheckpointError, SettingError, StorageError, suggestion
+from archloom.files import reading, write_atomically, writing
 from archloom.runs.settings import read_toml, write_toml
 
 try:
@@ -95,7 +96,7 @@ class RunDirectory:
         """Whether the result is there and can be read."""
         try:
             return self.read_result() is not None
-        except CheckpointError:
+        except StorageError:
             return False
 
     def write_metrics(self, history: Sequence[Mapping[str, Any]]) -> None:

@@ -59,7 +59,8 @@ class Choice(nn.Module):
             rows = (index == number).nonzero().squeeze(1)
             result: Tensor = self.candidates[option](x.index_select(0, rows))
             if weights is not None:
-                result = _scaled(result, weights.index_select(0, rows)[:, number])
+                own = weights if weights.dim() == 1 else weights.index_select(0, rows)
+                result = _scaled(result, own[..., number])
             if total is None:
                 total = result.new_zeros((len(x), *result.shape[1:]))
             total = total.index_add(0, rows, result)

@@ -72,7 +72,14 @@ def inherit(standalone: nn.Module, supernet: nn.Module) -> None:
         if isinstance(module, nn.BatchNorm2d)
         for key in module.state_dict()
     }
-    missing = [name for name in wanted if name not in shared and name not in normalizations]
-    if missing:
-        raise CheckpointError(f"the supernet has no weights '{missing[0]}': it was built for another space or width")
+    unfit = [
+        name
+        for name, value in wanted.items()
+        if (shared[name].shape != value.shape if name in shared else name not in normalizations)
+    ]
+    if unfit:
+        raise CheckpointError(
+            f"the supernet has no weights '{unfit[0]}' of shape {list(wanted[unfit[0]].shape)}: "
+            "it was built for another space or width"
+        )
     standalone.load_state_dict({name: shared[name] for name in wanted if name in shared}, strict=False)

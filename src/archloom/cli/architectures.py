@@ -1,0 +1,94 @@
+"""Architectures as people have them at hand: a text form, JSON, a file, or the run that found one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from archloom.errors import ParseError, SettingError
+from archloom.spaces import SPACES, Architecture, SearchSpace
+
+RESULT = "architecture.json"  # of a run
+DEFAULT_SPACE = "nb201"
+
+
+def read_architecture(given: str, *, space: SearchSpace | None = None) -> tuple[SearchSpace, Architecture]:
+    """The architecture meant, and its space: the one passed, else that of the run, else the default one."""
+    content = _content(given)
+    if content is None:
+        space = space or find_space(DEFAULT_SPACE)
+        return space, space.parse(given)
+    chosen = content.get("architecture", content)
+    space = space or _space_of(content.get("space"))
+    if not isinstance(chosen, Mapping):
+        raise ParseError(f"{_excerpt(given)}: 'architecture' must be an object of strings, got {_excerpt(str(chosen))}")
+    return space, space.from_json(json.dumps(chosen))
+
+
+def find_space(name: str, **settings: Any) -> SearchSpace:
+    """A space by its name, with other settings if given."""
+    entry = SPACES.find(name)
+    try:
+        space: SearchSpace = entry.load()(**{**entry.settings, **settings})
+    except TypeError as error:
+        raise SettingError(f"space '{name}' cannot be made: {error}") from error
+    return space
+
+
+def _space_of(saved: object) -> SearchSpace:
+    """The space that a result names, with the settings it was searched with."""
+    if not isinstance(saved, Mapping):
+        return find_space(DEFAULT_SPACE)
+    settings = {str(name): value for name, value in saved.items() if name != "name"}
+    return find_space(str(saved.get("name", DEFAULT_SPACE)), **settings)
+
+
+def _content(given: str) -> dict[str, Any] | None:
+    """What JSON says, in a file or in the text itself; None where the text is no JSON and names no file."""
+    if given.lstrip().startswith("{"):
+        return _json(given, source="the architecture")
+    path = _file(given)
+    if path is None:
+        return None
+    try:
+        return _json(path.read_text(encoding="utf-8"), source=str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ParseError(f"cannot read {path}: {reason}") from error
+
+
+def _file(given: str) -> Path | None:
+    """The file that the text names, if it names one."""
+    path = Path(given)
+    try:
+        if path.is_dir():
+            return _result_of(path)
+        exists = path.exists()
+    except (OSError, ValueError):  # a genotype is too long for a file name
+        return None
+    if not exists and path.suffix == ".json":
+        raise ParseError(f"no file {path}")
+    return path if exists else None
+
+
+def _result_of(run: Path) -> Path:
+    path = run / RESULT
+    if not path.is_file():
+        raise ParseError(f"{run} holds no {RESULT}: it is no run, or one that has not ended (`archloom resume {run}`)")
+    return path
+
+
+def _json(text: str, *, source: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ParseError(f"{source} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ParseError(f"{source} must be a JSON object, got {_excerpt(text)}")
+    return value
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:80]}..."

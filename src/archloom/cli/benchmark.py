@@ -1,0 +1,129 @@
+"""`archloom benchmark`: look into tables of known scores, and make them from downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import Progress
+
+from archloom.cli.architectures import read_architecture
+from archloom.cli.console import messages, results, say, table_of
+from archloom.errors import BenchmarkError
+from archloom.spaces import Architecture
+
+if TYPE_CHECKING:  # numpy is imported when a table is opened
+    from archloom.benchmarks import Benchmark
+
+app = typer.Typer(no_args_is_help=True)
+
+ACCURACIES = ("test", "valid")
+NAMES = {"params": "parameters", "flops_M": "FLOPs, millions"}
+
+TableName = Annotated[str, typer.Option("--table", help="Which table: nb201, or digits (comes with the package).")]
+DataDir = Annotated[
+    Path | None, typer.Option(help="The folder of tables, or the file itself. Default: $ARCHLOOM_DATA.")
+]
+
+
+@app.callback()
+def benchmark() -> None:
+    """Look into tables of known scores."""
+
+
+@app.command()
+def query(
+    architecture: Annotated[
+        str, typer.Argument(help="Its text form (in quotes), JSON, a JSON file, or the folder of a run.")
+    ],
+    *,
+    table: TableName = "nb201",
+    data_dir: DataDir = None,
+    device: Annotated[str | None, typer.Option(help="Also the latency on this device (pixel3, raspi4, ...).")] = None,
+) -> None:
+    """All that a table knows of one architecture: accuracies, costs, rank and regret."""
+    opened = _open(table, data_dir)
+    _, chosen = read_architecture(architecture, space=opened.space)
+    latency = None if device is None else opened.latency(chosen, device)
+    console = results()
+    say(opened.space.format(chosen), console=console)
+    console.print(table_of(("", *opened.datasets), _facts(opened, chosen)))
+    if latency is not None:
+        say(f"latency on {device}: {latency:.3f} ms", console=console)
+
+
+def _facts(table: Benchmark, architecture: Architecture) -> Iterator[tuple[str, ...]]:
+    """A row per metric, a column per data set."""
+    for metric in table.metrics:
+        for epochs in table.epochs if metric in ACCURACIES and table.epochs else (None,):
+            values = [table.query(architecture, dataset, metric=metric, epochs=epochs) for dataset in table.datasets]
+            yield _name(metric, epochs), *(_number(metric, value) for value in values)
+    standings = [table.standing(architecture, dataset) for dataset in table.datasets]
+    yield "rank by test", *(f"{standing.rank:,} of {standing.count:,}" for standing in standings)
+    yield "regret, points", *(f"{standing.regret:.2f}" for standing in standings)
+
+
+def _name(metric: str, epochs: int | None) -> str:
+    if metric not in ACCURACIES:
+        return NAMES.get(metric, metric)
+    return f"{metric} accuracy, %" + (f", {epochs} epochs" if epochs else "")
+
+
+def _number(metric: str, value: float) -> str:
+    return f"{value:,.0f}" if metric == "params" else f"{value:.2f}"
+
+
+@app.command()
+def top(
+    *,
+    dataset: Annotated[str | None, typer.Option(help="By its test accuracy. Default: the table's first.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="How many.")] = 10,
+    table: TableName = "nb201",
+    data_dir: DataDir = None,
+) -> None:
+    """The best architectures of a table."""
+    opened = _open(table, data_dir)
+    console = results()
+    for architecture, standing in opened.top(dataset or opened.datasets[0], count):
+        say(f"{standing.test:6.2f} %  {opened.space.format(architecture)}", console=console)
+
+
+@app.command()
+def convert(
+    source: Annotated[
+        Path, typer.Argument(help="The unpacked download (a folder), or a compact .npz to check and copy.")
+    ],
+    destination: Annotated[Path, typer.Argument(help="The folder to write into, or a file name ending in .npz.")],
+    *,
+    partial: Annotated[bool, typer.Option("--partial", help="Accept a download with missing records.")] = False,
+) -> None:
+    """Make the compact NAS-Bench-201 table from a download (NATS-tss-v1_0-3ffb9-simple, unpacked).
+
+    No code of the download is run: its records are read by names that are known to be harmless.
+    """
+    from archloom.benchmarks.converter import convert
+
+    with Progress(console=messages(), transient=True) as progress:
+        task = progress.add_task("reading records", total=None)
+        written = convert(
+            source,
+            destination,
+            partial=partial,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    say(str(written), console=results())
+
+
+def _open(name: str, directory: Path | None) -> Benchmark:
+    from archloom.benchmarks import BENCHMARKS
+
+    kind: type[Benchmark] = BENCHMARKS.find(name).load()
+    table = kind.find(directory)
+    if table is None:
+        raise BenchmarkError(
+            f"no {name} table in {directory or '$ARCHLOOM_DATA'}; pass --data-dir with the folder that holds it, or "
+            "make one from a download with `archloom benchmark convert`"
+        )
+    return table

@@ -1,0 +1,104 @@
+"""`archloom list`: what there is, and the settings of each. Names are listed without importing torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from archloom.catalogue import Catalogue, Entry
+from archloom.cli.console import results, say, table_of
+from archloom.cli.recipes import recipes, summary
+from archloom.data import DATA
+from archloom.errors import SettingError, suggestion
+from archloom.spaces import SPACES
+from archloom.strategies import STRATEGIES
+
+SECTIONS = Catalogue(
+    "section",
+    {
+        "search": Entry("archloom.runs.experiment:SearchSettings", summary="How long and how closely to search."),
+        "weights": Entry("archloom.supernets.shared_weights:SharedWeights", summary="How shared weights are trained."),
+        "data": Entry("archloom.runs.experiment:DataSettings", summary="What every data set can be asked."),
+        "machine": Entry("archloom.backends.local:Machine", summary="Where a search runs."),
+    },
+)
+CATALOGUES: Mapping[str, Catalogue] = {"strategies": STRATEGIES, "spaces": SPACES, "data": DATA, "settings": SECTIONS}
+RECIPES = "recipes"
+KINDS = (*CATALOGUES, RECIPES)
+
+Rows = Iterator[tuple[str, ...]]
+
+
+def list_names(
+    kind: Annotated[str, typer.Argument(help="strategies, spaces, data, recipes or settings.")],
+    name: Annotated[str | None, typer.Argument(help="Show the settings of this one.")] = None,
+) -> None:
+    """List strategies, spaces, data sets, recipes, or settings.
+
+    With a name: every setting of it, as --set and recipes take it.
+    """
+    console = results()
+    if kind == RECIPES:
+        _list_recipes(console, name)
+    elif kind not in CATALOGUES:
+        raise SettingError(f"cannot list '{kind}'{suggestion(kind, KINDS)}")
+    elif name is None:
+        catalogue = CATALOGUES[kind]
+        console.print(table_of(("name", "what it is"), ((key, entry.describe()) for key, entry in catalogue.items())))
+        say(f"\nsettings of one: archloom list {kind} NAME", console=console)
+    else:
+        _show_settings(console, kind, name)
+
+
+def _list_recipes(console: Console, name: str | None) -> None:
+    found = recipes()
+    if name is None:
+        console.print(table_of(("name", "what it is"), ((key, summary(path)) for key, path in found.items())))
+    elif name in found:
+        say(found[name].read_text(encoding="utf-8").rstrip(), console=console)
+    else:
+        raise SettingError(f"no recipe '{name}'{suggestion(name, found)}")
+
+
+def _show_settings(console: Console, kind: str, name: str) -> None:
+    entry = CATALOGUES[kind].find(name)
+    target = entry.load()
+    say(entry.describe() or name, console=console)
+    columns = ("setting", "kind", "default", "meaning")
+    rows = [row for section, part in _parts(kind, name, target) for row in _rows(section, part, entry.settings)]
+    if rows:
+        console.print(table_of(columns, rows))
+    else:
+        say("it has no settings", console=console)
+    presets = getattr(target, "presets", {})
+    if presets:
+        say(f"presets (--preset NAME): {', '.join(presets)}", console=console)
+
+
+def _parts(kind: str, name: str, target: Any) -> list[tuple[str, Callable[..., Any]]]:
+    """What a name configures, by section; a space brings its network."""
+    if kind == "settings":
+        return [(name, target)]
+    own = {"strategies": "strategy", "spaces": "space", "data": "data"}[kind]
+    network = getattr(target, "network", None)
+    return [(own, target)] + ([("network", Entry(network).load())] if network else [])
+
+
+def _rows(section: str, target: Callable[..., Any], settings: Mapping[str, Any]) -> Rows:
+    from archloom.runs.settings import expected, schema
+
+    for setting in schema(target).values():
+        default = "must be given" if setting.required else _shown(settings.get(setting.name, setting.default))
+        yield f"{section}.{setting.name}", expected(setting.type), default, setting.help
+
+
+def _shown(value: object) -> str:
+    """A default as TOML writes it."""
+    if value is None:
+        return "-"
+    if isinstance(value, list | tuple):
+        return ", ".join(_shown(item) for item in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

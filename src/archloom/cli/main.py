@@ -1,0 +1,94 @@
+"""The command line: parse, call, exit code. What a user can mend is one line on standard error and exit code 2.
+
+Commands import what they need when they run, so that `--version`, `--help` and `list` answer without torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+import archloom
+from archloom.cli import benchmark
+from archloom.cli.console import messages, say
+from archloom.cli.draw import draw
+from archloom.cli.listing import list_names
+from archloom.cli.report import report
+from archloom.cli.resume import resume
+from archloom.cli.search import search
+from archloom.errors import ArchloomError
+
+USER_ERROR, INTERRUPTED = 2, 130
+
+app = typer.Typer(
+    name="archloom",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # an unexpected error keeps its plain traceback
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"archloom {archloom.__version__}")
+        raise typer.Exit
+
+
+EXAMPLES = """[bold]A first search[/bold], on data that come with the package:
+
+    archloom search
+
+[bold]On your own terms[/bold]:
+
+    archloom search --space nb201_mini --strategy darts --out runs/try
+
+    archloom search cifar10/gdas --data-dir ~/data --seed 3
+
+    archloom search recipe.toml --set strategy.temperature_start=5
+
+[bold]What there is[/bold], and the settings of one:
+
+    archloom list strategies
+
+    archloom list strategies gdas
+
+[bold]After Ctrl-C[/bold], or to look again:
+
+    archloom resume runs/try
+"""
+
+
+@app.callback(epilog=EXAMPLES)
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Search for neural architectures through shared weights, and know how good they are."""
+
+
+app.command()(search)
+app.command()(resume)
+app.command()(report)
+app.command("list")(list_names)
+app.add_typer(benchmark.app, name="benchmark")
+app.command()(draw)
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """What the `archloom` script calls; `arguments` stand for those of the process."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="archloom")
+    except ArchloomError as error:
+        for line in str(error).splitlines():
+            say(f"error: {line}", console=messages())
+        sys.exit(USER_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,151 @@
+"""Progress of a search: a live bar in a terminal, a plain line per epoch in a log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from archloom.cli.console import say
+from archloom.engine.events import Advanced, Deriving, Event, Listener, Recorded, Started
+
+LINES_OF_TRIALS = 10  # how many lines a log gets from a search by trials
+BAR_LINES = 2
+
+
+@contextmanager
+def shown_progress(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
+    """A listener that shows what it hears in the way that suits the console."""
+    pace = Pace()
+    if quiet:
+        yield pace.hear
+    elif not console.is_terminal:
+        yield _Log(pace, console)
+    else:
+        bar = _Bar(pace)
+        with Live(console=console, get_renderable=bar.drawn, transient=True, refresh_per_second=4):
+            yield bar
+
+
+class Pace:
+    """Where a search is, how it does and how fast it goes: means since the last complete epoch or trial."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._begun = self._since = self._latest = clock()
+        self._first, self.position, self.total, self.each = 0, 0, 1, 1
+        self._unit = "step"
+        self._images = self._steps = 0
+        self._sums: dict[str, float] = {}
+
+    def hear(self, event: Event) -> None:
+        """Take note of an event."""
+        if isinstance(event, Started):
+            self._first = self.position = event.position
+            self.total, self.each, self._unit = event.total, event.units_per_record, event.unit
+            self._begun = self._since = self._clock()
+        elif isinstance(event, Advanced):
+            self._add(event)
+        elif isinstance(event, Recorded):
+            self._images = self._steps = 0
+            self._sums = {}
+            self._since = self._clock()
+
+    def _add(self, event: Advanced) -> None:
+        self.position, self._latest = event.position, self._clock()
+        self._images += event.images
+        self._steps += 1
+        for name, value in event.metrics.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+
+    @property
+    def place(self) -> str:
+        """`epoch 3/40`, or `trial 12/100`."""
+        name = "epoch" if self._unit == "step" else self._unit
+        records = self.total // self.each
+        return f"{name} {min(records, -(-max(1, self.position) // self.each))}/{records}"
+
+    @property
+    def figures(self) -> str:
+        """Losses, accuracies and speed, as far as the strategy tells them."""
+        means = {name: total / self._steps for name, total in self._sums.items()}
+        parts = [_pair("loss", means, "loss", "{:.3f}", 1), _pair("accuracy", means, "accuracy", "{:.1f} %", 100)]
+        parts += [f"{name} {means[name]:.2f}" for name in ("score", "best") if name in means]
+        if self._images:
+            parts.append(f"{self._images / max(1e-9, self._latest - self._since):,.0f} images/s")
+        return ", ".join(part for part in parts if part)
+
+    @property
+    def times(self) -> str:
+        """Time gone by, and what is left if it goes on like this."""
+        elapsed = self._clock() - self._begun
+        done = self.position - self._first
+        left = _clock_text(elapsed * (self.total - self.position) / done) if done else "?"
+        return f"{_clock_text(elapsed)} elapsed, {left} left"
+
+
+def _pair(label: str, means: Mapping[str, float], ending: str, form: str, factor: float) -> str:
+    """`loss train 0.523 valid 0.611`."""
+    values = [
+        f"{part} {form.format(factor * means[f'{part}_{ending}'])}"
+        for part in ("train", "valid")
+        if f"{part}_{ending}" in means
+    ]
+    return f"{label} {' '.join(values)}" if values else ""
+
+
+def _clock_text(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class _Log:
+    """A line whenever an epoch is complete; of trials, every tenth part."""
+
+    def __init__(self, pace: Pace, console: Console) -> None:
+        self._pace, self._console = pace, console
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Recorded) and self._due():  # before the pace forgets the epoch
+            parts = (self._pace.place, self._pace.figures, self._pace.times)
+            say("  ".join(part for part in parts if part), console=self._console)
+        elif isinstance(event, Deriving):
+            say(event.what, console=self._console)
+        self._pace.hear(event)
+
+    def _due(self) -> bool:
+        every = max(1, self._pace.total // LINES_OF_TRIALS) if self._pace.each == 1 else 1
+        return self._pace.position % every == 0 or self._pace.position == self._pace.total
+
+
+class _Bar:
+    """A bar of two lines, drawn over itself; what it shows is made on events, since another thread draws."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._figures = ""
+        self._shown: RenderableType = Text("starting")
+
+    def __call__(self, event: Event) -> None:
+        self._pace.hear(event)
+        if isinstance(event, Deriving):
+            self._shown = Group(self._first_line(), Text(event.what))
+        else:
+            self._figures = self._pace.figures or self._figures  # at an epoch's end the last ones stay
+            self._shown = Group(self._first_line(), Text(self._figures, no_wrap=True, overflow="ellipsis"))
+
+    def _first_line(self) -> Table:
+        line = Table.grid(padding=(0, 1, 0, 0))
+        bar = ProgressBar(total=self._pace.total, completed=self._pace.position, width=30)
+        line.add_row(self._pace.place, bar, self._pace.times)
+        return line
+
+    def drawn(self) -> RenderableType:
+        return self._shown

@@ -1,0 +1,20 @@
+"""`archloom report`: write a run's page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from archloom.cli.console import results, say
+
+
+def report(directory: Annotated[Path, typer.Argument(help="The folder of the run.")]) -> None:
+    """Write report.html of a run, finished or not, and print where it is.
+
+    The page needs no network: it can be mailed or archived as it is.
+    """
+    from archloom.api import write_report
+
+    say(str(write_report(directory)), console=results())

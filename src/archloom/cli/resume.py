@@ -1,0 +1,36 @@
+"""`archloom resume`: go on with a run that was interrupted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from archloom.cli.attend import attend
+from archloom.cli.console import messages, say
+
+
+def resume(
+    directory: Annotated[Path, typer.Argument(help="The folder of the run.")],
+    *,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
+) -> None:
+    """Go on with an interrupted run, exactly where it was saved; a complete one shows its result again.
+
+    The end is the same as that of a run which was never interrupted.
+    """
+    from archloom import api
+    from archloom.runs.run_directory import RunDirectory
+
+    if RunDirectory.open(directory).finished and not quiet:
+        say(f"{directory} is complete; this is what it found", console=messages())
+    attend(
+        lambda listener, stop: api.resume(directory, listeners=[listener], stop=stop, warn=_warn),
+        directory=directory,
+        quiet=quiet,
+    )
+
+
+def _warn(message: str) -> None:
+    say(f"warning: {message}", console=messages())

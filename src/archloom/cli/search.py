@@ -1,0 +1,126 @@
+"""`archloom search`: find an architecture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from archloom.cli.attend import attend
+from archloom.cli.console import messages, say
+from archloom.cli.recipes import find_recipe
+from archloom.errors import SettingError
+
+if TYPE_CHECKING:
+    from archloom.runs.experiment import Experiment
+
+CHOICE, LENGTH, MACHINE = "What to search", "How to search", "Where and how to run"
+
+
+def search(
+    recipe: Annotated[
+        str | None, typer.Argument(help="A TOML file, or the name of a shipped recipe (archloom list recipes).")
+    ] = None,
+    *,
+    space: Annotated[
+        str | None, typer.Option(help="Search space (archloom list spaces). Default: nb201.", rich_help_panel=CHOICE)
+    ] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="Strategy (archloom list strategies). Default: gdas.", rich_help_panel=CHOICE)
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="A named set of settings of the strategy.", rich_help_panel=CHOICE)
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Data set (archloom list data). Default: digits.", rich_help_panel=CHOICE)
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder of data sets and benchmark tables. Default: $ARCHLOOM_DATA.", rich_help_panel=CHOICE
+        ),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of the shared weights.", rich_help_panel=LENGTH)] = None,
+    seed: Annotated[int | None, typer.Option(help="Everything random follows from it.", rich_help_panel=LENGTH)] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step.", rich_help_panel=LENGTH)] = None,
+    channels: Annotated[
+        int | None, typer.Option(help="Width of the network's first stage.", rich_help_panel=LENGTH)
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="SECTION.NAME=VALUE",
+            help="Any setting, as often as needed; wins over options and recipe.",
+            rich_help_panel=LENGTH,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The run's folder. Default: the next free one in runs/.", rich_help_panel=MACHINE),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel=MACHINE)] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads on the CPU.", rich_help_panel=MACHINE)] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only the result.", rich_help_panel=MACHINE)
+    ] = False,
+) -> None:
+    """Search for an architecture, and say how good it is.
+
+    What a recipe says is overruled by options, and both by --set.
+    Ctrl-C saves; archloom resume goes on from there.
+    """
+    from archloom.api import RUNS, run_experiment
+    from archloom.runs.run_directory import RunDirectory
+
+    options = {
+        "seed": seed,
+        "space": {"name": space},
+        "strategy": {"name": strategy, "preset": preset},
+        "data": {"name": data, "directory": None if data_dir is None else str(data_dir.expanduser().absolute())},
+        "search": {"epochs": epochs, "batch_size": batch_size},
+        "network": {"channels": channels},
+        "machine": {"device": device, "threads": threads},
+    }
+    experiment = resolved(recipe, options, assignments or [])
+    directory = out or RunDirectory.next_free(RUNS, experiment.stem)
+    if not quiet:
+        say(f"{experiment.title}; run folder {directory}", console=messages())
+    attend(
+        lambda listener, stop: run_experiment(experiment, out=directory, listeners=[listener], stop=stop),
+        directory=directory,
+        quiet=quiet,
+    )
+
+
+def resolved(recipe: str | None, options: dict[str, Any], assignments: list[str]) -> Experiment:
+    """The experiment asked for, or a SettingError with everything that is wrong with it."""
+    from archloom.runs.experiment import Experiment
+    from archloom.runs.settings import merge, parse_assignments, read_toml
+
+    given = {} if recipe is None else read_toml(find_recipe(recipe))
+    assigned, problems = parse_assignments(assignments)
+    settings = merge(given, _said(options), assigned)
+    try:
+        experiment = Experiment.resolve(settings)
+    except SettingError as error:
+        problems += error.problems
+    else:
+        problems += _missing_folder(experiment)
+    if problems:
+        raise SettingError(problems)
+    return experiment
+
+
+def _said(options: dict[str, Any]) -> dict[str, Any]:
+    """Only the options that the user gave."""
+    tables = {name: _said(value) for name, value in options.items() if isinstance(value, dict)}
+    plain = {name: value for name, value in options.items() if not isinstance(value, dict) and value is not None}
+    return plain | {name: table for name, table in tables.items() if table}
+
+
+def _missing_folder(experiment: Experiment) -> list[str]:
+    """A data folder that is not there, even where the data need none: the table would silently not be found."""
+    folder = experiment.settings["data"]["directory"]
+    return [] if folder is None or folder.exists() else [f"no data folder {folder}; check --data-dir"]

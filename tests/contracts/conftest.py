@@ -1,0 +1,56 @@
+"""Tiny searches of every kind, for the contracts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from archloom.data.arrays import from_tensors
+from archloom.engine.search import Search
+from archloom.runs.experiment import Experiment
+
+SMALL_SPACES = {
+    "nb201": {"cells_per_stage": 1},
+    "darts": {"cells": 3, "nodes": 2},
+    "darts_gdas": {"cells_per_block": 1, "nodes": 2},
+    "darts_frc": {"cells_per_block": 1},
+    "s1": {"cells": 3},
+    "s2": {"cells": 4},
+}
+
+
+@pytest.fixture(scope="session")
+def tiny_data():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (48, 3, 8, 8), dtype=torch.uint8, generator=generator)
+    return from_tensors(images, torch.arange(48) % 3)
+
+
+@pytest.fixture
+def make_search(tiny_data):
+    def make(
+        strategy_name: str, space_name: str = "nb201_mini", *, seed: int = 0, data=None, **sections: Any
+    ) -> Search:
+        settings = {
+            "seed": seed,
+            "space": {"name": space_name, **SMALL_SPACES.get(space_name, {}), **sections.pop("space", {})},
+            "strategy": {"name": strategy_name, **sections.pop("strategy", {})},
+            "data": {"name": "given"},
+            "network": sections.pop("network", {"channels": 2}),
+            "search": {
+                "epochs": 2,
+                "batch_size": 8,
+                "evaluation_images": 16,
+                "chance_samples": 2,
+                "trials": 6,
+                "score_epochs": 1,
+                **sections.pop("search", {}),
+            },
+            "machine": {"threads": 1, "device": "cpu"},
+            **sections,
+        }
+        return Experiment.resolve(settings).build(data=data or tiny_data)
+
+    return make

@@ -1,0 +1,162 @@
+"""What every strategy owes its users. A new row in STRATEGIES is tested here with no further word."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from states import differences
+from toy import GOOD, ToySpace, toy_images
+
+from archloom.data.arrays import from_tensors
+from archloom.engine.checkpoint import decode, encode
+from archloom.engine.search import SearchInterrupted
+from archloom.errors import SettingError
+from archloom.runs.experiment import Experiment
+from archloom.runs.settings import schema
+from archloom.spaces import SPACES
+from archloom.strategies import STRATEGIES
+from archloom.strategies.base import BlackBox, OneShot
+
+ONE_SHOT = [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), OneShot)]
+BLACK_BOX = [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), BlackBox)]
+SMALL = {"rsps": {"candidates": 6, "candidates_each_epoch": 2}}  # settings that keep a tiny search tiny
+VARIANTS = [
+    *((name, SMALL.get(name, {})) for name in STRATEGIES),
+    ("darts", {"order": "second"}),
+    ("darts", {"order": "second", "products": "differences"}),
+    ("gdas", {"sampling": "sample"}),
+    ("gdas", {"gradient": "nb201_code"}),
+    ("gdas", {"gradient": "all"}),
+]
+BAD_SETTINGS = {
+    "darts": [("learning_rate", 0.0), ("weight_decay", -1.0), ("difference_step", 0.0), ("order", "third")],
+    "gdas": [("temperature_start", 0.0), ("temperature_end", 11.0), ("learning_rate", -1.0), ("sampling", "both")],
+    "rsps": [("candidates", 0), ("candidates_each_epoch", 0), ("candidates", "ten")],
+    "random_search": [],
+}
+
+variants = pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=lambda value: str(value))
+
+
+def finish(search) -> dict:
+    """Run to the end; the final state with the outcome."""
+    outcome = search.run()
+    return {"outcome": dict(outcome), **search.state_dict()}
+
+
+def test_every_strategy_is_of_one_of_the_two_families():
+    assert sorted(ONE_SHOT + BLACK_BOX) == sorted(STRATEGIES)
+
+
+@pytest.mark.parametrize("space", [name for name in SPACES if name != "nb201_mini"])
+@variants
+def test_runs_on_every_space(make_search, name, settings, space):
+    if name in BLACK_BOX and space not in ("nb201", "darts"):
+        pytest.skip("a black box sees a space only through sampling, which the spaces' own contract covers")
+    search = make_search(name, space, strategy=settings, search={"epochs": 1, "batch_size": 24, "trials": 2})
+    outcome = search.run()
+    assert search.space.check(outcome["architecture"]) == search.space.parse(outcome["text"])
+    assert outcome["verdict"]
+    assert len(search.history) == (2 if name in BLACK_BOX else 1)
+
+
+@variants
+def test_same_seed_same_bits_and_another_seed_others(make_search, name, settings):
+    first, second = (finish(make_search(name, strategy=settings)) for _ in range(2))
+    assert differences(first, second) == []
+    other = finish(make_search(name, seed=1, strategy=settings))
+    assert differences(first, other) != []
+
+
+@pytest.mark.parametrize("stop_after", [1, 3, 4])
+@variants
+def test_interrupted_and_resumed_ends_in_the_state_of_the_uninterrupted(make_search, name, settings, stop_after):
+    wanted = finish(make_search(name, strategy=settings))
+    saved: list[bytes] = []
+    units = iter(range(stop_after, 0, -1))
+    search = make_search(name, strategy=settings)
+    with pytest.raises(SearchInterrupted):
+        search.run(save=lambda state, step: saved.append(encode(state)), stop=lambda: next(units) == 1)
+    assert search.position == stop_after
+    resumed = make_search(name, strategy=settings)
+    resumed.load_state_dict(decode(saved[-1], name="saved"))
+    assert resumed.position == stop_after
+    assert differences(wanted, finish(resumed)) == []
+
+
+@variants
+def test_whatever_a_step_changes_is_in_the_state(make_search, name, settings):
+    search = make_search(name, strategy=settings)
+    strategy = search.strategy
+    outside = {key: value for key, value in vars(strategy).items() if key not in (*strategy.stateful, "generator")}
+    before = copy.deepcopy(outside)
+    for _ in range(3):
+        search.advance()
+    assert set(vars(strategy)) == {*outside, *strategy.stateful, "generator"}, "a step added an attribute"
+    assert differences(before, {key: getattr(strategy, key) for key in outside}) == []
+
+
+@variants
+def test_no_strategy_touches_the_global_generators(make_search, name, settings):
+    search = make_search(name, strategy=settings)
+    before = torch.get_rng_state()
+    search.run()
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(("name", "settings"), [variant for variant in VARIANTS if variant[0] in ONE_SHOT], ids=str)
+def test_finds_the_right_way_through_a_toy(name, settings):
+    """Chance finds it one time in eight; a flipped sign finds the opposite."""
+    learning = {"learning_rate": 0.05} if "learning_rate" in schema(STRATEGIES[name].load()) else {}
+    experiment = Experiment.resolve(
+        {
+            "space": {"name": "toy:ToySpace"},
+            "strategy": {"name": name, **learning, **settings},
+            "data": {"name": "given"},
+            "weights": {"learning_rate": 0.1},
+            "search": {"epochs": 15, "batch_size": 16, "chance_samples": 0},
+            "machine": {"threads": 1, "device": "cpu"},
+        }
+    )
+    search = experiment.build(data=from_tensors(*toy_images()))
+    outcome = search.run()
+    assert set(outcome["architecture"].values()) == {GOOD}
+    assert outcome["shared_accuracy"] > 0.9
+    scores = search.strategy.scores()
+    if scores is not None:
+        options = ToySpace().operations
+        assert all(row[options.index(GOOD)] > 0.6 for row in scores.values())
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_bad_settings_are_refused_by_name_and_value(name):
+    rows = BAD_SETTINGS[name]
+    keywords = schema(STRATEGIES[name].load())
+    assert bool(rows) == bool(keywords), "a strategy with settings needs rows in BAD_SETTINGS"
+    for key, value in rows:
+        with pytest.raises(SettingError) as caught:
+            Experiment.resolve({"strategy": {"name": name, key: value}})
+        problem = caught.value.problems[0]
+        assert problem.startswith(f"strategy.{key} must")
+        assert problem.endswith(f"got {value!r}")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_mistyped_setting_gets_a_suggestion(name):
+    for key in schema(STRATEGIES[name].load()):
+        typo = key[:-1] + ("x" if key[-1] != "x" else "y")
+        with pytest.raises(SettingError, match=rf"unknown setting 'strategy.{typo}'; did you mean '"):
+            Experiment.resolve({"strategy": {"name": name, typo: 1}})
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_presets_resolve(name):
+    for preset in STRATEGIES[name].load().presets:
+        assert Experiment.resolve({"strategy": {"name": name, "preset": preset}}).preset == preset
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_says_what_it_is_in_one_line(name):
+    assert 20 < len(STRATEGIES[name].describe()) <= 120

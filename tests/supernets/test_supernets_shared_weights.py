@@ -1,0 +1,464 @@
+"""Steps and derivatives of the shared weights against the same sums written by hand."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, jacrev
+from torch.nn import functional as F
+
+from archloom.data.loader import Batch
+from archloom.errors import SettingError
+from archloom.networks import build_network
+from archloom.spaces import Nb201
+from archloom.supernets import EveryOption, Gate, Gates, SharedWeights, gradient_by, path_gates
+
+SPACE = Nb201(nodes=3, cells_per_stage=1)
+OPTIONS = 2
+
+
+class Smooth(nn.Module):
+    """Two options mixed by a gate, without a kink anywhere, so that differences converge to derivatives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.options = nn.ModuleList(nn.Linear(3, 4) for _ in range(OPTIONS))
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, gates: Gates) -> Tensor:
+        gate = gates["edge"]
+        if gate.weights is None:
+            hidden = F.softplus(self.options[gate.index](x))
+        else:
+            terms = [
+                weight * F.softplus(option(x)) for weight, option in zip(gate.weights, self.options, strict=True)
+            ]
+            hidden = torch.stack(terms).sum(dim=0)
+        logits: Tensor = self.head(hidden)
+        return logits
+
+
+def smooth_network() -> Smooth:
+    network = Smooth().double()
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return network
+
+
+def batch(seed: int = 0) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    return Batch(
+        torch.randn(8, 3, generator=generator, dtype=torch.float64), torch.randint(3, (8,), generator=generator)
+    )
+
+
+def image_batch(seed: int = 0) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    return Batch(torch.randn(4, 3, 8, 8, generator=generator), torch.randint(3, (4,), generator=generator))
+
+
+def mixture(logits: Tensor) -> Gates:
+    return {"edge": Gate(weights=logits.softmax(dim=0))}
+
+
+LOGITS = torch.tensor([0.3, -0.5], dtype=torch.float64)
+BOTH = mixture(LOGITS)
+FIRST: Gates = {"edge": Gate(index=0)}
+
+
+def snapshot(weights: SharedWeights) -> dict[str, Any]:
+    return copy.deepcopy(weights.state_dict())
+
+
+def assert_same(first: object, second: object) -> None:
+    """Bitwise equality of nested states."""
+    if isinstance(first, Tensor):
+        assert isinstance(second, Tensor)
+        assert torch.equal(first, second)
+    elif isinstance(first, Mapping):
+        assert isinstance(second, Mapping)
+        assert first.keys() == second.keys()
+        for key in first:
+            assert_same(first[key], second[key])
+    elif isinstance(first, list):
+        assert isinstance(second, list)
+        assert len(first) == len(second)
+        for one, other in zip(first, second, strict=True):
+            assert_same(one, other)
+    else:
+        assert first == second
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"learning_rate": 0.0}, "weights.learning_rate must be above 0, got 0.0"),
+        ({"learning_rate": math.nan}, "weights.learning_rate must be above 0, got nan"),
+        ({"learning_rate_end": -0.1}, "weights.learning_rate_end must be 0 or more, got -0.1"),
+        ({"momentum": 1.0}, "weights.momentum must be in [0, 1), got 1.0"),
+        ({"momentum": -0.1}, "weights.momentum must be in [0, 1), got -0.1"),
+        ({"weight_decay": -1e-4}, "weights.weight_decay must be 0 or more, got -0.0001"),
+        ({"clip": -1.0}, "weights.clip must be 0 (off) or more, got -1.0"),
+        ({"nesterov": True, "momentum": 0.0}, "weights.nesterov must be false where momentum is 0, got True"),
+    ],
+)
+def test_a_setting_outside_its_rule_is_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        SharedWeights(Smooth(), **settings)
+    assert caught.value.problems == (message,)
+
+
+def test_all_broken_rules_are_told_at_once() -> None:
+    with pytest.raises(SettingError) as caught:
+        SharedWeights(Smooth(), learning_rate=-1, clip=-1)
+    assert len(caught.value.problems) == 2
+
+
+def test_settings_at_their_limits_are_accepted() -> None:
+    SharedWeights(Smooth(), learning_rate_end=0, momentum=0, weight_decay=0, clip=0)
+
+
+# --- learning rate
+
+
+def test_the_learning_rate_follows_a_cosine() -> None:
+    weights = SharedWeights(Smooth(), learning_rate=0.1, learning_rate_end=0.02)
+    assert weights.learning_rate == 0.1
+    for progress, rate in [(0, 0.1), (1 / 3, 0.08), (0.5, 0.06), (2 / 3, 0.04), (1, 0.02)]:
+        weights.set_progress(progress)
+        assert weights.learning_rate == pytest.approx(rate, abs=1e-12)
+
+
+def test_a_step_is_taken_with_the_present_learning_rate() -> None:
+    moves = []
+    for progress in (0.0, 1.0):
+        weights = SharedWeights(smooth_network(), learning_rate=0.1, learning_rate_end=0.02, clip=0)
+        before = weights.parameters["head.weight"].detach().clone()
+        weights.set_progress(progress)
+        weights.fit(batch(), BOTH)
+        moves.append(weights.parameters["head.weight"].detach() - before)
+    torch.testing.assert_close(moves[0], 5 * moves[1])
+
+
+# --- values
+
+
+def test_loss_and_accuracy_are_those_of_the_logits() -> None:
+    network = smooth_network()
+    weights = SharedWeights(network)
+    data = batch()
+    logits = network(data.images, BOTH)
+    probability = logits.softmax(dim=1)[torch.arange(8), data.labels]
+    right = sum(int(row.argmax()) == int(label) for row, label in zip(logits, data.labels, strict=True))
+    assert 0 < right < 8
+    outcome = weights.evaluate(data, BOTH)
+    torch.testing.assert_close(outcome.loss, -probability.log().mean())
+    torch.testing.assert_close(weights.loss(data, BOTH), outcome.loss)
+    assert outcome.accuracy.item() == weights.accuracy(data, BOTH).item() == right / 8
+
+
+def test_gates_change_what_is_evaluated() -> None:
+    weights = SharedWeights(smooth_network())
+    second: Gates = {"edge": Gate(index=1)}
+    assert weights.loss(batch(), FIRST).item() != weights.loss(batch(), second).item()
+
+
+def test_evaluation_has_a_graph_to_weights_and_gates_but_accuracy_has_none() -> None:
+    weights = SharedWeights(smooth_network())
+    logits = LOGITS.clone().requires_grad_()
+    outcome = weights.evaluate(batch(), mixture(logits))
+    by_gate, by_weight = torch.autograd.grad(outcome.loss, [logits, weights.parameters["head.weight"]])
+    assert by_gate.abs().max() > 0
+    assert by_weight.abs().max() > 0
+    assert not outcome.accuracy.requires_grad
+    assert not weights.accuracy(batch(), mixture(logits)).requires_grad
+
+
+def test_evaluation_at_other_parameters_uses_those_and_leaves_the_own_alone() -> None:
+    weights = SharedWeights(smooth_network())
+    other = Smooth().double()
+    own = snapshot(weights)
+    parameters = {name: value.detach().clone().requires_grad_() for name, value in other.named_parameters()}
+    outcome = weights.evaluate(batch(), BOTH, parameters=parameters)
+    torch.testing.assert_close(outcome.loss, F.cross_entropy(other(batch().images, BOTH), batch().labels))
+    assert outcome.loss.item() != weights.loss(batch(), BOTH).item()
+    torch.testing.assert_close(weights.loss(batch(), BOTH, parameters=parameters), outcome.loss)
+    assert torch.autograd.grad(outcome.loss, parameters["head.bias"])[0].abs().max() > 0
+    assert_same(weights.state_dict(), own)
+
+
+def test_weights_are_where_their_network_is() -> None:
+    with torch.device("meta"):
+        network = Smooth()
+    assert SharedWeights(network).device == torch.device("meta")
+    assert SharedWeights(Smooth()).device == torch.device("cpu")
+
+
+# --- fitting
+
+
+@pytest.mark.parametrize(
+    ("momentum", "decay", "nesterov", "clip"),
+    [
+        (0.0, 0.0, False, 0.0),
+        (0.9, 0.0, False, 0.0),
+        (0.9, 0.1, False, 0.0),
+        (0.9, 0.1, True, 0.0),
+        (0.9, 0.1, False, 0.05),
+        (0.8, 0.05, True, 0.05),
+        (0.9, 0.1, False, 1e6),
+    ],
+)
+def test_five_fitting_steps_are_five_steps_of_sgd(momentum: float, decay: float, nesterov: bool, clip: float) -> None:
+    rate = 0.2
+    network = smooth_network()
+    by_hand = copy.deepcopy(network)
+    weights = SharedWeights(
+        network, learning_rate=rate, momentum=momentum, weight_decay=decay, nesterov=nesterov, clip=clip
+    )
+    velocity = [torch.zeros_like(parameter) for parameter in by_hand.parameters()]
+    for step in range(5):
+        data = batch(step)
+        loss = F.cross_entropy(by_hand(data.images, BOTH), data.labels)
+        gradients = torch.autograd.grad(loss, list(by_hand.parameters()))
+        norm = math.sqrt(sum(float((gradient**2).sum()) for gradient in gradients))
+        assert not 0 < clip < 1 or norm > 2 * clip  # where it should clip, it does
+        shrink = min(1.0, clip / (norm + 1e-6)) if clip else 1.0
+        with torch.no_grad():
+            for position, (parameter, gradient) in enumerate(zip(by_hand.parameters(), gradients, strict=True)):
+                slope = shrink * gradient + decay * parameter
+                velocity[position] = momentum * velocity[position] + slope
+                parameter -= rate * (slope + momentum * velocity[position] if nesterov else velocity[position])
+        outcome = weights.fit(data, BOTH)
+        torch.testing.assert_close(outcome.loss, loss.detach(), rtol=0, atol=1e-12)
+        assert not outcome.loss.requires_grad
+    for parameter, expected in zip(network.parameters(), by_hand.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected, rtol=0, atol=1e-12)
+
+
+def test_fitting_tells_the_accuracy_before_the_step() -> None:
+    weights = SharedWeights(smooth_network(), learning_rate=5.0)
+    before = weights.accuracy(batch(), BOTH)
+    assert weights.fit(batch(), BOTH).accuracy == before
+
+
+def test_what_is_not_on_the_path_rests_bitwise() -> None:
+    network = build_network(SPACE, EveryOption(), classes=3, colours=3, channels=4)
+    weights = SharedWeights(network, weight_decay=0.1, momentum=0.9)
+    everything = {d.name: Gate(weights=torch.full((len(d.options),), 0.2)) for d in SPACE.decisions}
+    weights.fit(image_batch(), everything)  # from here on every weight has momentum
+    before = snapshot(weights)
+    weights.fit(image_batch(1), path_gates(SPACE, SPACE.parse("|nor_conv_3x3~0|+|nor_conv_1x1~0|skip_connect~1|")))
+    after = weights.state_dict()
+    used = {"0->1.candidates.nor_conv_3x3", "0->2.candidates.nor_conv_1x1"}
+    resting = 0
+    for position, name in enumerate(weights.parameters):
+        on_path = ".candidates." not in name or any(part in name for part in used)
+        resting += not on_path
+        assert torch.equal(after["network"][name], before["network"][name]) != on_path
+        momenta = [state["optimizer"]["state"][position]["momentum_buffer"] for state in (before, after)]
+        assert torch.equal(*momenta) != on_path
+    assert resting == 4 * 3  # of each cell: the other convolution of two edges, and both of the third
+
+
+def test_fitting_gives_gates_no_gradient_and_leaves_none_behind() -> None:
+    network = smooth_network()
+    logits = LOGITS.clone().requires_grad_()
+    weights = SharedWeights(network)
+    weights.fit(batch(), mixture(logits))
+    assert logits.grad is None
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+# --- the virtual step
+
+
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
+@pytest.mark.parametrize("earlier_steps", [0, 2])
+def test_a_virtual_step_goes_where_a_real_unclipped_one_would(earlier_steps: int, momentum: float) -> None:
+    weights = SharedWeights(smooth_network(), learning_rate=0.3, momentum=momentum, weight_decay=0.1, clip=0.01)
+    for step in range(earlier_steps):
+        weights.fit(batch(step), BOTH)
+    before = snapshot(weights)
+    moved = weights.virtual_step(batch(7), BOTH)
+    assert_same(weights.state_dict(), before)
+
+    real = SharedWeights(smooth_network(), learning_rate=0.3, momentum=momentum, weight_decay=0.1, clip=0)
+    real.load_state_dict(before)
+    real.fit(batch(7), BOTH)
+    assert list(moved) == list(real.parameters)
+    for name, value in real.parameters.items():
+        torch.testing.assert_close(moved[name], value, rtol=0, atol=1e-12)
+        assert (moved[name] - weights.parameters[name]).abs().max() > 1e-4
+        assert moved[name].requires_grad
+        assert moved[name].is_leaf
+
+
+def test_a_virtual_step_lets_rest_what_is_not_on_the_path() -> None:
+    weights = SharedWeights(smooth_network(), learning_rate=0.3, momentum=0.9, weight_decay=0.1, clip=0)
+    weights.fit(batch(), BOTH)
+    moved = weights.virtual_step(batch(1), FIRST)
+    own = {name: value.detach().clone() for name, value in weights.parameters.items()}
+    weights.fit(batch(1), FIRST)
+    for name, value in weights.parameters.items():
+        torch.testing.assert_close(moved[name], value, rtol=0, atol=1e-12)
+        assert torch.equal(moved[name], own[name]) == name.startswith("options.1.")
+
+
+def test_a_virtual_step_leaves_out_the_look_ahead_of_nesterov() -> None:
+    plain, nesterov = (
+        SharedWeights(smooth_network(), momentum=0.9, nesterov=nesterov, clip=0) for nesterov in (False, True)
+    )
+    plain.fit(batch(), BOTH)
+    nesterov.load_state_dict(plain.state_dict())
+    nesterov.optimizer.param_groups[0]["nesterov"] = True  # it came with the state of the other
+    assert_same(dict(plain.virtual_step(batch(1), BOTH)), dict(nesterov.virtual_step(batch(1), BOTH)))
+
+
+# --- derivatives
+
+
+def test_the_gradient_is_that_of_each_weight_and_zero_off_the_path() -> None:
+    weights = SharedWeights(smooth_network())
+    gradient = weights.gradient(weights.loss(batch(), FIRST))
+    assert list(gradient) == list(weights.parameters)
+    for name, value in gradient.items():
+        assert value.shape == weights.parameters[name].shape
+        assert bool((value == 0).all()) == name.startswith("options.1.")
+    step = 1e-6
+    name = "options.0.weight"
+    shifted = {key: value.detach().clone() for key, value in weights.parameters.items()}
+    shifted[name][1, 2] += step
+    slope = (weights.loss(batch(), FIRST, parameters=shifted) - weights.loss(batch(), FIRST)) / step
+    assert slope.item() == pytest.approx(gradient[name][1, 2].item(), rel=1e-4)
+
+
+def test_the_gradient_can_be_taken_at_other_parameters() -> None:
+    weights = SharedWeights(smooth_network())
+    moved = weights.virtual_step(batch(), BOTH)
+    gradient = weights.gradient(weights.loss(batch(1), BOTH, parameters=moved), at=moved)
+    at_moved = SharedWeights(smooth_network())
+    at_moved.network.load_state_dict({name: value.detach() for name, value in moved.items()})
+    expected = at_moved.gradient(at_moved.loss(batch(1), BOTH))
+    for name, value in expected.items():
+        torch.testing.assert_close(gradient[name], value)
+
+
+def test_a_gradient_has_a_graph_only_if_asked() -> None:
+    weights = SharedWeights(smooth_network())
+    loss = weights.loss(batch(), BOTH)
+    assert not weights.gradient(loss, retain_graph=True)["head.weight"].requires_grad
+    assert weights.gradient(loss, create_graph=True)["head.weight"].requires_grad
+
+
+def test_gradient_by_is_zero_where_nothing_depends() -> None:
+    by = torch.ones(3, requires_grad=True)
+    assert torch.equal(gradient_by(torch.tensor(2.0), by), torch.zeros(3))
+    assert torch.equal(gradient_by(torch.tensor(2.0, requires_grad=True) * 3, by), torch.zeros(3))
+    assert torch.equal(gradient_by((by * torch.tensor([1.0, 2.0, 3.0])).sum(), by), torch.tensor([1.0, 2.0, 3.0]))
+
+
+def direction(weights: SharedWeights, *, scale: float = 1.0) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(9)
+    return {
+        name: scale * torch.randn(value.shape, generator=generator, dtype=value.dtype)
+        for name, value in weights.parameters.items()
+    }
+
+
+def dense_mixed_product(weights: SharedWeights, vector: Mapping[str, Tensor]) -> Tensor:
+    """The whole matrix of mixed second derivatives, [weights, logits], and only then the product."""
+    data = batch()
+
+    def loss(parameters: dict[str, Tensor], logits: Tensor) -> Tensor:
+        return F.cross_entropy(functional_call(weights.network, parameters, (data.images, mixture(logits))), data.labels)
+
+    parameters = {name: value.detach() for name, value in weights.parameters.items()}
+    matrix = jacrev(grad(loss, argnums=0), argnums=1)(parameters, LOGITS)
+    rows = torch.cat([matrix[name].flatten(0, -2) for name in parameters])
+    return torch.cat([vector[name].flatten() for name in parameters]) @ rows
+
+
+def test_the_exact_mixed_product_is_the_dense_matrix_times_the_vector() -> None:
+    weights = SharedWeights(smooth_network())
+    vector = direction(weights)
+    logits = LOGITS.clone().requires_grad_()
+    expected = dense_mixed_product(weights, vector)
+    assert expected.abs().min() > 1e-3
+    product = weights.mixed_product(batch(), lambda: mixture(logits), vector, logits)
+    torch.testing.assert_close(product, expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0, 0.01])
+def test_differences_approach_the_exact_mixed_product_whatever_the_length_of_the_vector(scale: float) -> None:
+    weights = SharedWeights(smooth_network())
+    vector = direction(weights, scale=scale)
+    logits = LOGITS.clone().requires_grad_()
+    before = snapshot(weights)
+    product = weights.mixed_product(batch(), lambda: mixture(logits), vector, logits, step=0.01)
+    expected = dense_mixed_product(weights, vector)
+    assert F.cosine_similarity(product, expected, dim=0) > 0.999
+    assert (product - expected).norm() < 1e-3 * expected.norm()
+    assert_same(weights.state_dict(), before)
+
+
+def test_differences_get_four_times_better_with_half_the_step() -> None:
+    """Central differences: the error falls with the square of the step."""
+    weights = SharedWeights(smooth_network())
+    vector = direction(weights)
+    logits = LOGITS.clone().requires_grad_()
+    expected = dense_mixed_product(weights, vector)
+    coarse, fine = (
+        (weights.mixed_product(batch(), lambda: mixture(logits), vector, logits, step=step) - expected).norm()
+        for step in (0.2, 0.1)
+    )
+    assert (coarse / fine).item() == pytest.approx(4, rel=0.1)
+
+
+@pytest.mark.parametrize("step", [None, 0.01])
+def test_the_mixed_product_of_nothing_is_zero(step: float | None) -> None:
+    weights = SharedWeights(smooth_network())
+    logits = LOGITS.clone().requires_grad_()
+    zeros = {name: torch.zeros_like(value) for name, value in weights.parameters.items()}
+    product = weights.mixed_product(batch(), lambda: mixture(logits), zeros, logits, step=step)
+    assert torch.equal(product, torch.zeros_like(LOGITS))
+
+
+@pytest.mark.parametrize("step", [None, 0.01])
+def test_the_mixed_product_is_zero_where_gates_do_not_depend_on_what_is_asked(step: float | None) -> None:
+    weights = SharedWeights(smooth_network())
+    logits = LOGITS.clone().requires_grad_()
+    product = weights.mixed_product(batch(), lambda: FIRST, direction(weights), logits, step=step)
+    assert torch.equal(product, torch.zeros_like(LOGITS))
+
+
+# --- state
+
+
+def test_a_restored_state_goes_on_bit_by_bit() -> None:
+    settings: dict[str, Any] = {"learning_rate": 0.2, "momentum": 0.9, "weight_decay": 0.01}
+    weights = SharedWeights(smooth_network(), **settings)
+    for step in range(3):
+        weights.fit(batch(step), BOTH)
+    weights.set_progress(0.4)
+    saved = snapshot(weights)
+    restored = SharedWeights(Smooth().double(), **settings)
+    restored.load_state_dict(saved)
+    assert restored.learning_rate == weights.learning_rate
+    for step in range(3, 6):
+        for each in (weights, restored):
+            each.fit(batch(step), BOTH)
+    assert_same(restored.state_dict(), weights.state_dict())
+    with pytest.raises(AssertionError):
+        assert_same(saved, weights.state_dict())

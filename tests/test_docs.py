@@ -1,0 +1,147 @@
+"""The documentation keeps its word: its Python runs, its recipes resolve, its signatures and links are those of today."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from archloom.catalogue import Catalogue
+from archloom.data import DATA
+from archloom.runs.experiment import Experiment
+from archloom.spaces import SPACES
+from archloom.strategies import STRATEGIES
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+SECONDS = 120  # far more than a page needs: only a page that hangs is stopped
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: what follows the fence (`python`, `python signatures`), its first line's number, its text."""
+
+    kind: str
+    line: int
+    text: str
+
+    @property
+    def file(self) -> str | None:
+        """The file that the block is, if its first line says so."""
+        named = re.match(r"# file: ([\w.]+)\n", self.text)
+        return named[1] if named else None
+
+
+def blocks(page: Path, kind: str) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(r"^```([^\n`]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    all_blocks = [Block(match[1].strip(), text.count("\n", 0, match.start(2)) + 1, match[2]) for match in found]
+    return [block for block in all_blocks if block.kind == kind]
+
+
+def with_any(kind: str) -> list[Path]:
+    return [page for page in PAGES if blocks(page, kind)]
+
+
+def by_name(page: Path) -> str:
+    return page.name
+
+
+@pytest.mark.parametrize("page", with_any("python"), ids=by_name)
+def test_python_of_a_page_runs_as_it_stands(page: Path, tmp_path: Path) -> None:
+    """As a reader would: files of their own are files, the rest is one script in the same folder."""
+    lines: list[str] = []
+    for block in blocks(page, "python"):
+        if block.file is not None:
+            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+        else:  # blank lines before it, so that a traceback has the line numbers of the page
+            lines += [""] * (block.line - 1 - len(lines)) + block.text.splitlines()
+    script = tmp_path / f"{page.stem}_page.py"
+    script.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    kept = {name: value for name, value in os.environ.items() if name != "ARCHLOOM_DATA"}
+    ended = subprocess.run(
+        [sys.executable, script.name], cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("page", with_any("toml"), ids=by_name)
+def test_recipes_of_a_page_resolve(page: Path) -> None:
+    for block in blocks(page, "toml"):
+        Experiment.resolve(tomllib.loads(block.text))
+
+
+# --- signatures
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A function with its arguments and result, or a field with its default and type, as they are written."""
+
+    name: str
+    arguments: str
+    result: str
+
+
+def signatures(source: str) -> Iterator[Signature]:
+    """Of every function and field of a text, those of classes as `Class.name`."""
+    tree = ast.parse(source)
+    owned = [(f"{owner.name}.", owner) for owner in ast.walk(tree) if isinstance(owner, ast.ClassDef)]
+    for prefix, owner in [("", tree), *owned]:
+        for node in owner.body:
+            if isinstance(node, ast.FunctionDef):
+                yield Signature(prefix + node.name, ast.unparse(node.args), written(node.returns))
+            elif isinstance(node, ast.AnnAssign):
+                yield Signature(prefix + ast.unparse(node.target), written(node.value), ast.unparse(node.annotation))
+
+
+def written(node: ast.expr | None) -> str:
+    return ast.unparse(node) if node else ""
+
+
+def test_signatures_in_the_documentation_are_those_of_the_code() -> None:
+    known = {
+        signature for path in (ROOT / "src").rglob("*.py") for signature in signatures(path.read_text(encoding="utf-8"))
+    }
+    shown = [
+        signature
+        for page in with_any("python signatures")
+        for block in blocks(page, "python signatures")
+        for signature in signatures(block.text)
+    ]
+    assert len(shown) > 20
+    assert [signature for signature in shown if signature not in known] == []
+
+
+# --- names and links
+
+
+@pytest.mark.parametrize("catalogue", [STRATEGIES, SPACES, DATA], ids=lambda catalogue: catalogue.kind)
+def test_the_readme_names_everything_there_is(catalogue: Catalogue) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in catalogue if f"`{name}`" not in text] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of the headings of a page, as repository sites make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=by_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = target.partition("#")
+        place = (page.parent / path).resolve() if path else page
+        assert place.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(place), f"{page.name} links to {target}"
