@@ -1,20 +1,24 @@
-"""The documentation keeps its word: its Python runs, its recipes resolve, its signatures and links are those of today."""
+"""The documentation keeps its word: its Python runs, its recipes resolve, its signatures and links are today's."""
 
 from __future__ import annotations
 
 import ast
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
 from archloom.catalogue import Catalogue
+from archloom.cli.main import app
 from archloom.data import DATA
 from archloom.runs.experiment import Experiment
 from archloom.spaces import SPACES
@@ -79,6 +83,41 @@ def test_recipes_of_a_page_resolve(page: Path) -> None:
         Experiment.resolve(tomllib.loads(block.text))
 
 
+# --- commands
+
+
+def commands() -> list[str]:
+    """Every call of the command line: lines of shell blocks, and calls with options within a sentence."""
+    calls = []
+    for page in PAGES:
+        lines = [line for block in blocks(page, "sh") for line in block.text.splitlines()]
+        calls += [line[line.index("archloom ") :] for line in lines if "archloom " in line]
+        calls += re.findall(r"`(archloom [^`]* --[^`]*)`", page.read_text(encoding="utf-8"))
+    return sorted(set(calls))
+
+
+def parse(command: Any, words: list[str]) -> None:
+    """Have the command line parse the words without running them."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        command.make_context("archloom", words)
+    else:
+        assert words[0] in below, f"no command '{words[0]}'"
+        parse(below[words[0]], words[1:])
+
+
+@pytest.mark.parametrize("call", commands())
+def test_commands_are_understood(call: str) -> None:
+    parse(typer.main.get_command(app), shlex.split(call)[1:])
+
+
+def test_a_command_that_does_not_exist_would_be_noticed() -> None:
+    with pytest.raises(AssertionError, match="no command"):
+        parse(typer.main.get_command(app), ["benchmark", "sell"])
+    with pytest.raises(Exception, match="No such option"):
+        parse(typer.main.get_command(app), ["search", "--spaces", "nb201"])
+
+
 # --- signatures
 
 
@@ -94,8 +133,9 @@ class Signature:
 def signatures(source: str) -> Iterator[Signature]:
     """Of every function and field of a text, those of classes as `Class.name`."""
     tree = ast.parse(source)
-    owned = [(f"{owner.name}.", owner) for owner in ast.walk(tree) if isinstance(owner, ast.ClassDef)]
-    for prefix, owner in [("", tree), *owned]:
+    owners: list[tuple[str, ast.Module | ast.ClassDef]] = [("", tree)]
+    owners += [(f"{node.name}.", node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    for prefix, owner in owners:
         for node in owner.body:
             if isinstance(node, ast.FunctionDef):
                 yield Signature(prefix + node.name, ast.unparse(node.args), written(node.returns))

@@ -18,12 +18,13 @@ CLASSES = 3
 MINI = Nb201(nodes=3, cells_per_stage=1)
 
 
-def space_named(name: str) -> SearchSpace:
-    """A space of the catalogue with as few cells as have both kinds, and a cell after each."""
+def space_named(name: str, *, nodes: int = 4) -> SearchSpace:
+    """A space of the catalogue with as few cells as have both kinds, and a normal one after a reduction."""
     kind, settings = SPACES[name].load(), SPACES[name].settings
     if kind is Nb201:
         return Nb201(**{**settings, "cells_per_stage": 1})
-    return Darts(**{**settings, "cells": 5, "cells_per_block": min(1, settings.get("cells_per_block", 0))})
+    blocks = min(1, settings.get("cells_per_block", 0))
+    return Darts(**{**settings, "nodes": nodes, "cells": 4, "cells_per_block": blocks})
 
 
 def build(space: SearchSpace, resolve: Resolve, *, channels: int = 4) -> nn.Module:
@@ -79,7 +80,7 @@ def test_a_path_through_the_supernet_equals_the_standalone_network(name: str) ->
 @pytest.mark.parametrize("size", [12, 9])
 @pytest.mark.parametrize("name", SPACES)
 def test_gradients_of_a_path_equal_those_of_the_standalone_network(name: str, size: int) -> None:
-    space = space_named(name)
+    space = space_named(name, nodes=2)
     architecture = space.sample(random.Random(size))
     supernet, alone = build(space, EveryOption()), build(space, Only(architecture, affine=False))
     inherit(alone, supernet)
@@ -98,7 +99,7 @@ def test_gradients_of_a_path_equal_those_of_the_standalone_network(name: str, si
 @pytest.mark.parametrize("size", [12, 9])
 @pytest.mark.parametrize("name", ["nb201", "darts", "darts_gdas", "darts_frc"])
 def test_an_architecture_that_connects_nothing_still_runs(name: str, size: int) -> None:
-    space = space_named(name)
+    space = space_named(name, nodes=2)
     nothing = Architecture({decision.name: NONE for decision in space.decisions})
     with torch.no_grad():
         from_path = build(space, EveryOption())(images(size), path_gates(space, nothing))
@@ -114,7 +115,7 @@ def test_an_architecture_that_connects_nothing_still_runs(name: str, size: int) 
 @pytest.mark.parametrize("name", SPACES)
 def test_networks_run_on_whatever_device_their_images_are_on(name: str) -> None:
     """On the meta device any tensor made elsewhere, zeros included, would be an error."""
-    space = space_named(name)
+    space = space_named(name, nodes=2)
     sampled = space.sample(random.Random(1))
     nothing = Architecture({decision.name: NONE for decision in space.decisions})
     with torch.device("meta"):
@@ -144,9 +145,7 @@ def test_every_option_but_none_gets_a_module() -> None:
 def test_only_the_option_of_the_architecture_gets_a_module(option: str, expected: list[str]) -> None:
     decision = Decision("edge", ("a", NONE, "b"))
     made = []
-    fixed = Only(Architecture({"edge": option})).operation(
-        decision, lambda name: made.append(name) or nn.Identity()
-    )
+    fixed = Only(Architecture({"edge": option})).operation(decision, lambda name: made.append(name) or nn.Identity())
     assert isinstance(fixed, Fixed)
     assert (fixed.option, fixed.decision) == (option, decision)
     assert made == list(fixed.candidates) == expected
@@ -154,7 +153,7 @@ def test_only_the_option_of_the_architecture_gets_a_module(option: str, expected
 
 @pytest.mark.parametrize("name", ["nb201", "darts", "darts_frc"])
 def test_the_supernet_normalizes_by_the_batch_alone_and_the_standalone_network_learns_to(name: str) -> None:
-    space = space_named(name)
+    space = space_named(name, nodes=2)
     shared = [module for module in build(space, EveryOption()).modules() if isinstance(module, nn.BatchNorm2d)]
     assert shared
     assert not any(module.affine or module.track_running_stats for module in shared)

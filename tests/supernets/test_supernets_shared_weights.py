@@ -36,9 +36,7 @@ class Smooth(nn.Module):
         if gate.weights is None:
             hidden = F.softplus(self.options[gate.index](x))
         else:
-            terms = [
-                weight * F.softplus(option(x)) for weight, option in zip(gate.weights, self.options, strict=True)
-            ]
+            terms = [weight * F.softplus(option(x)) for weight, option in zip(gate.weights, self.options, strict=True)]
             hidden = torch.stack(terms).sum(dim=0)
         logits: Tensor = self.head(hidden)
         return logits
@@ -382,7 +380,9 @@ def dense_mixed_product(weights: SharedWeights, vector: Mapping[str, Tensor]) ->
     data = batch()
 
     def loss(parameters: dict[str, Tensor], logits: Tensor) -> Tensor:
-        return F.cross_entropy(functional_call(weights.network, parameters, (data.images, mixture(logits))), data.labels)
+        return F.cross_entropy(
+            functional_call(weights.network, parameters, (data.images, mixture(logits))), data.labels
+        )
 
     parameters = {name: value.detach() for name, value in weights.parameters.items()}
     matrix = jacrev(grad(loss, argnums=0), argnums=1)(parameters, LOGITS)

@@ -63,11 +63,11 @@ def _file(given: str) -> Path | None:
     """The file that the text names, if it names one."""
     path = Path(given)
     try:
-        if path.is_dir():
-            return _result_of(path)
-        exists = path.exists()
+        exists, folder = path.exists(), path.is_dir()
     except (OSError, ValueError):  # a genotype is too long for a file name
         return None
+    if folder:
+        return _result_of(path)
     if not exists and path.suffix == ".json":
         raise ParseError(f"no file {path}")
     return path if exists else None

@@ -105,7 +105,8 @@ def convert(
     """
     from archloom.benchmarks.converter import convert
 
-    with Progress(console=messages(), transient=True) as progress:
+    console = messages()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("reading records", total=None)
         written = convert(
             source,

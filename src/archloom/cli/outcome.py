@@ -58,8 +58,8 @@ def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
         yield from standing_facts(result.standing)
     yield from cost_facts(result.details["cost"])
     run = result.details["run"]
-    units = "trials" if has_trials(result.history) else "epochs"
-    yield "Time", f"{duration(run['seconds'])} for {run['records']:,} {units} on {run['device']}"
+    unit = ("trial" if has_trials(result.history) else "epoch") + ("" if run["records"] == 1 else "s")
+    yield "Time", f"{duration(run['seconds'])} for {run['records']:,} {unit} on {run['device']}"
     yield "Peak memory", whole(run["peak_memory_mb"], unit=" MB")
 
 

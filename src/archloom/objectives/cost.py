@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from archloom.networks import build_network
 from archloom.spaces import Architecture, SearchSpace
@@ -81,10 +82,11 @@ def _prefixes(name: str) -> Iterator[str]:
 
 def _module_costs(network: nn.Module, image_shape: tuple[int, int, int], *inputs: Any) -> dict[str, Cost]:
     """Each module's own cost by name, measured by running one image through the network."""
-    device = next(network.parameters()).device
-    image = torch.zeros(2, *image_shape, device=device)  # two: batch statistics of one 1x1 image are undefined
+    # two images: batch statistics of one 1x1 image are undefined
+    image = next(network.parameters()).new_zeros(2, *image_shape)
+    buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}  # running statistics must not move
     with _counting(network) as multiply_adds, torch.no_grad():
-        network(image, *inputs)
+        functional_call(network, buffers, (image, *inputs))
     return {
         name: Cost(sum(p.numel() for p in module.parameters(recurse=False)), multiply_adds[name] // len(image))
         for name, module in network.named_modules()

@@ -123,17 +123,25 @@ class SharedWeights:
         return Outcome(outcome.loss.detach(), outcome.accuracy)
 
     def virtual_step(self, batch: Batch, gates: Gates) -> Parameters:
-        """The weights after one SGD step (momentum and decay included, unclipped), leaving the real ones alone."""
-        gradient = self.gradient(self.loss(batch, gates))
+        """The weights after one SGD step, leaving the real ones alone.
+
+        Momentum and decay are included, clipping and the look-ahead of Nesterov are not; weights outside the path rest.
+        """
+        gradients = torch.autograd.grad(self.loss(batch, gates), self._parameters, allow_unused=True)
+        return {
+            name: (parameter.detach() - self._movement(parameter, gradient)).requires_grad_()
+            for name, parameter, gradient in zip(self._names, self._parameters, gradients, strict=True)
+        }
+
+    def _movement(self, parameter: Tensor, gradient: Tensor | None) -> Tensor:
+        if gradient is None:
+            return torch.zeros_like(parameter)
         group = self.optimizer.param_groups[0]
-        moved = {}
-        for name, parameter in self.parameters.items():
-            step = gradient[name] + group["weight_decay"] * parameter.detach()
-            buffer = self.optimizer.state[parameter].get("momentum_buffer")
-            if buffer is not None:
-                step = step + group["momentum"] * buffer
-            moved[name] = (parameter.detach() - group["lr"] * step).requires_grad_()
-        return moved
+        step: Tensor = gradient + group["weight_decay"] * parameter.detach()
+        buffer = self.optimizer.state.get(parameter, {}).get("momentum_buffer")  # get: looking must not make an entry
+        if buffer is not None:
+            step = step + group["momentum"] * buffer
+        return self.learning_rate * step
 
     # --- derivatives
 
@@ -196,4 +204,3 @@ def gradient_by(value: Tensor, by: Tensor) -> Tensor:
         return torch.zeros_like(by)
     (gradient,) = torch.autograd.grad(value, [by], allow_unused=True)
     return torch.zeros_like(by) if gradient is None else gradient
-

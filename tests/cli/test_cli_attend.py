@@ -1,0 +1,77 @@
+"""The first signal saves, the second quits, and afterwards signals are what they were."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+
+from archloom.cli import attend as module
+from archloom.cli.attend import StopRequest, attend, stop_on_signals
+from archloom.engine.search import SearchInterrupted
+
+
+def interrupted_by(*numbers: int) -> Callable[..., Any]:
+    """A search that is sent signals while it runs, and obeys the first."""
+
+    def begin(listener: object, stop: Callable[[], bool]) -> Any:
+        for number in numbers:
+            os.kill(os.getpid(), number)
+        assert stop()
+        raise SearchInterrupted
+
+    return begin
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_says_how_to_go_on(
+    number: signal.Signals, code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        attend(interrupted_by(number), directory=Path("my runs/a"), quiet=True)
+    assert ended.value.exit_code == code
+    lines = [line for line in capfd.readouterr().err.splitlines() if line]
+    assert lines == [
+        "saving; press Ctrl-C again to quit at once",
+        "stopped and saved; continue with: archloom resume 'my runs/a'",
+    ]
+
+
+def test_the_second_signal_quits_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        attend(interrupted_by(signal.SIGINT, signal.SIGINT), directory=Path("a"), quiet=True)
+    assert ended.value.exit_code == 130
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last == "stopped; what was saved before is kept; continue with: archloom resume a"
+
+
+def test_signals_are_handled_only_within() -> None:
+    before = [signal.getsignal(number) for number in module.SIGNALS]
+    with stop_on_signals() as stop:
+        assert [signal.getsignal(number) for number in module.SIGNALS] == [stop.handle] * 2
+        assert not stop()
+    assert [signal.getsignal(number) for number in module.SIGNALS] == before
+
+
+def test_a_closed_terminal_does_not_keep_a_search_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(descriptor: int, data: bytes) -> int:
+        raise OSError("closed")
+
+    monkeypatch.setattr(os, "write", closed)
+    stop = StopRequest()
+    stop.handle(signal.SIGINT, None)
+    assert stop()
+
+
+def test_the_outcome_is_printed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed: list[object] = []
+    monkeypatch.setattr(module, "print_outcome", lambda result, console: printed.append(result))
+    result: Any = SimpleNamespace()
+    attend(lambda listener, stop: result, directory=Path("a"), quiet=True)
+    assert printed == [result]

@@ -1,0 +1,109 @@
+"""Progress: the figures by hand, a log of plain lines, a bar in a terminal, and silence."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from archloom.cli.progress import Pace, shown_progress
+from archloom.engine.events import Advanced, Deriving, Event, Recorded, Started
+
+LOSSES = {"train_loss": 2.0, "valid_loss": 3.0, "train_accuracy": 0.25, "valid_accuracy": 0.5}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def epochs(count: int, steps: int = 2) -> list[Event]:
+    events: list[Event] = [Started("step", 0, count * steps, steps, ())]
+    for position in range(1, count * steps + 1):
+        events.append(Advanced(position, 10, LOSSES))
+        if position % steps == 0:
+            events.append(Recorded({}))
+    return [*events, Deriving("picking")]
+
+
+def trials(count: int) -> list[Event]:
+    events: list[Event] = [Started("trial", 0, count, 1, ())]
+    for position in range(1, count + 1):
+        events += [Advanced(position, 0, {"score": 1.0 * position, "best": 90.0}), Recorded({})]
+    return events
+
+
+def shown(events: list[Event], *, terminal: bool = False, quiet: bool = False) -> str:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=100, color_system=None)
+    with shown_progress(console, quiet=quiet) as listener:
+        for event in events:
+            listener(event)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_figures_are_means_since_the_last_epoch() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    pace.hear(Started("step", 0, 40, 10, ()))
+    clock.now = 2.0
+    pace.hear(Advanced(1, 100, {"train_loss": 1.0, "train_accuracy": 0.5}))
+    clock.now = 4.0
+    pace.hear(Advanced(2, 100, {"train_loss": 2.0, "train_accuracy": 0.75}))
+    clock.now = 100.0  # nothing was trained meanwhile
+    assert pace.figures == "loss train 1.500, accuracy train 62.5 %, 50 images/s"
+    pace.hear(Recorded({}))
+    assert pace.figures == ""
+
+
+@pytest.mark.parametrize(
+    ("position", "place"), [(0, "epoch 1/4"), (1, "epoch 1/4"), (10, "epoch 1/4"), (11, "epoch 2/4"), (40, "epoch 4/4")]
+)
+def test_the_epoch_is_the_one_under_way(position: int, place: str) -> None:
+    pace = Pace()
+    pace.hear(Started("step", position, 40, 10, ()))
+    assert pace.place == place
+
+
+def test_time_left_follows_from_what_was_done_since_the_start() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    pace.hear(Started("step", 20, 40, 10, ()))  # resumed half-way
+    assert pace.times == "0:00 elapsed, ? left"
+    clock.now = 700.0
+    pace.hear(Advanced(22, 1, {}))
+    assert pace.times == "11:40 elapsed, 1:45:00 left"
+
+
+def test_a_log_has_a_line_for_each_epoch() -> None:
+    lines = shown(epochs(3)).splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["epoch 1/3", "epoch 2/3", "epoch 3/3", "picking"]
+    assert "  loss train 2.000 valid 3.000, accuracy train 25.0 % valid 50.0 %, " in lines[0]
+    assert lines[0].endswith(" left")
+
+
+def test_a_log_has_about_ten_lines_of_many_trials() -> None:
+    lines = shown(trials(55)).splitlines()
+    assert [line.split()[1] for line in lines] == [f"{n}/55" for n in range(5, 60, 5)]
+    assert "  score 5.00, best 90.00  " in lines[0]
+
+
+def test_a_log_has_every_one_of_few_trials() -> None:
+    assert len(shown(trials(4)).splitlines()) == 4
+
+
+def test_a_terminal_has_a_bar() -> None:
+    text = shown(epochs(3)[:-1], terminal=True)
+    assert "epoch 3/3" in text
+    assert "━━━" in text
+    assert "loss train 2.000 valid 3.000" in text  # of the last epoch, though it is complete
+    assert "picking" in shown(epochs(3), terminal=True)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_quiet_is_silent(terminal: bool) -> None:
+    assert shown(epochs(2), terminal=terminal, quiet=True) == ""

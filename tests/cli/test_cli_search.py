@@ -1,0 +1,154 @@
+"""`archloom search`: whole searches in a moment, and every kind of bad input as one line."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archloom.cli.search import resolved
+from archloom.errors import SettingError
+
+Archloom = Callable[..., Any]
+
+
+def test_a_search_prints_progress_and_its_outcome(
+    archloom: Archloom, tiny: tuple[str, ...], digits_table: Path, tmp_path: Path
+) -> None:
+    finished = archloom("search", "--space", "nb201_mini", "--epochs", "2", "--out", "run", *tiny)
+    assert finished.code == 0, finished.err
+    assert finished.lines[0] == "gdas on nb201_mini, digits, seed 0; run folder run"
+    assert [line.split("  ")[0] for line in finished.lines[1:3]] == ["epoch 1/2", "epoch 2/2"]
+    found = json.loads((tmp_path / "run" / "architecture.json").read_text())
+    assert found["text"] in finished.out.splitlines()
+    assert f"{found['standing']['rank']} of 125" in finished.out
+    assert "report: run/report.html" in finished.out.splitlines()
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_a_quiet_search_by_trials_prints_only_its_outcome(
+    archloom: Archloom, digits_table: Path, without_report: None, tmp_path: Path
+) -> None:
+    finished = archloom(
+        "search", "--strategy", "random_search", "--space", "nb201_mini", "--set", "search.trials=5", "--quiet"
+    )
+    assert (finished.code, finished.err) == (0, "")
+    assert "5 trials" in finished.out
+    assert (tmp_path / "runs" / "nb201_mini-random_search-digits-1" / "architecture.json").is_file()
+
+
+def test_options_win_over_the_recipe_and_assignments_over_both(tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        "seed = 1\n[strategy]\nname = 'darts'\nlearning_rate = 0.5\n[search]\nepochs = 7\nbatch_size = 8\n"
+    )
+    options = {"seed": 2, "search": {"epochs": 8, "batch_size": None}, "network": {"channels": None}}
+    experiment = resolved(str(recipe), options, ["search.epochs=9", "strategy.weight_decay=0.1"])
+    assert experiment.seed == 2
+    assert experiment.names["strategy"] == "darts"
+    assert experiment.settings["search"]["epochs"] == 9
+    assert experiment.settings["search"]["batch_size"] == 8
+    assert experiment.settings["strategy"]["learning_rate"] == 0.5
+    assert experiment.settings["strategy"]["weight_decay"] == 0.1
+
+
+def test_every_option_reaches_the_configuration(
+    archloom: Archloom, tiny: tuple[str, ...], without_report: None, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    options = {
+        "--strategy": "gdas",
+        "--preset": "public",
+        "--data": "digits",
+        "--data-dir": "data",
+        "--epochs": "1",
+        "--seed": "5",
+        "--channels": "4",
+        "--device": "cpu",
+        "--threads": "1",
+        "--out": "run",
+    }
+    given = [part for pair in options.items() for part in pair]
+    finished = archloom("search", "first", "--space", "nb201_mini", *given, *tiny, "--batch-size", "16", "-q")
+    assert finished.code == 0, finished.err
+    config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert config["seed"] == 5
+    assert config["space"]["name"] == "nb201_mini"
+    assert config["strategy"]["preset"] == "public"
+    assert config["data"]["directory"] == str(tmp_path / "data")  # absolute: a run may be resumed from elsewhere
+    assert config["search"]["epochs"] == 1
+    assert config["search"]["batch_size"] == 32  # --set of the tiny options wins over --batch-size
+    assert config["network"]["channels"] == 4
+    assert config["machine"] == {"device": "cpu", "threads": 1, "workers": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (["--strategy", "gads"], ["unknown strategy 'gads'; did you mean 'gdas'?"]),
+        (["--data", "digit"], ["unknown data set 'digit'; did you mean 'digits'?"]),
+        (
+            ["--set", "strategy.temperature_strat=5"],
+            ["unknown setting 'strategy.temperature_strat'; did you mean 'temperature_start'?"],
+        ),
+        (
+            ["--set", "nonsense", "--epochs", "0", "--set", "strategy.learning_rate=-1", "--channels", "0"],
+            [
+                "--set needs section.name=value, got 'nonsense'",
+                "search.epochs must be at least 1, got 0",
+                "strategy.learning_rate must be above 0, got -1.0",
+                "network.channels must be at least 1, got 0",
+            ],
+        ),
+        (["--preset", "papre"], ["unknown preset 'papre' of the strategy; did you mean 'paper'?"]),
+        (["firts"], ["no recipe 'firts'; did you mean 'first'? (or the path of a .toml file)"]),
+        (["nowhere/mine.toml"], ["no file nowhere/mine.toml; there is no folder nowhere"]),
+        (["--data", "cifar10"], ["data set 'cifar10' needs a data folder; give --data-dir or set ARCHLOOM_DATA"]),
+        (["--device", "gpu"], ["machine.device must be auto, cpu, cuda, cuda:N or mps, got 'gpu'"]),
+    ],
+)
+def test_bad_input_is_a_line_each(archloom: Archloom, tmp_path: Path, arguments: list[str], lines: list[str]) -> None:
+    finished = archloom("search", *arguments)
+    assert finished.code == 2
+    assert finished.out == ""
+    errors = [line for line in finished.lines if line.startswith("error: ")]
+    assert errors == [f"error: {line}" for line in lines]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_data_folder_that_is_not_there_is_a_line(archloom: Archloom, tmp_path: Path) -> None:
+    finished = archloom("search", "--data-dir", "missing")
+    assert finished.code == 2
+    assert finished.lines == [f"error: no data folder {tmp_path / 'missing'}; check --data-dir"]
+
+
+def test_a_recipe_that_is_no_toml_is_a_line(archloom: Archloom, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("a = = 1")
+    finished = archloom("search", "bad.toml")
+    assert finished.code == 2
+    assert len(finished.lines) == 1
+    assert finished.lines[0].startswith("error: bad.toml is not a TOML file: ")
+
+
+def test_an_out_that_is_taken_is_a_line(archloom: Archloom, finished_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    taken = archloom("search", "-q", "--out", finished_run)
+    assert taken.code == 2
+    assert taken.lines == [
+        f"error: {finished_run} already holds a run; `archloom resume {finished_run}` continues it, or choose another "
+        "--out"
+    ]
+    blocked = archloom("search", "-q", "--out", "file/run")
+    assert blocked.code == 2
+    assert len(blocked.lines) == 1
+    assert "file/run" in blocked.lines[0]
+
+
+def test_problems_of_settings_are_raised_together() -> None:
+    with pytest.raises(SettingError) as caught:
+        resolved(None, {"space": {"name": "nb202"}}, ["="])
+    assert len(caught.value.problems) == 2

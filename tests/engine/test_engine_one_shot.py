@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from archloom.data.augment import Augment
+from archloom.data.loader import Loader
+from archloom.data.source import InMemory
+from archloom.engine.events import Advanced, Deriving
+from archloom.engine.one_shot import OneShotSearch, SharedAccuracy
+from archloom.engine.search import DivergedError
+from archloom.networks import build_network
+from archloom.spaces import Nb201
+from archloom.strategies.base import OneShot
+from archloom.supernets import EveryOption, SharedWeights, path_gates
+
+SPACE = Nb201(nodes=2, cells_per_stage=1)
+IMAGES = torch.randn(22, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(22) % 2
+
+
+def loader(indices: torch.Tensor, *, batch_size: int, **options) -> Loader:
+    return Loader(
+        InMemory(IMAGES, LABELS),
+        indices,
+        batch_size=batch_size,
+        mean=(0.0,),
+        std=(1.0,),
+        augment=Augment(),
+        seed=0,
+        **options,
+    )
+
+
+class Noting(OneShot):
+    """Notes what it is given; the architecture it favours is the epoch's number."""
+
+    def __init__(self, loss: float = 1.0):
+        super().__init__(SPACE, torch.Generator().manual_seed(0))
+        self.seen, self.rates, self.finals, self.loss = [], [], [], loss
+
+    def step(self, weights, batch):
+        self.seen.append(batch)
+        self.rates.append(weights.learning_rate)
+        return {"train_loss": self.loss * len(self.seen)}
+
+    def best(self, evaluate, *, final=True):
+        self.finals.append(final)
+        return SPACE.parse("|skip_connect~0|")
+
+
+@pytest.fixture
+def weights() -> SharedWeights:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = build_network(SPACE, EveryOption(), classes=2, colours=1, channels=2)
+    return SharedWeights(network, learning_rate=1.0, learning_rate_end=0.0)
+
+
+def make(weights, strategy, *, epochs=2, **options) -> OneShotSearch:
+    return OneShotSearch(
+        SPACE,
+        strategy,
+        weights,
+        train=loader(torch.arange(12), batch_size=4),
+        valid=loader(torch.arange(12, 22), batch_size=5),
+        evaluation=loader(torch.arange(12, 22), batch_size=5),
+        epochs=epochs,
+        chance_samples=3,
+        clock=iter(range(10_000)).__next__,
+        **options,
+    )
+
+
+def test_every_training_image_comes_once_an_epoch_and_validation_goes_round_at_its_own_pace(weights):
+    strategy = Noting()
+    make(weights, strategy).run()
+    assert [len(batch.train) for batch in strategy.seen] == [4] * 6
+    for epoch in (0, 1):
+        images = torch.cat([batch.train.images for batch in strategy.seen if batch.epoch == epoch])
+        assert len({image.sum().item() for image in images}) == 12
+    valid = [batch.valid for batch in strategy.seen]
+    for start in (0, 2, 4):  # two batches are one round of ten images
+        round_ = torch.cat([batch.images for batch in valid[start : start + 2]])
+        assert len({image.sum().item() for image in round_}) == 10
+    assert {batch.epochs for batch in strategy.seen} == {2}
+
+
+def test_learning_rate_follows_the_cosine_by_epoch(weights):
+    strategy = Noting()
+    make(weights, strategy, epochs=4).run()
+    wanted = [(1 + math.cos(math.pi * epoch / 4)) / 2 for epoch in range(4) for _ in range(3)]
+    assert strategy.rates == pytest.approx(wanted)
+
+
+def test_a_record_is_the_mean_over_its_epoch(weights):
+    search = make(weights, Noting())
+    search.run()
+    first, second = search.history
+    assert first["metrics"] == {"train_loss": 2.0}  # mean of 1, 2, 3
+    assert second["metrics"] == {"train_loss": 5.0}
+    assert (first["epoch"], second["epoch"]) == (0, 1)
+    assert first["seconds"] == 3.0  # three steps, one tick of the clock in each
+    assert first["images_per_second"] == 4.0
+    assert first["text"] == "|skip_connect~0|"
+    assert first["scores"] is None
+    assert 0 <= first["derived_accuracy"] <= 1
+    assert first["memory_mb"] > 0
+
+
+def test_looks_in_between_are_not_final_and_the_last_one_is(weights):
+    strategy, told = Noting(), []
+    outcome = make(weights, strategy, listeners=[told.append]).run()
+    assert strategy.finals == [False, False, True]
+    assert outcome["text"] == "|skip_connect~0|"
+    assert len(outcome["chance"]) == 3
+    assert [event.position for event in told if isinstance(event, Advanced)] == [1, 2, 3, 4, 5, 6]
+    assert sum(isinstance(event, Deriving) for event in told) == 2
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_stops_the_search_with_advice(weights, loss):
+    with pytest.raises(DivergedError, match=r"train_loss became (nan|inf) at step 1 of 6; lower weights.learning_rate"):
+        make(weights, Noting(loss)).run()
+
+
+def test_shared_accuracy_is_that_of_the_path_over_all_images(weights):
+    images = loader(torch.arange(22), batch_size=8, drop_last=False)
+    architecture = SPACE.parse("|nor_conv_1x1~0|")
+    value = SharedAccuracy(SPACE, weights, images)(architecture)
+    right = 0
+    for step in range(images.steps):
+        batch = images.batch(0, step)
+        logits = weights.network(batch.images, path_gates(SPACE, architecture))
+        right += int((logits.argmax(dim=1) == batch.labels).sum())
+    assert value == pytest.approx(right / 22)
+
+
+def test_evaluating_leaves_the_network_as_it_was(weights):
+    before = {name: value.clone() for name, value in weights.network.state_dict().items()}
+    SharedAccuracy(SPACE, weights, loader(torch.arange(10), batch_size=5))(SPACE.parse("|avg_pool_3x3~0|"))
+    assert all(torch.equal(before[name], value) for name, value in weights.network.state_dict().items())
+    assert not any(isinstance(module, nn.Dropout) for module in weights.network.modules())

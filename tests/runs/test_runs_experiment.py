@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from archloom.data.arrays import from_tensors
+from archloom.engine.black_box import BlackBoxSearch
+from archloom.engine.one_shot import OneShotSearch
+from archloom.errors import ArchloomError, DataError, SettingError
+from archloom.runs.experiment import Experiment, SearchSettings, stream
+from archloom.runs.settings import read_toml, write_toml
+
+
+def problems(given: dict) -> tuple[str, ...]:
+    with pytest.raises(SettingError) as caught:
+        Experiment.resolve(given)
+    return caught.value.problems
+
+
+# --- resolving
+
+
+def test_nothing_said_is_gdas_on_nb201_and_digits_with_what_small_data_wants():
+    experiment = Experiment.resolve({})
+    assert experiment.names == {"space": "nb201", "strategy": "gdas", "data": "digits"}
+    assert experiment.settings["network"] == {"channels": 8}
+    assert experiment.settings["space"]["cells_per_stage"] == 1
+    assert experiment.settings["weights"]["learning_rate"] == 0.025
+    assert experiment.title == "gdas on nb201, digits, seed 0"
+    assert experiment.stem == "nb201-gdas-digits"
+
+
+def test_large_data_keeps_the_defaults_of_the_papers():
+    experiment = Experiment.resolve({"data": {"name": "cifar10"}})
+    assert experiment.settings["network"] == {"channels": 16}
+    assert experiment.settings["space"]["cells_per_stage"] == 5
+    assert experiment.settings["strategy"]["learning_rate"] == 3e-4
+
+
+def test_what_the_user_says_beats_preset_beats_named_space_beats_small_data():
+    experiment = Experiment.resolve(
+        {
+            "space": {"name": "nb201_mini"},
+            "strategy": {"name": "gdas", "preset": "paper", "temperature_start": 5.0},
+            "search": {"batch_size": 32},
+        }
+    )
+    assert experiment.settings["space"]["nodes"] == 3
+    assert experiment.settings["strategy"]["temperature_start"] == 5.0
+    assert experiment.settings["strategy"]["temperature_end"] == 1.0  # of the preset
+    assert experiment.settings["search"]["epochs"] == 240  # the preset's, not that of small data
+    assert experiment.settings["search"]["batch_size"] == 32
+    assert experiment.preset == "paper"
+
+
+@pytest.mark.parametrize("preset", [None, "paper", "public"])
+def test_a_resolved_configuration_resolves_to_itself_through_toml(tmp_path: Path, preset):
+    given = {"strategy": {"preset": preset} if preset else {}, "seed": 7, "data": {"train_images": 100}}
+    experiment = Experiment.resolve(given)
+    (tmp_path / "config.toml").write_text(write_toml(experiment.to_settings()))
+    assert Experiment.resolve(read_toml(tmp_path / "config.toml")) == experiment
+
+
+def test_all_problems_are_told_at_once():
+    strategy = {"temperature_strat": 5, "sampling": "both"}
+    assert problems({"strategy": strategy, "search": {"epochs": "ten"}, "network": {"channel": 3}}) == (
+        "unknown setting 'strategy.temperature_strat'; did you mean 'temperature_start'?",
+        "strategy.sampling must be one of batch, sample, got 'both'",
+        "unknown setting 'network.channel'; did you mean 'channels'?",
+        "search.epochs must be a whole number, got 'ten'",
+    )
+
+
+def test_an_unknown_section_gets_a_suggestion():
+    assert problems({"seeds": 1}) == ("unknown section 'seeds'; did you mean 'seed'?",)
+
+
+def test_broken_rules_of_different_parts_are_told_together():
+    found = problems(
+        {
+            "space": {"nodes": 1},
+            "weights": {"learning_rate": -1.0, "momentum": 2.0},
+            "search": {"epochs": 0, "batch_size": 1},
+            "machine": {"threads": -1},
+        }
+    )
+    assert set(found) == {
+        "space.nodes must be at least 2, got 1",
+        "weights.learning_rate must be above 0, got -1.0",
+        "weights.momentum must be in [0, 1), got 2.0",
+        "search.epochs must be at least 1, got 0",
+        "search.batch_size must be at least 2, got 1",
+        "machine.threads must be 0 or more, got -1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"space": {"name": "nb202"}}, "unknown space 'nb202'; did you mean 'nb201'?"),
+        ({"strategy": {"name": "gdsa"}}, "unknown strategy 'gdsa'; did you mean 'gdas'?"),
+        ({"data": {"name": "cifar"}}, "unknown data set 'cifar'; did you mean 'cifar10'?"),
+        ({"strategy": {"preset": "papers"}}, "unknown preset 'papers' of the strategy; did you mean 'paper'?"),
+        ({"seed": -1}, "seed must be a whole number from 0, got -1"),
+        ({"seed": "x"}, "seed must be a whole number from 0, got 'x'"),
+        ({"space": 3}, "space must be a table of settings, got 3"),
+        ({"data": {"sise": 3}}, "unknown setting 'data.sise'; known: directory, split, split_seed, train_fraction"),
+        ({"machine": {"device": "tpu9"}}, "machine.device must be auto, cpu, cuda, cuda:N or mps, got 'tpu9'"),
+        ({"network": {"channels": 0}}, "network.channels must be at least 1, got 0"),
+        ({"space": {"operations": ["skip_connect", "magic"]}}, "unknown operation 'magic'"),
+    ],
+)
+def test_bad_values_are_named(given, line):
+    assert any(problem.startswith(line) for problem in problems(given)), problems(given)
+
+
+def test_streams_of_one_seed_differ_and_are_stable():
+    assert stream(0, "train") == stream(0, "train")
+    assert len({stream(seed, purpose) for seed in range(5) for purpose in ("train", "valid", "weights")}) == 15
+
+
+def test_every_search_setting_has_a_least_value():
+    with pytest.raises(SettingError, match="search.trials must be at least 1, got 0"):
+        SearchSettings(trials=0)
+
+
+# --- building
+
+
+@pytest.fixture
+def data():
+    images = torch.randint(256, (40, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return from_tensors(images, torch.arange(40) % 4)
+
+
+def build(images, /, **sections):
+    settings = {
+        "space": {"name": "nb201_mini"},
+        "data": {"name": "given"},
+        "network": {"channels": 2},
+        "machine": {"device": "cpu", "threads": 1},
+        "search": {"batch_size": 8, "epochs": 1, "trials": 2, "score_epochs": 1, "evaluation_images": 10},
+    }
+    return Experiment.resolve({**settings, **sections}).build(data=images)
+
+
+def test_a_one_shot_strategy_gets_shared_weights_and_two_parts_of_the_data(data):
+    search = build(data)
+    assert isinstance(search, OneShotSearch)
+    assert search.total == 2  # 20 images in batches of 8
+    assert search.weights.network.head[-1].out_features == 4
+
+
+def test_the_first_weights_depend_on_the_seed_alone(data):
+    def first(**sections):
+        torch.manual_seed(torch.seed() % 1000)  # whatever the global generator is at
+        return build(data, **sections).weights.network.stem[0].weight
+
+    assert torch.equal(first(), first())
+    assert not torch.equal(first(), first(seed=1))
+
+
+def test_the_split_does_not_depend_on_the_seed_of_the_run(data):
+    def training_images(**sections) -> set[float]:
+        search = build(data, search={"batch_size": 20}, **sections)
+        return {float(image.sum()) for image in search._train.batch(0, 0).images}
+
+    assert training_images(seed=0) == training_images(seed=1)
+    assert training_images() != training_images(data={"name": "given", "split_seed": 1})
+
+
+def test_a_black_box_strategy_trains_each_architecture_where_no_table_helps(data):
+    search = build(data, strategy={"name": "random_search"})
+    assert isinstance(search, BlackBoxSearch)
+    outcome = search.run()
+    assert 0 <= search.history[0]["score"] <= 100
+    assert "architectures tried" in outcome["verdict"]
+
+
+def test_asking_for_a_table_that_is_not_there_is_one_line(data):
+    settings = {"batch_size": 8, "score": "table"}
+    with pytest.raises(ArchloomError, match="no benchmark table knows space 'darts' on tensors; set search.score"):
+        build(data, space={"name": "darts"}, strategy={"name": "random_search"}, search=settings)
+
+
+def test_data_given_in_python_must_be_given_again():
+    with pytest.raises(DataError, match=r"given its data in Python: pass `data=` to archloom.resume"):
+        Experiment.resolve({"data": {"name": "given"}}).build()
+
+
+def test_the_nb201_split_needs_its_file(data, monkeypatch, tmp_path):
+    monkeypatch.delenv("ARCHLOOM_DATA", raising=False)
+    with pytest.raises(DataError, match="data.split 'nb201' needs cifar-split.txt in the data folder"):
+        build(data, data={"name": "given", "split": "nb201"})
+    with pytest.raises(DataError, match=r"cifar-split.txt"):
+        build(data, data={"name": "given", "split": "nb201", "directory": str(tmp_path)})
+
+
+def test_real_cifar10_with_the_split_and_table_of_nb201(cifar10_dir, shared_data, tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "cifar-10-batches-py").symlink_to(cifar10_dir / "cifar-10-batches-py")
+    (folder / "nb201").symlink_to(shared_data / "nb201")
+    search = Experiment.resolve(
+        {
+            "space": {"cells_per_stage": 1},
+            "network": {"channels": 2},
+            "strategy": {"name": "rsps", "candidates": 2, "candidates_each_epoch": 1},
+            "data": {
+                "name": "cifar10",
+                "directory": str(folder),
+                "split": "nb201",
+                "train_images": 64,
+                "valid_images": 64,
+            },
+            "search": {"epochs": 1, "chance_samples": 1, "evaluation_images": 32},
+            "machine": {"threads": 1, "device": "cpu"},
+        }
+    ).build()
+    outcome = search.run()
+    assert outcome["standing"]["dataset"] == "cifar10"
+    assert outcome["standing"]["count"] == 15625
+    assert "The cifar10 table knows it" in outcome["verdict"]
