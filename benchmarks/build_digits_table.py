@@ -2,7 +2,7 @@
 
     python benchmarks/build_digits_table.py [--seeds 5] [--out src/archloom/benchmarks/digits_nb201_mini.json]
 
-Takes about twenty minutes on one core. The same command gives the same table on the same machine.
+Takes about a quarter of an hour on one idle core. The same command gives the same table on the same machine.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from archloom.data import load
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.splits import random_split
-from archloom.files import write_atomically
 from archloom.engine.training import StandaloneScore, accuracy_of
+from archloom.files import write_atomically
 from archloom.spaces import SPACES
 
 DEFAULT = Path(__file__).parent.parent / "src/archloom/benchmarks/digits_nb201_mini.json"
 PROTOCOL = {
     "data": "digits",
-    "split": "random_split(train_fraction=0.5, seed=0): train on one half, valid is the other; test is the held-out fifth",
+    "split": "random_split(train_fraction=0.5, seed=0): train and valid are its halves, test the held-out fifth",
     "channels": 8,
     "epochs": 12,
     "batch_size": 64,

@@ -22,6 +22,7 @@ from archloom.errors import CheckpointError, SettingError
 from archloom.objectives import CostTable
 from archloom.reports.cells import draw_cells
 from archloom.reports.html import ReportData, render
+from archloom.runs.build import build_search
 from archloom.runs.experiment import GIVEN, SECTIONS, Experiment
 from archloom.runs.run_directory import RunDirectory
 from archloom.runs.settings import merge
@@ -83,8 +84,9 @@ def run_experiment(
     stop: Callable[[], bool] = lambda: False,
 ) -> SearchResult:
     """Begin a run of a resolved experiment."""
-    search = _Prepared(experiment, data)  # bad data is found before a directory is made
     path = RunDirectory.next_free(RUNS, experiment.stem) if out is None else Path(out)
+    RunDirectory(path).refuse_if_taken()
+    search = _Prepared(experiment, data)  # bad data is found before a directory is made
     run = RunDirectory.create(path, settings=experiment.to_settings())
     with run.lock():
         run.write_metrics([])
@@ -139,7 +141,7 @@ class _Prepared:
         self._experiment = experiment
         self._data = data or experiment.data()
         self._listeners: list[Listener] = []
-        self.search: Search = experiment.build(data=self._data, listeners=(self._tell,))
+        self.search: Search = build_search(experiment, data=self._data, listeners=(self._tell,))
 
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 LONGEST_LIST = 20  # names in a message
 
@@ -48,3 +48,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
         return f"; did you mean '{near[0]}'?"
     listed = ", ".join(sorted(names)[:LONGEST_LIST]) + (", ..." if len(names) > LONGEST_LIST else "")
     return f"; known: {listed}" if names else ""
+
+
+def require(rules: Mapping[str, bool]) -> None:
+    """Raise every rule that does not hold, all at once. A rule is the line to print: the thing, the rule, the value."""
+    broken = [line for line, holds in rules.items() if not holds]
+    if broken:
+        raise SettingError(broken)

@@ -84,6 +84,11 @@ def test_memory_of_the_process_is_read_in_the_unit_of_the_platform(
     assert peak_memory_mb(torch.device("cpu")) == megabytes
 
 
+def test_where_the_system_does_not_count_memory_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert peak_memory_mb(torch.device("cpu")) == 0.0
+
+
 def test_this_process_uses_some_memory_but_no_terabyte() -> None:
     assert 10 < peak_memory_mb(torch.device("cpu")) < 2**20
 

@@ -9,6 +9,7 @@ import torch
 
 from archloom.data.arrays import from_tensors
 from archloom.engine.search import Search
+from archloom.runs.build import build_search
 from archloom.runs.experiment import Experiment
 
 SMALL_SPACES = {
@@ -51,6 +52,6 @@ def make_search(tiny_data):
             "machine": {"threads": 1, "device": "cpu"},
             **sections,
         }
-        return Experiment.resolve(settings).build(data=data or tiny_data)
+        return build_search(Experiment.resolve(settings), data=data or tiny_data)
 
     return make

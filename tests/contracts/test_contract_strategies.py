@@ -13,6 +13,7 @@ from archloom.data.arrays import from_tensors
 from archloom.engine.checkpoint import decode, encode
 from archloom.engine.search import SearchInterrupted
 from archloom.errors import SettingError
+from archloom.runs.build import build_search
 from archloom.runs.experiment import Experiment
 from archloom.runs.settings import schema
 from archloom.spaces import SPACES
@@ -120,7 +121,7 @@ def test_finds_the_right_way_through_a_toy(name, settings):
             "machine": {"threads": 1, "device": "cpu"},
         }
     )
-    search = experiment.build(data=from_tensors(*toy_images()))
+    search = build_search(experiment, data=from_tensors(*toy_images()))
     outcome = search.run()
     assert set(outcome["architecture"].values()) == {GOOD}
     assert outcome["shared_accuracy"] > 0.9

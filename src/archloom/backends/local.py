@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from dataclasses import dataclass
 
 import torch
 
-from archloom.errors import SettingError
+from archloom.errors import SettingError, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,13 +19,12 @@ class Machine:
     workers: int = 1  # threads that prepare batches ahead
 
     def __post_init__(self) -> None:
-        problems = [
-            f"machine.{name} must be 0 or more, got {value}"
-            for name, value in (("threads", self.threads), ("workers", self.workers))
-            if value < 0
-        ]
-        if problems:
-            raise SettingError(problems)
+        require(
+            {
+                f"machine.threads must be 0 or more, got {self.threads}": self.threads >= 0,
+                f"machine.workers must be 0 or more, got {self.workers}": self.workers >= 0,
+            }
+        )
 
     def prepare(self) -> torch.device:
         """Set the number of threads and pick the device."""
@@ -53,5 +51,9 @@ def peak_memory_mb(device: torch.device) -> float:
     """The most memory used so far: of the GPU where there is one, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return 0.0
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return kilobytes / 2**20 if sys.platform == "darwin" else kilobytes / 2**10  # macOS counts bytes

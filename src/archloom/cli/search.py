@@ -41,7 +41,12 @@ def search(
             help="The folder of data sets and benchmark tables. Default: $ARCHLOOM_DATA.", rich_help_panel=CHOICE
         ),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs of the shared weights.", rich_help_panel=LENGTH)] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs of the shared weights (one-shot strategies).", rich_help_panel=LENGTH)
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Architectures to score (black-box strategies).", rich_help_panel=LENGTH)
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Everything random follows from it.", rich_help_panel=LENGTH)] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images per step.", rich_help_panel=LENGTH)] = None,
     channels: Annotated[
@@ -79,7 +84,7 @@ def search(
         "space": {"name": space},
         "strategy": {"name": strategy, "preset": preset},
         "data": {"name": data, "directory": None if data_dir is None else str(data_dir.expanduser().absolute())},
-        "search": {"epochs": epochs, "batch_size": batch_size},
+        "search": {"epochs": epochs, "trials": trials, "batch_size": batch_size},
         "network": {"channels": channels},
         "machine": {"device": device, "threads": threads},
     }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from archloom.errors import SettingError
+from archloom.errors import require
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,8 @@ class Augment:
     cutout: int = 0  # side of a square of zeros around a random pixel (DeVries & Taylor, 2017)
 
     def __post_init__(self) -> None:
-        problems = [
-            f"augment.{field.name} must be 0 or more, got {getattr(self, field.name)}"
-            for field in fields(self)
-            if getattr(self, field.name) < 0
-        ]
-        if problems:
-            raise SettingError(problems)
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        require({f"augment.{name} must be 0 or more, got {value}": value >= 0 for name, value in values.items()})
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Augment float images [b, C, H, W]. Draws come from a CPU generator, so that every device sees the same."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from archloom.data.augment import Augment
 from archloom.data.source import ImageData, InMemory, Source, located, measured
 from archloom.data.splits import held_out
-from archloom.errors import DataError, SettingError
+from archloom.errors import DataError, require
 
 EXTENSIONS = frozenset([".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"])
 TRAIN = "train"
@@ -45,7 +45,12 @@ def folder(
     `in_memory` decides where decoded images are kept; None lets `memory_limit_mb` decide.
     """
     root = _root(directory, path)
-    _check_settings(size=size, memory_limit_mb=memory_limit_mb)
+    require(
+        {
+            f"data.size must be at least 1, got {size}": size >= 1,
+            f"data.memory_limit_mb must be 0 or more, got {memory_limit_mb}": memory_limit_mb >= 0,
+        }
+    )
     train_files, test_files, classes = _listing(root, test_fraction)
     count = len(train_files.paths) + len(test_files.paths)
     keep = count * 3 * size * size <= memory_limit_mb * MEGABYTE if in_memory is None else in_memory
@@ -67,16 +72,6 @@ def _root(directory: Path | None, path: str) -> Path:
     if not root.is_dir():
         raise DataError(f"there is no folder '{root}'")
     return root
-
-
-def _check_settings(*, size: int, memory_limit_mb: int) -> None:
-    problems = []
-    if size < 1:
-        problems.append(f"data.size must be at least 1, got {size}")
-    if memory_limit_mb < 0:
-        problems.append(f"data.memory_limit_mb must be 0 or more, got {memory_limit_mb}")
-    if problems:
-        raise SettingError(problems)
 
 
 # --- which files there are

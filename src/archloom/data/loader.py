@@ -17,7 +17,7 @@ from torch import Tensor
 
 from archloom.data.augment import Augment
 from archloom.data.source import Source, in_units
-from archloom.errors import DataError, SettingError
+from archloom.errors import DataError, require
 
 AHEAD = 2  # batches that each thread prepares in advance
 
@@ -122,13 +122,12 @@ class Loader:
 
 
 def _check(source: Source, indices: Tensor, *, batch_size: int, workers: int) -> None:
-    problems = []
-    if batch_size < 1:
-        problems.append(f"batch_size must be at least 1, got {batch_size}")
-    if workers < 0:
-        problems.append(f"workers must be 0 or more, got {workers}")
-    if problems:
-        raise SettingError(problems)
+    require(
+        {
+            f"batch_size must be at least 1, got {batch_size}": batch_size >= 1,
+            f"workers must be 0 or more, got {workers}": workers >= 0,
+        }
+    )
     if len(indices) == 0:
         raise DataError("a loader needs at least one image, got none")
     lowest, highest = int(indices.min()), int(indices.max())

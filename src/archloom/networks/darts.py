@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from archloom.errors import SettingError
+from archloom.errors import require
 from archloom.operations import DARTS_OPERATIONS, FactorizedReduce, FixedReduction, Place, ReluConvNorm, make_operation
 from archloom.spaces import Darts
 from archloom.spaces.darts import INPUTS, CellSlot
@@ -23,17 +23,16 @@ class DartsNetwork(nn.Module):
         colours: int,
         /,
         *,
-        channels: int = 16,
-        stem_multiplier: int = 3,
+        channels: int = 16,  # width of the first cells
+        stem_multiplier: int = 3,  # the stem is so many times wider
     ) -> None:
         super().__init__()
-        problems = [
-            f"network.{name} must be at least 1, got {value}"
-            for name, value in (("channels", channels), ("stem_multiplier", stem_multiplier))
-            if value < 1
-        ]
-        if problems:
-            raise SettingError(problems)
+        require(
+            {
+                f"network.channels must be at least 1, got {channels}": channels >= 1,
+                f"network.stem_multiplier must be at least 1, got {stem_multiplier}": stem_multiplier >= 1,
+            }
+        )
         width = stem_multiplier * channels
         self.stem = nn.Sequential(nn.Conv2d(colours, width, 3, padding=1, bias=False), resolve.normalize(width))
         self.cells = nn.ModuleList()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from archloom.errors import SettingError
+from archloom.errors import require
 from archloom.operations import NB201_OPERATIONS, Place, ReluConvNorm, make_operation
 from archloom.spaces import Nb201
 from archloom.supernets import Dag, Gates, Resolve
@@ -15,10 +15,18 @@ STAGES = 3
 class Nb201Network(nn.Module):
     """Cells at `channels`, twice and four times that; called with (images, gates)."""
 
-    def __init__(self, space: Nb201, resolve: Resolve, classes: int, colours: int, /, *, channels: int = 16) -> None:
+    def __init__(
+        self,
+        space: Nb201,
+        resolve: Resolve,
+        classes: int,
+        colours: int,
+        /,
+        *,
+        channels: int = 16,  # width of the first stage
+    ) -> None:
         super().__init__()
-        if channels < 1:
-            raise SettingError(f"network.channels must be at least 1, got {channels}")
+        require({f"network.channels must be at least 1, got {channels}": channels >= 1})
         self.stem = nn.Sequential(nn.Conv2d(colours, channels, 3, padding=1, bias=False), resolve.normalize(channels))
         self.blocks = nn.ModuleList()
         for stage in range(STAGES):

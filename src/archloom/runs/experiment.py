@@ -7,9 +7,8 @@ to strongest, from: that thing's own defaults, what small data wants, the named 
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,19 +16,10 @@ import torch
 from torch import nn
 
 from archloom.backends.local import Machine
-from archloom.benchmarks import find_benchmark
 from archloom.catalogue import Catalogue, Entry
-from archloom.data import DATA, FOLDER_VARIABLE, load
-from archloom.data.augment import Augment
-from archloom.data.loader import Loader
+from archloom.data import DATA, load
 from archloom.data.source import ImageData
-from archloom.data.splits import Split, limited, nb201_split, random_split
-from archloom.engine.black_box import BlackBoxSearch, Score, TableScore
-from archloom.engine.events import Listener
-from archloom.engine.one_shot import OneShotSearch
-from archloom.engine.search import Judge, Search
-from archloom.engine.training import StandaloneScore, seeded
-from archloom.errors import ArchloomError, DataError, SettingError, suggestion
+from archloom.errors import DataError, SettingError, require, suggestion
 from archloom.networks import build_network
 from archloom.runs.settings import check, merge, schema
 from archloom.spaces import SPACES, SearchSpace
@@ -69,7 +59,7 @@ class SearchSettings:
     """How long and how closely to search."""
 
     epochs: int = 50  # of a one-shot search
-    batch_size: int = 64
+    batch_size: int = 64  # training images of a step
     valid_batch_size: int = 0  # 0: as batch_size
     cutout: int = 0  # side of the square blanked out in training images
     evaluation_images: int = 1000  # validation images that judge one path under the shared weights
@@ -83,13 +73,8 @@ class SearchSettings:
     def __post_init__(self) -> None:
         least = {"epochs": 1, "batch_size": 2, "evaluation_images": 2, "trials": 1, "score_epochs": 1}
         least |= {"valid_batch_size": 0, "cutout": 0, "chance_samples": 0}
-        problems = [
-            f"search.{name} must be at least {bound}, got {getattr(self, name)}"
-            for name, bound in least.items()
-            if getattr(self, name) < bound
-        ]
-        if problems:
-            raise SettingError(problems)
+        values = {name: getattr(self, name) for name in least}
+        require({f"search.{n} must be at least {least[n]}, got {values[n]}": values[n] >= least[n] for n in least})
 
 
 @dataclass(frozen=True)
@@ -137,12 +122,8 @@ class Experiment:
     def data(self) -> ImageData:
         if self.names["data"] == GIVEN:
             raise DataError("this run was given its data in Python: pass `data=` to archloom.resume to go on")
-        common, own = _divided(self.settings["data"])
+        common, own = divided(self.settings["data"])
         return load(self.names["data"], directory=common.directory, **own)
-
-    def build(self, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()) -> Search:
-        """The search, ready to run or to be given a saved state."""
-        return _Builder(self, data or self.data()).search(listeners)
 
 
 def stream(seed: int, purpose: str) -> int:
@@ -150,7 +131,7 @@ def stream(seed: int, purpose: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}".encode()).digest()[:7], "little")
 
 
-def _divided(settings: Mapping[str, Any]) -> tuple[DataSettings, dict[str, Any]]:
+def divided(settings: Mapping[str, Any]) -> tuple[DataSettings, dict[str, Any]]:
     """The settings of every data set, and those of the one at hand."""
     common = schema(DataSettings)
     return (
@@ -164,6 +145,7 @@ class _Resolver:
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.problems: list[str] = []
+        self._unfit: set[str] = set()  # sections with values of the wrong kind: whether they break rules cannot be told
         self.seed = self._seed(given)
         known = ("seed", *SECTIONS)
         self.problems += [f"unknown section '{name}'{suggestion(name, known)}" for name in given if name not in known]
@@ -206,7 +188,6 @@ class _Resolver:
         )
         settings = {name: self._section(name, targets[name], layers) for name in targets}
         settings["data"] = self._data_section(data[1])
-        self._raise_if_any()
         experiment = Experiment(self.seed, names, settings, preset)
         self._try(experiment)
         self._raise_if_any()
@@ -240,6 +221,7 @@ class _Resolver:
         """All settings of a section: defaults, layers, then what the user gave."""
         values, problems = check(name, target, merge(layers.get(name, {}), self.given[name]))
         self.problems += problems
+        self._unfit |= {name} if problems else set()
         return {key: values.get(key, setting.default) for key, setting in schema(target).items()}
 
     def _data_section(self, entry: Entry) -> dict[str, Any]:
@@ -258,17 +240,22 @@ class _Resolver:
 
     def _try(self, experiment: Experiment) -> None:
         """Settings of the right kind may still break a rule: build everything once, without memory or data."""
-        self._attempt(lambda: SearchSettings(**experiment.settings["search"]))
-        self._attempt(lambda: Machine(**experiment.settings["machine"]).prepare())
-        self._attempt(lambda: SharedWeights(nn.Linear(1, 1), **experiment.settings["weights"]))
-        space = self._attempt(experiment.space)
+        settings = experiment.settings
+        self._attempt("search", lambda: SearchSettings(**settings["search"]))
+        self._attempt("machine", lambda: Machine(**settings["machine"]).prepare())
+        self._attempt("weights", lambda: SharedWeights(nn.Linear(1, 1), **settings["weights"]))
+        space = self._attempt("space", experiment.space)
         if space is not None:
-            self._attempt(lambda: experiment.strategy(space))
+            self._attempt("strategy", lambda: experiment.strategy(space))
             with torch.device("meta"):
-                settings = experiment.settings["network"]
-                self._attempt(lambda: build_network(space, EveryOption(), classes=2, colours=3, **settings))
+                self._attempt(
+                    "network",
+                    lambda: build_network(space, EveryOption(), classes=2, colours=3, **settings["network"]),
+                )
 
-    def _attempt(self, make: Callable[[], Any]) -> Any:
+    def _attempt(self, section: str, make: Callable[[], Any]) -> Any:
+        if section in self._unfit:
+            return None
         try:
             return make()
         except SettingError as error:
@@ -287,108 +274,3 @@ def _fitting(layers: Mapping[str, Mapping[str, Any]], targets: Mapping[str, Any]
         section: {name: value for name, value in values.items() if name in schema(targets[section])}
         for section, values in layers.items()
     }
-
-
-class _Builder:
-    """Makes the objects of a search from an experiment and its data."""
-
-    def __init__(self, experiment: Experiment, data: ImageData) -> None:
-        self._experiment, self._data = experiment, data
-        self._settings = SearchSettings(**experiment.settings["search"])
-        self._machine = Machine(**experiment.settings["machine"])
-        self._device = self._machine.prepare()
-        self._common, _ = _divided(experiment.settings["data"])
-        self._space = experiment.space()
-        self._shape = {"classes": len(data.classes), "colours": data.channels}
-
-    def search(self, listeners: Sequence[Listener]) -> Search:
-        strategy = self._experiment.strategy(self._space)
-        found = find_benchmark(self._space, self._data.name, self._folder())
-        common: dict[str, Any] = {"judge": Judge(found), "listeners": listeners}
-        if isinstance(strategy, BlackBox):
-            score = self._score(found)
-            return BlackBoxSearch(self._space, strategy, score, trials=self._settings.trials, **common)
-        split = self._split()
-        strategy.to(self._device)
-        return OneShotSearch(
-            self._space,
-            strategy,
-            self._weights(),
-            train=self._loader(split.train, "train"),
-            valid=self._loader(split.valid, "valid", batch_size=self._settings.valid_batch_size),
-            evaluation=self._evaluation_loader(split),
-            epochs=self._settings.epochs,
-            chance_samples=self._settings.chance_samples,
-            **common,
-        )
-
-    def _folder(self) -> Path | None:
-        variable = os.environ.get(FOLDER_VARIABLE)
-        return self._common.directory or (Path(variable) if variable else None)
-
-    def _weights(self) -> SharedWeights:
-        with seeded(stream(self._experiment.seed, "weights")):
-            network = build_network(self._space, EveryOption(), **self._shape, **self._experiment.settings["network"])
-        layout = torch.channels_last if self._settings.channels_last else torch.contiguous_format
-        network = network.to(device=self._device, memory_format=layout)  # type: ignore[call-overload]
-        return SharedWeights(network, **self._experiment.settings["weights"])
-
-    def _split(self) -> Split:
-        if self._common.split == "nb201":
-            split = nb201_split(self._split_file())
-        else:
-            split = random_split(
-                len(self._data.train), train_fraction=self._common.train_fraction, seed=self._common.split_seed
-            )
-        return limited(split, train=self._common.train_images, valid=self._common.valid_images)
-
-    def _split_file(self) -> Path:
-        folder = self._folder()
-        if folder is None:
-            raise DataError(f"data.split 'nb201' needs {NB201_SPLIT} in the data folder; pass --data-dir")
-        candidates = [folder / part / NB201_SPLIT for part in ("nasbench201", "nb201", "")]
-        return next((path for path in candidates if path.is_file()), candidates[0])
-
-    def _loader(
-        self, indices: torch.Tensor, purpose: str, *, batch_size: int = 0, augmented: bool = True, **options: Any
-    ) -> Loader:
-        augment = replace(self._data.augment, cutout=self._settings.cutout) if augmented else Augment()
-        return Loader(
-            self._data.train,
-            indices,
-            batch_size=batch_size or self._settings.batch_size,
-            mean=self._data.mean,
-            std=self._data.std,
-            augment=augment,
-            seed=stream(self._experiment.seed, purpose),
-            device=self._device,
-            channels_last=self._settings.channels_last,
-            workers=self._machine.workers,
-            **options,
-        )
-
-    def _evaluation_loader(self, split: Split) -> Loader:
-        """Large batches: what judges an architecture are batch statistics too."""
-        images = split.valid[: self._settings.evaluation_images]
-        return self._loader(images, "evaluation", batch_size=min(250, len(images)), augmented=False)
-
-    def _score(self, found: tuple[Any, str] | None) -> Score:
-        if self._settings.score == "table" or (self._settings.score == "auto" and found is not None):
-            if found is None:
-                raise ArchloomError(
-                    f"no benchmark table knows space '{self._experiment.names['space']}' on "
-                    f"{self._data.name}; set search.score = 'training', or pass --data-dir with the table"
-                )
-            return TableScore(*found)
-        split = self._split()
-        return StandaloneScore(
-            self._space,
-            train=self._loader(split.train, "train"),
-            valid=self._loader(split.valid, "valid", batch_size=250, augmented=False, drop_last=False),
-            epochs=self._settings.score_epochs,
-            seed=stream(self._experiment.seed, "weights"),
-            device=self._device,
-            network=dict(self._experiment.settings["network"]),
-            weights=dict(self._experiment.settings["weights"]),
-            **self._shape,
-        )

@@ -49,10 +49,9 @@ class RunDirectory:
     def create(cls, path: Path, *, settings: Mapping[str, Any]) -> RunDirectory:
         """Begin a run in a folder that is new or empty."""
         run = cls(path)
-        with writing(path):
-            run._refuse_if_taken()
+        run.refuse_if_taken()
         with run.lock():
-            run._refuse_if_taken()  # by a process that was quicker
+            run.refuse_if_taken()  # by a process that was quicker
             write_atomically(run.config_path, write_toml(settings).encode())
         return run
 
@@ -71,15 +70,18 @@ class RunDirectory:
         taken = [path.name.removeprefix(f"{stem}-") for path in _children(root) if path.name.startswith(f"{stem}-")]
         return root / f"{stem}-{max((int(number) for number in taken if number.isdecimal()), default=0) + 1}"
 
-    def _refuse_if_taken(self) -> None:
-        if self.config_path.exists():
-            raise SettingError(
-                f"{self.path} already holds a run; `archloom resume {self.path}` continues it, or choose another --out"
-            )
-        names = [child.name for child in _children(self.path)]
-        strange = [n for n in names if not any(fnmatch.fnmatch(n, known) for known in _OF_A_START_CUT_SHORT)]
-        if strange or (self.path.exists() and not self.path.is_dir()):
-            raise SettingError(f"{self.path} exists and is not a run; choose another --out")
+    def refuse_if_taken(self) -> None:
+        """A SettingError unless the folder is new or empty."""
+        with writing(self.path):
+            if self.config_path.exists():
+                raise SettingError(
+                    f"{self.path} already holds a run; `archloom resume {self.path}` continues it, "
+                    "or choose another --out"
+                )
+            names = [child.name for child in _children(self.path)]
+            strange = [n for n in names if not any(fnmatch.fnmatch(n, known) for known in _OF_A_START_CUT_SHORT)]
+            if strange or (self.path.exists() and not self.path.is_dir()):
+                raise SettingError(f"{self.path} exists and is not a run; choose another --out")
 
     # --- what it holds
 

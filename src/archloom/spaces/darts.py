@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
-from archloom.errors import ParseError, SettingError
+from archloom.errors import ParseError, require
 from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, Scores, SearchSpace, best_option
 
 OPERATIONS = (
@@ -47,32 +47,30 @@ class CellSlot:
 class Darts(SearchSpace):
     """Stacked cells whose nodes sum two chosen operations on chosen earlier states."""
 
-    operations: tuple[str, ...] = OPERATIONS
-    nodes: int = 4
+    operations: tuple[str, ...] = OPERATIONS  # what an edge may be
+    nodes: int = 4  # intermediate states of a cell
     edges: Literal["searched", "fixed"] = "searched"  # fixed: node i takes the state before it and the first input
     reduction: Literal["searched", "fixed"] = "searched"  # fixed: the hand-made reduction cell of GDAS
     sharing: Literal["kind", "none"] = "kind"  # none: every cell makes its own choices
-    cells: int = 8
+    cells: int = 8  # depth
     cells_per_block: int = 0  # above 0: three blocks of so many cells with a reduction cell between, instead of `cells`
 
     network: ClassVar[str] = "archloom.networks.darts:DartsNetwork"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operations", tuple(self.operations))
-        problems = []
-        if self.nodes < 1:
-            problems.append(f"space.nodes must be at least 1, got {self.nodes}")
-        if self.cells < 1:
-            problems.append(f"space.cells must be at least 1, got {self.cells}")
-        if self.cells_per_block < 0:
-            problems.append(f"space.cells_per_block must be 0 or more, got {self.cells_per_block}")
-        for name, known in (("edges", _MADE_BY), ("reduction", _MADE_BY), ("sharing", ("kind", "none"))):
-            if getattr(self, name) not in known:
-                problems.append(f"space.{name} must be '{known[0]}' or '{known[1]}', got {getattr(self, name)!r}")
-        if not set(self.operations) - {NONE} or len(set(self.operations)) != len(self.operations):
-            problems.append(f"space.operations must be distinct names, more than none, got {list(self.operations)}")
-        if problems:
-            raise SettingError(problems)
+        distinct = len(self.operations) == len(set(self.operations)) and set(self.operations) - {NONE} != set()
+        require(
+            {
+                f"space.nodes must be at least 1, got {self.nodes}": self.nodes >= 1,
+                f"space.cells must be at least 1, got {self.cells}": self.cells >= 1,
+                f"space.cells_per_block must be 0 or more, got {self.cells_per_block}": self.cells_per_block >= 0,
+                f"space.edges must be 'searched' or 'fixed', got {self.edges!r}": self.edges in _MADE_BY,
+                f"space.reduction must be 'searched' or 'fixed', got {self.reduction!r}": self.reduction in _MADE_BY,
+                f"space.sharing must be 'kind' or 'none', got {self.sharing!r}": self.sharing in ("kind", "none"),
+                f"space.operations must be distinct names, more than none, got {list(self.operations)}": distinct,
+            }
+        )
 
     # --- layout
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from archloom.errors import ParseError, SettingError
+from archloom.errors import ParseError, require
 from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, SearchSpace
 
 OPERATIONS = (NONE, "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
@@ -18,23 +18,22 @@ OPERATIONS = (NONE, "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x
 class Nb201(SearchSpace):
     """A cell of `nodes` states, each the sum of an operation on every earlier state; three stages of equal cells."""
 
-    nodes: int = 4
-    operations: tuple[str, ...] = OPERATIONS
-    cells_per_stage: int = 5
+    nodes: int = 4  # states of the cell, its input included
+    operations: tuple[str, ...] = OPERATIONS  # what an edge may be
+    cells_per_stage: int = 5  # depth: three stages of so many cells
 
     network: ClassVar[str] = "archloom.networks.nb201:Nb201Network"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operations", tuple(self.operations))
-        problems = []
-        if self.nodes < 2:
-            problems.append(f"space.nodes must be at least 2, got {self.nodes}")
-        if self.cells_per_stage < 1:
-            problems.append(f"space.cells_per_stage must be at least 1, got {self.cells_per_stage}")
-        if not self.operations or len(set(self.operations)) != len(self.operations):
-            problems.append(f"space.operations must be distinct names, got {list(self.operations)}")
-        if problems:
-            raise SettingError(problems)
+        distinct = 0 < len(self.operations) == len(set(self.operations))
+        require(
+            {
+                f"space.nodes must be at least 2, got {self.nodes}": self.nodes >= 2,
+                f"space.cells_per_stage must be at least 1, got {self.cells_per_stage}": self.cells_per_stage >= 1,
+                f"space.operations must be distinct names, got {list(self.operations)}": distinct,
+            }
+        )
 
     @property
     def edges(self) -> tuple[tuple[int, int], ...]:

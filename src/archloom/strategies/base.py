@@ -1,7 +1,7 @@
 """What a strategy is: the inner step of a search, and nothing of the loop around it.
 
-A strategy's keyword arguments are its settings: configuration files, `--set` and `archloom list strategies --settings`
-are read off its signature.
+A strategy's keyword arguments are its settings: configuration files, `--set` and `archloom list strategies NAME` are
+read off its signature; the comment behind a keyword is its help.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from archloom.data.loader import Batch
-from archloom.errors import SettingError
+from archloom.errors import require
 from archloom.policies import Logits
 from archloom.spaces import Architecture, Scores, SearchSpace
 from archloom.supernets import Outcome, SharedWeights
@@ -147,10 +147,3 @@ class BlackBox(Stateful):
 
     def tell(self, trial: Trial, score: float) -> None:
         """The score of a trial: higher is better."""
-
-
-def require(problems: Mapping[str, bool]) -> None:
-    """Raise all broken rules at once; each is a full line, mapped to whether it holds."""
-    broken = [line for line, holds in problems.items() if not holds]
-    if broken:
-        raise SettingError(broken)

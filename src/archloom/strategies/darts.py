@@ -7,8 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from archloom.errors import require
 from archloom.spaces import SearchSpace
-from archloom.strategies.base import Differentiable, Metrics, SearchBatch, metrics, require
+from archloom.strategies.base import Differentiable, Metrics, SearchBatch, metrics
 from archloom.supernets import Outcome, SharedWeights, gradient_by
 
 LOGITS = "logits"  # beside the weights, in a gradient by both
@@ -22,12 +23,12 @@ class Darts(Differentiable):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        order: Literal["first", "second"] = "first",
-        products: Literal["exact", "differences"] = "exact",
-        difference_step: float = 0.01,
-        learning_rate: float = 3e-4,
-        weight_decay: float = 1e-3,
-        keep_none: bool | None = None,
+        order: Literal["first", "second"] = "first",  # second: through one virtual training step
+        products: Literal["exact", "differences"] = "exact",  # how second order takes its curvature product
+        difference_step: float = 0.01,  # of `differences`, relative to the vector
+        learning_rate: float = 3e-4,  # of Adam on the logits
+        weight_decay: float = 1e-3,  # of Adam on the logits
+        keep_none: bool | None = None,  # may `none` win; left out: as the space has it
     ) -> None:
         super().__init__(space, generator, learning_rate=learning_rate, weight_decay=weight_decay, keep_none=keep_none)
         require({f"strategy.difference_step must be above 0, got {difference_step}": difference_step > 0})

@@ -7,10 +7,11 @@ from typing import ClassVar, Literal
 
 import torch
 
+from archloom.errors import require
 from archloom.policies import gumbel_gates
 from archloom.policies.gumbel import Gradient
 from archloom.spaces import SearchSpace
-from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics, require
+from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics
 from archloom.supernets import Gates, SharedWeights, gradient_by
 
 
@@ -34,13 +35,13 @@ class Gdas(Differentiable):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        temperature_start: float = 10.0,
-        temperature_end: float = 0.1,
-        sampling: Literal["batch", "sample"] = "batch",
-        gradient: Gradient = "selected",
-        learning_rate: float = 3e-4,
-        weight_decay: float = 1e-3,
-        keep_none: bool | None = None,
+        temperature_start: float = 10.0,  # of the Gumbel softmax, in the first epoch
+        temperature_end: float = 0.1,  # in the last epoch
+        sampling: Literal["batch", "sample"] = "batch",  # one path for the whole batch, or one for every image
+        gradient: Gradient = "selected",  # through which options the logits learn
+        learning_rate: float = 3e-4,  # of Adam on the logits
+        weight_decay: float = 1e-3,  # of Adam on the logits
+        keep_none: bool | None = None,  # may `none` win; left out: as the space has it
     ) -> None:
         super().__init__(space, generator, learning_rate=learning_rate, weight_decay=weight_decay, keep_none=keep_none)
         require(

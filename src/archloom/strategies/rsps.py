@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from archloom.errors import require
 from archloom.spaces import Architecture, SearchSpace
-from archloom.strategies.base import Evaluate, Metrics, OneShot, SearchBatch, metrics, require
+from archloom.strategies.base import Evaluate, Metrics, OneShot, SearchBatch, metrics
 from archloom.supernets import SharedWeights, path_gates
 
 
@@ -13,7 +14,12 @@ class Rsps(OneShot):
     """Random search with parameter sharing."""
 
     def __init__(
-        self, space: SearchSpace, generator: torch.Generator, *, candidates: int = 100, candidates_each_epoch: int = 10
+        self,
+        space: SearchSpace,
+        generator: torch.Generator,
+        *,
+        candidates: int = 100,  # architectures compared by shared weights at the end
+        candidates_each_epoch: int = 10,  # and at the end of every epoch
     ) -> None:
         super().__init__(space, generator)
         require(

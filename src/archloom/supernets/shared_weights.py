@@ -16,7 +16,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from archloom.data.loader import Batch
-from archloom.errors import SettingError
+from archloom.errors import require
 from archloom.supernets.gate import Gates
 
 Parameters = Mapping[str, Tensor]
@@ -42,27 +42,23 @@ class SharedWeights:
         self,
         network: nn.Module,
         *,
-        learning_rate: float = 0.025,
-        learning_rate_end: float = 0.001,
-        momentum: float = 0.9,
-        weight_decay: float = 3e-4,
-        nesterov: bool = False,
-        clip: float = 5.0,
+        learning_rate: float = 0.025,  # of SGD, at the start of the cosine
+        learning_rate_end: float = 0.001,  # at its end
+        momentum: float = 0.9,  # of SGD
+        weight_decay: float = 3e-4,  # of SGD
+        nesterov: bool = False,  # look ahead along the momentum
+        clip: float = 5.0,  # largest norm of the gradient; 0 is off
     ) -> None:
-        problems = [
-            f"weights.{name} must be {rule}, got {value}"
-            for name, value, rule, holds in (
-                ("learning_rate", learning_rate, "above 0", learning_rate > 0),
-                ("learning_rate_end", learning_rate_end, "0 or more", learning_rate_end >= 0),
-                ("momentum", momentum, "in [0, 1)", 0 <= momentum < 1),
-                ("weight_decay", weight_decay, "0 or more", weight_decay >= 0),
-                ("clip", clip, "0 (off) or more", clip >= 0),
-                ("nesterov", nesterov, "false where momentum is 0", momentum > 0 or not nesterov),
-            )
-            if not holds
-        ]
-        if problems:
-            raise SettingError(problems)
+        require(
+            {
+                f"weights.learning_rate must be above 0, got {learning_rate}": learning_rate > 0,
+                f"weights.learning_rate_end must be 0 or more, got {learning_rate_end}": learning_rate_end >= 0,
+                f"weights.momentum must be in [0, 1), got {momentum}": 0 <= momentum < 1,
+                f"weights.weight_decay must be 0 or more, got {weight_decay}": weight_decay >= 0,
+                f"weights.clip must be 0 (off) or more, got {clip}": clip >= 0,
+                f"weights.nesterov must be false where momentum is 0, got {nesterov}": momentum > 0 or not nesterov,
+            }
+        )
         self.network = network
         self._start, self._end, self._clip = learning_rate, learning_rate_end, clip
         self._names = [name for name, _ in network.named_parameters()]

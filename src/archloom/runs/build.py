@@ -1,0 +1,143 @@
+"""From an experiment to the search that carries it out: loaders, network, strategy, judge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from archloom.backends.local import Machine
+from archloom.benchmarks import find_benchmark
+from archloom.data import FOLDER_VARIABLE
+from archloom.data.augment import Augment
+from archloom.data.loader import Loader
+from archloom.data.source import ImageData
+from archloom.data.splits import Split, limited, nb201_split, random_split
+from archloom.engine.black_box import BlackBoxSearch, Score, TableScore
+from archloom.engine.events import Listener
+from archloom.engine.one_shot import OneShotSearch
+from archloom.engine.search import Judge, Search
+from archloom.engine.training import StandaloneScore, seeded
+from archloom.errors import ArchloomError, DataError
+from archloom.networks import build_network
+from archloom.runs.experiment import Experiment, SearchSettings, divided, stream
+from archloom.strategies.base import BlackBox
+from archloom.supernets import EveryOption, SharedWeights
+
+NB201_SPLIT = "cifar-split.txt"
+
+
+def build_search(
+    experiment: Experiment, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()
+) -> Search:
+    """The search, ready to run or to be given a saved state."""
+    return _Builder(experiment, data or experiment.data()).search(listeners)
+
+
+class _Builder:
+    """Makes the objects of a search from an experiment and its data."""
+
+    def __init__(self, experiment: Experiment, data: ImageData) -> None:
+        self._experiment, self._data = experiment, data
+        self._settings = SearchSettings(**experiment.settings["search"])
+        self._machine = Machine(**experiment.settings["machine"])
+        self._device = self._machine.prepare()
+        self._common, _ = divided(experiment.settings["data"])
+        self._space = experiment.space()
+        self._shape = {"classes": len(data.classes), "colours": data.channels}
+
+    def search(self, listeners: Sequence[Listener]) -> Search:
+        strategy = self._experiment.strategy(self._space)
+        found = find_benchmark(self._space, self._data.name, self._folder())
+        common: dict[str, Any] = {"judge": Judge(found), "listeners": listeners}
+        if isinstance(strategy, BlackBox):
+            score = self._score(found)
+            return BlackBoxSearch(self._space, strategy, score, trials=self._settings.trials, **common)
+        split = self._split()
+        strategy.to(self._device)
+        return OneShotSearch(
+            self._space,
+            strategy,
+            self._weights(),
+            train=self._loader(split.train, "train"),
+            valid=self._loader(split.valid, "valid", batch_size=self._settings.valid_batch_size),
+            evaluation=self._evaluation_loader(split),
+            epochs=self._settings.epochs,
+            chance_samples=self._settings.chance_samples,
+            **common,
+        )
+
+    def _folder(self) -> Path | None:
+        variable = os.environ.get(FOLDER_VARIABLE)
+        return self._common.directory or (Path(variable) if variable else None)
+
+    def _weights(self) -> SharedWeights:
+        with seeded(stream(self._experiment.seed, "weights")):
+            network = build_network(self._space, EveryOption(), **self._shape, **self._experiment.settings["network"])
+        layout = torch.channels_last if self._settings.channels_last else torch.contiguous_format
+        network = network.to(device=self._device, memory_format=layout)  # type: ignore[call-overload]
+        return SharedWeights(network, **self._experiment.settings["weights"])
+
+    def _split(self) -> Split:
+        if self._common.split == "nb201":
+            split = nb201_split(self._split_file())
+        else:
+            split = random_split(
+                len(self._data.train), train_fraction=self._common.train_fraction, seed=self._common.split_seed
+            )
+        return limited(split, train=self._common.train_images, valid=self._common.valid_images)
+
+    def _split_file(self) -> Path:
+        folder = self._folder()
+        if folder is None:
+            raise DataError(f"data.split 'nb201' needs {NB201_SPLIT} in the data folder; pass --data-dir")
+        candidates = [folder / part / NB201_SPLIT for part in ("nasbench201", "nb201", "")]
+        return next((path for path in candidates if path.is_file()), candidates[0])
+
+    def _loader(
+        self, indices: torch.Tensor, purpose: str, *, batch_size: int = 0, augmented: bool = True, **options: Any
+    ) -> Loader:
+        augment = replace(self._data.augment, cutout=self._settings.cutout) if augmented else Augment()
+        return Loader(
+            self._data.train,
+            indices,
+            batch_size=batch_size or self._settings.batch_size,
+            mean=self._data.mean,
+            std=self._data.std,
+            augment=augment,
+            seed=stream(self._experiment.seed, purpose),
+            device=self._device,
+            channels_last=self._settings.channels_last,
+            workers=self._machine.workers,
+            **options,
+        )
+
+    def _evaluation_loader(self, split: Split) -> Loader:
+        """Large batches: what judges an architecture are batch statistics too."""
+        images = split.valid[: self._settings.evaluation_images]
+        return self._loader(images, "evaluation", batch_size=min(250, len(images)), augmented=False)
+
+    def _score(self, found: tuple[Any, str] | None) -> Score:
+        if self._settings.score == "table" or (self._settings.score == "auto" and found is not None):
+            if found is None:
+                raise ArchloomError(
+                    f"no benchmark table knows space '{self._experiment.names['space']}' on "
+                    f"{self._data.name}; set search.score = 'training', or pass --data-dir with the table"
+                )
+            return TableScore(*found)
+        split = self._split()
+        return StandaloneScore(
+            self._space,
+            train=self._loader(split.train, "train"),
+            valid=self._loader(split.valid, "valid", batch_size=250, augmented=False, drop_last=False),
+            epochs=self._settings.score_epochs,
+            seed=stream(self._experiment.seed, "weights"),
+            device=self._device,
+            network=dict(self._experiment.settings["network"]),
+            weights=dict(self._experiment.settings["weights"]),
+            **self._shape,
+        )
