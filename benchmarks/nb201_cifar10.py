@@ -2,7 +2,7 @@
 
     python benchmarks/nb201_cifar10.py --data-dir DIR gdas:10:0,1,2 rsps:20:0,1,2 darts:5:0 --out runs/nb201-cifar10
 
-Each argument is STRATEGY:EPOCHS:SEEDS. The supernet is small (C=8, one cell per stage) on the benchmark's 25k/25k split.
+Each argument is STRATEGY:EPOCHS:SEEDS. The supernet is small (C=8, N=1), the split the benchmark's own.
 Searches that are complete are not run again, interrupted ones go on; a table and `summary.json` come last.
 """
 
