@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from archloom.errors import SettingError
 from archloom.spaces import NONE, SPACES, Darts, Nb201
 from archloom.supernets import CLOSED, Gate, path_gates
 
@@ -39,6 +40,13 @@ def test_an_edge_that_is_not_kept_is_closed_where_none_is_no_option() -> None:
     assert unused  # node 1 of each cell has three sources and reads two
     gates = path_gates(space, architecture)
     assert {name for name, gate in gates.items() if gate == CLOSED} == set(unused)
+
+
+def test_an_option_that_was_restricted_away_has_no_path() -> None:
+    space = Nb201(nodes=2)
+    architecture = space.check({"0->1": "skip_connect"})
+    with pytest.raises(SettingError, match="decision '0->1' has no option 'skip_connect'"):
+        path_gates(space.restrict({"0->1": ["none", "nor_conv_3x3"]}), architecture)
 
 
 def test_a_gate_is_frozen_and_closed_by_default() -> None:

@@ -49,9 +49,7 @@ class CostTable:
         self._space = space
         colours = image_shape[0]
         with torch.device("meta"):
-            supernet = build_network(
-                space, EveryOption(affine=True), classes=classes, colours=colours, **network_settings
-            )
+            supernet = build_network(space, _Counted(), classes=classes, colours=colours, **network_settings)
             gates = {d.name: Gate(weights=torch.ones(len(d.options))) for d in space.decisions}
         owners = dict(_owners(supernet))
         self._fixed = FREE
@@ -65,6 +63,22 @@ class CostTable:
 
     def cost(self, architecture: Mapping[str, str] | Architecture) -> Cost:
         return sum((self._options.get(choice, FREE) for choice in architecture.items()), self._fixed)
+
+
+class _Counted(EveryOption):
+    """A supernet to be counted: its normalisations hold their parameters and compute nothing."""
+
+    def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
+        return _Scale(channels) if scaled else nn.Identity()
+
+
+class _Scale(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.scale_and_shift = nn.Parameter(torch.empty(2, channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
 
 
 def _owners(supernet: nn.Module) -> Iterator[tuple[str, tuple[str, str]]]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from archloom.spaces import Architecture, SearchSpace
+from archloom.errors import SettingError
+from archloom.spaces import NONE, Architecture, SearchSpace
 
 
 @dataclass(frozen=True)
@@ -38,5 +39,7 @@ def path_gates(space: SearchSpace, architecture: Architecture) -> Gates:
     gates: dict[str, Gate] = {}
     for decision in space.decisions:
         option = architecture[decision.name]
+        if option not in decision.options and option != NONE:
+            raise SettingError(f"decision '{decision.name}' has no option '{option}'")
         gates[decision.name] = Gate(index=decision.index(option)) if option in decision.options else CLOSED
     return gates
