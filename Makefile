@@ -9,12 +9,12 @@ export OMP_NUM_THREADS ?= 1
 install:
 	$(PYTHON) -m pip install -c constraints.txt -e '.[dev]'
 
-# -rs: say why a test was skipped
+# -rs: say why a test was skipped; -n auto: a process per core
 test:
-	$(PYTHON) -m pytest -rs
+	$(PYTHON) -m pytest -rs -n auto
 
 coverage:
-	$(PYTHON) -m pytest -rs --cov --cov-report=term-missing:skip-covered
+	$(PYTHON) -m pytest -rs -n auto --cov --cov-report=term-missing:skip-covered
 
 lint:
 	$(PYTHON) -m ruff format --check .

@@ -42,7 +42,7 @@ def test_a_recipe_can_be_shown(archloom: Archloom) -> None:
     [
         ("strategies", "gdas", ["strategy.temperature_start", "a finite number", "10.0", "presets", "paper, public"]),
         ("strategies", "random_search", ["it has no settings"]),
-        ("spaces", "nb201_mini", ["space.nodes", "a whole number", " 3 ", "network.channels", "none, skip_connect"]),
+        ("spaces", "nb201_mini", ["space.nodes", "a whole number", " 3 ", "network.channels", "skip_connect,"]),
         ("data", "folder", ["data."]),
         ("settings", "search", ["search.epochs", "of a one-shot search", "true"]),
         ("settings", "data", ["data.directory", "a path", " - "]),

@@ -106,7 +106,7 @@ def test_step_moves_the_architecture_before_the_weights():
     batch = search_batch(0)
     other, other_weights = make(learning_rate=0.5), smooth_weights()
     gradient, _ = other.gradient(other_weights, batch)
-    other.descend(gradient)
+    other.descend(gradient, batch)
     other_weights.fit(batch.train, other.policy.mixture())
     metrics = strategy.step(weights, batch)
     assert torch.equal(strategy.policy.values, other.policy.values)
@@ -115,10 +115,20 @@ def test_step_moves_the_architecture_before_the_weights():
     assert set(metrics) == {"train_loss", "train_accuracy", "valid_loss", "valid_accuracy"}
 
 
+def test_while_warming_up_only_the_weights_move():
+    strategy, weights = make(warmup_epochs=2), smooth_weights()
+    logits, first = strategy.policy.values.detach().clone(), weights.network.head.weight.detach().clone()
+    strategy.step(weights, search_batch(0, epoch=1))
+    assert torch.equal(strategy.policy.values, logits)
+    assert not torch.equal(weights.network.head.weight, first)
+    strategy.step(weights, search_batch(0, epoch=2))
+    assert not torch.equal(strategy.policy.values, logits)
+
+
 def test_one_step_descends_on_the_validation_loss():
     strategy, weights, batch = make(learning_rate=1e-3, weight_decay=0.0), smooth_weights(), search_batch(0)
     before = weights.loss(batch.valid, strategy.policy.mixture())
-    strategy.descend(strategy.gradient(weights, batch)[0])
+    strategy.descend(strategy.gradient(weights, batch)[0], batch)
     assert weights.loss(batch.valid, strategy.policy.mixture()) < before
 
 
@@ -135,8 +145,9 @@ def test_all_broken_rules_are_told():
     with pytest.raises(SettingError, match="difference_step must be above 0, got 0"):
         make(difference_step=0.0)
     with pytest.raises(SettingError) as caught:
-        make(learning_rate=-1.0, weight_decay=-2.0)
+        make(learning_rate=-1.0, weight_decay=-2.0, warmup_epochs=-3)
     assert caught.value.problems == (
         "strategy.learning_rate must be above 0, got -1.0",
         "strategy.weight_decay must be 0 or more, got -2.0",
+        "strategy.warmup_epochs must be 0 or more, got -3",
     )

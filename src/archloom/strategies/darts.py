@@ -28,16 +28,24 @@ class Darts(Differentiable):
         difference_step: float = 0.01,  # of `differences`, relative to the vector
         learning_rate: float = 3e-4,  # of Adam on the logits
         weight_decay: float = 1e-3,  # of Adam on the logits
+        warmup_epochs: int = 0,  # epochs that train the weights alone
         keep_none: bool | None = None,  # may `none` win; left out: as the space has it
     ) -> None:
-        super().__init__(space, generator, learning_rate=learning_rate, weight_decay=weight_decay, keep_none=keep_none)
+        super().__init__(
+            space,
+            generator,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            warmup_epochs=warmup_epochs,
+            keep_none=keep_none,
+        )
         require({f"strategy.difference_step must be above 0, got {difference_step}": difference_step > 0})
         self._second = order == "second"
         self._difference_step = difference_step if products == "differences" else None
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
         gradient, judged = self.gradient(weights, batch)
-        self.descend(gradient)
+        self.descend(gradient, batch)
         fitted = weights.fit(batch.train, self.policy.mixture())
         return metrics(fitted, judged)
 

@@ -41,9 +41,17 @@ class Gdas(Differentiable):
         gradient: Gradient = "selected",  # through which options the logits learn
         learning_rate: float = 3e-4,  # of Adam on the logits
         weight_decay: float = 1e-3,  # of Adam on the logits
+        warmup_epochs: int = 0,  # epochs that train the weights alone
         keep_none: bool | None = None,  # may `none` win; left out: as the space has it
     ) -> None:
-        super().__init__(space, generator, learning_rate=learning_rate, weight_decay=weight_decay, keep_none=keep_none)
+        super().__init__(
+            space,
+            generator,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            warmup_epochs=warmup_epochs,
+            keep_none=keep_none,
+        )
         require(
             {
                 f"strategy.temperature_start must be above 0, got {temperature_start}": temperature_start > 0,
@@ -75,5 +83,5 @@ class Gdas(Differentiable):
         temperature = self.temperature(batch)
         fitted = weights.fit(batch.train, self._sample(temperature, len(batch.train)))
         judged = weights.evaluate(batch.valid, self._sample(temperature, len(batch.valid)))
-        self.descend(gradient_by(judged.loss, self.policy.values))
+        self.descend(gradient_by(judged.loss, self.policy.values), batch)
         return metrics(fitted, judged, temperature=temperature)
