@@ -32,8 +32,20 @@ VARIANTS = [
     ("gdas", {"gradient": "all"}),
 ]
 BAD_SETTINGS = {
-    "darts": [("learning_rate", 0.0), ("weight_decay", -1.0), ("difference_step", 0.0), ("order", "third")],
-    "gdas": [("temperature_start", 0.0), ("temperature_end", 11.0), ("learning_rate", -1.0), ("sampling", "both")],
+    "darts": [
+        ("learning_rate", 0.0),
+        ("weight_decay", -1.0),
+        ("difference_step", 0.0),
+        ("warmup", 1.0),
+        ("order", "third"),
+    ],
+    "gdas": [
+        ("temperature_start", 0.0),
+        ("temperature_end", 11.0),
+        ("learning_rate", -1.0),
+        ("warmup", -0.1),
+        ("sampling", "both"),
+    ],
     "rsps": [("candidates", 0), ("candidates_each_epoch", 0), ("candidates", "ten")],
     "random_search": [],
 }

@@ -20,7 +20,7 @@ def test_nothing_said_is_gdas_on_nb201_and_digits_with_what_small_data_wants():
     assert experiment.names == {"space": "nb201", "strategy": "gdas", "data": "digits"}
     assert experiment.settings["network"] == {"channels": 8}
     assert experiment.settings["space"]["cells_per_stage"] == 1
-    assert experiment.settings["weights"]["learning_rate"] == 0.025
+    assert experiment.settings["weights"]["learning_rate"] == 0.1
     assert experiment.title == "gdas on nb201, digits, seed 0"
     assert experiment.stem == "nb201-gdas-digits"
 

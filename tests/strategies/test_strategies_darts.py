@@ -116,12 +116,12 @@ def test_step_moves_the_architecture_before_the_weights():
 
 
 def test_while_warming_up_only_the_weights_move():
-    strategy, weights = make(warmup_epochs=2), smooth_weights()
+    strategy, weights = make(warmup=0.5), smooth_weights()
     logits, first = strategy.policy.values.detach().clone(), weights.network.head.weight.detach().clone()
-    strategy.step(weights, search_batch(0, epoch=1))
+    strategy.step(weights, search_batch(0, epoch=1, epochs=4))
     assert torch.equal(strategy.policy.values, logits)
     assert not torch.equal(weights.network.head.weight, first)
-    strategy.step(weights, search_batch(0, epoch=2))
+    strategy.step(weights, search_batch(0, epoch=2, epochs=4))
     assert not torch.equal(strategy.policy.values, logits)
 
 
@@ -145,9 +145,9 @@ def test_all_broken_rules_are_told():
     with pytest.raises(SettingError, match="difference_step must be above 0, got 0"):
         make(difference_step=0.0)
     with pytest.raises(SettingError) as caught:
-        make(learning_rate=-1.0, weight_decay=-2.0, warmup_epochs=-3)
+        make(learning_rate=-1.0, weight_decay=-2.0, warmup=1.0)
     assert caught.value.problems == (
         "strategy.learning_rate must be above 0, got -1.0",
         "strategy.weight_decay must be 0 or more, got -2.0",
-        "strategy.warmup_epochs must be 0 or more, got -3",
+        "strategy.warmup must lie in [0, 1), got 1.0",
     )

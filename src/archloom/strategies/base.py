@@ -97,7 +97,7 @@ class Differentiable(OneShot):
         *,
         learning_rate: float,
         weight_decay: float,
-        warmup_epochs: int,
+        warmup: float,
         keep_none: bool | None,
     ) -> None:
         super().__init__(space, generator)
@@ -105,16 +105,16 @@ class Differentiable(OneShot):
             {
                 f"strategy.learning_rate must be above 0, got {learning_rate}": learning_rate > 0,
                 f"strategy.weight_decay must be 0 or more, got {weight_decay}": weight_decay >= 0,
-                f"strategy.warmup_epochs must be 0 or more, got {warmup_epochs}": warmup_epochs >= 0,
+                f"strategy.warmup must lie in [0, 1), got {warmup}": 0 <= warmup < 1,
             }
         )
-        self._warmup_epochs, self._keep_none = warmup_epochs, keep_none
+        self._warmup, self._keep_none = warmup, keep_none
         self.policy = Logits(space, generator)
         self.optimizer = self.policy.adam(learning_rate=learning_rate, weight_decay=weight_decay)
 
     def descend(self, gradient: Tensor, batch: SearchBatch) -> None:
         """One optimizer step on the logits; none while the weights warm up and operations without any look best."""
-        if batch.epoch < self._warmup_epochs:
+        if batch.epoch < self._warmup * batch.epochs:
             return
         self.policy.values.grad = gradient
         self.optimizer.step()

@@ -28,7 +28,7 @@ class Darts(Differentiable):
         difference_step: float = 0.01,  # of `differences`, relative to the vector
         learning_rate: float = 3e-4,  # of Adam on the logits
         weight_decay: float = 1e-3,  # of Adam on the logits
-        warmup_epochs: int = 0,  # epochs that train the weights alone
+        warmup: float = 0.0,  # share of the epochs that trains the weights alone
         keep_none: bool | None = None,  # may `none` win; left out: as the space has it
     ) -> None:
         super().__init__(
@@ -36,7 +36,7 @@ class Darts(Differentiable):
             generator,
             learning_rate=learning_rate,
             weight_decay=weight_decay,
-            warmup_epochs=warmup_epochs,
+            warmup=warmup,
             keep_none=keep_none,
         )
         require({f"strategy.difference_step must be above 0, got {difference_step}": difference_step > 0})
