@@ -66,8 +66,6 @@ def test_every_strategy_is_of_one_of_the_two_families():
 @pytest.mark.parametrize("space", [name for name in SPACES if name != "nb201_mini"])
 @variants
 def test_runs_on_every_space(make_search, name, settings, space):
-    if name in BLACK_BOX and space not in ("nb201", "darts"):
-        pytest.skip("a black box sees a space only through sampling, which the spaces' own contract covers")
     search = make_search(name, space, strategy=settings, search={"epochs": 1, "batch_size": 24, "trials": 2})
     outcome = search.run()
     assert search.space.check(outcome["architecture"]) == search.space.parse(outcome["text"])

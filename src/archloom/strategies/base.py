@@ -97,8 +97,8 @@ class Differentiable(OneShot):
         *,
         learning_rate: float,
         weight_decay: float,
-        warmup: float,
-        keep_none: bool | None,
+        warmup: float = 0.0,
+        keep_none: bool | None = None,
     ) -> None:
         super().__init__(space, generator)
         require(
