@@ -16,6 +16,7 @@ THINGS = Catalogue(
         "decoder": Entry("json:JSONDecoder", {"strict": False}),
         "encoder": Entry("json:JSONEncoder", summary="Writes JSON."),
     },
+    makes="builtins:object",
 )
 
 
@@ -93,3 +94,44 @@ def test_a_module_without_docstring_or_source_has_no_description(
     monkeypatch.syspath_prepend(tmp_path)
     assert Entry("silent_thing:value").describe() == ""
     assert Entry("no_such_module_anywhere:value").describe() == ""
+
+
+SPACES_LIKE = Catalogue("space", {}, makes="archloom.spaces.base:SearchSpace")
+
+
+@pytest.mark.parametrize(
+    "name", ["os:system", "json:JSONDecoder", "subprocess:run", "math:pi", "archloom.spaces.base:SearchSpace"]
+)
+def test_a_plugin_of_another_kind_is_refused_before_it_is_called(name: str) -> None:
+    with pytest.raises(SettingError, match=rf"space '{name}' must be a complete class derived from SearchSpace, or a"):
+        SPACES_LIKE.find(name)
+
+
+def test_a_function_counts_if_it_says_what_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("made_by_function.py").write_text(
+        "from archloom.spaces import Nb201, SearchSpace\n"
+        "def small(*, nodes: int = 3) -> SearchSpace:\n    return Nb201(nodes=nodes)\n"
+        "def unsaid():\n    return Nb201()\n"
+        "def unknown() -> 'Nothing':\n    return Nb201()\n"
+    )
+    assert SPACES_LIKE.find("made_by_function:small").load()().nodes == 3
+    for name in ("unsaid", "unknown"):
+        with pytest.raises(SettingError, match="annotated to return it"):
+            SPACES_LIKE.find(f"made_by_function:{name}")
+
+
+def test_a_plugin_that_fails_while_it_is_imported_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("broken_plugin.py").write_text("def f(:\n")
+    with pytest.raises(SettingError, match=r"^space 'broken_plugin:f' cannot be imported: [^\n]*$"):
+        SPACES_LIKE.find("broken_plugin:f")
+
+
+def test_a_catalogue_that_makes_nothing_has_no_plugins() -> None:
+    with pytest.raises(SettingError, match="unknown section 'os:system'"):
+        Catalogue("section", {}).find("os:system")
+
+
+def test_a_module_without_source_has_no_description() -> None:
+    assert Entry("math:pi").describe() == ""

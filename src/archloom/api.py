@@ -97,13 +97,17 @@ def resume(
     directory: str | Path,
     *,
     data: Any = None,
+    settings: Mapping[str, Any] | None = None,
     listeners: Sequence[Listener] = (),
     stop: Callable[[], bool] = lambda: False,
     warn: Callable[[str], None] = lambda message: None,
 ) -> SearchResult:
-    """Go on with a run that was interrupted; one that is complete is returned as it is."""
+    """Go on with a run that was interrupted; one that is complete is returned as it is.
+
+    `settings` are for what may differ where it goes on: {"machine": {"device": "cpu"}, "data": {"directory": ...}}.
+    """
     run = RunDirectory.open(Path(directory))
-    experiment = Experiment.resolve(run.config)
+    experiment = Experiment.resolve(merge(run.config, settings or {}))
     with run.lock():
         if run.finished:
             return _result(run, experiment)
@@ -142,6 +146,12 @@ class _Prepared:
         self._data = data or experiment.data()
         self._listeners: list[Listener] = []
         self.search: Search = build_search(experiment, data=self._data, listeners=(self._tell,))
+        self._costs = CostTable(  # before the search: a network that cannot be counted is told now
+            self.search.space,
+            classes=len(self._data.classes),
+            image_shape=(self._data.channels, *self._data.resolution),
+            **experiment.settings["network"],
+        )
 
     def _tell(self, event: Event) -> None:
         for listener in self._listeners:
@@ -172,21 +182,15 @@ class _Prepared:
 
     def _described(self, outcome: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """Everything about the result that a reader of architecture.json may want."""
-        experiment, space = self._experiment, self.search.space
+        experiment = self._experiment
         device = pick_device(experiment.settings["machine"]["device"])
-        table = CostTable(
-            space,
-            classes=len(self._data.classes),
-            image_shape=(self._data.channels, *self._data.resolution),
-            **experiment.settings["network"],
-        )
         return {
             "space": {"name": experiment.names["space"], **experiment.settings["space"]},
             "strategy": experiment.names["strategy"],
             "data": self._data.name,
             "seed": experiment.seed,
             **outcome,
-            "cost": asdict(table.cost(outcome["architecture"])),
+            "cost": asdict(self._costs.cost(outcome["architecture"])),
             "run": {
                 "seconds": sum(record["seconds"] for record in self.search.history),
                 "seconds_since_start": seconds,

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 LONGEST_LIST = 20  # names in a message
+LONGEST_LINE = 200  # characters quoted from another error
 
 
 class ArchloomError(ValueError):
@@ -48,6 +49,12 @@ def suggestion(name: str, known: Iterable[str]) -> str:
         return f"; did you mean '{near[0]}'?"
     listed = ", ".join(sorted(names)[:LONGEST_LIST]) + (", ..." if len(names) > LONGEST_LIST else "")
     return f"; known: {listed}" if names else ""
+
+
+def one_line(error: object) -> str:
+    """What an error says, on one line of bounded length; its type where it says nothing."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}..."
 
 
 def require(rules: Mapping[str, bool]) -> None:

@@ -10,6 +10,14 @@ from pathlib import Path
 
 from archloom.errors import StorageError
 
+FOLDER_VARIABLE = "ARCHLOOM_DATA"
+
+
+def data_folder(directory: Path | None) -> Path | None:
+    """The folder of data sets and tables: the one given, else that of the environment."""
+    variable = os.environ.get(FOLDER_VARIABLE)
+    return Path(variable) if directory is None and variable else directory
+
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:

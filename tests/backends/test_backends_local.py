@@ -23,6 +23,7 @@ def _threads_restored() -> Iterator[None]:
 
 def _has(monkeypatch: pytest.MonkeyPatch, *, cuda: bool = False, mps: bool = False) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2 * cuda)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
 
 
@@ -30,6 +31,13 @@ def _has(monkeypatch: pytest.MonkeyPatch, *, cuda: bool = False, mps: bool = Fal
 def test_auto_takes_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch, cuda: bool, kind: str) -> None:
     _has(monkeypatch, cuda=cuda)
     assert pick_device("auto") == torch.device(kind)
+
+
+def test_a_gpu_beyond_the_last_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    _has(monkeypatch, cuda=True)
+    assert pick_device("cuda:1").index == 1
+    with pytest.raises(SettingError, match=r"machine\.device 'cuda:2' is not there: this machine has 2 GPUs"):
+        pick_device("cuda:2")
 
 
 def test_a_device_that_is_there_is_taken_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

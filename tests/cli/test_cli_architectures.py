@@ -64,7 +64,16 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     path.write_bytes(b"\xff")
     assert failure(str(path)) == f"cannot read {path}: it is not UTF-8 text"
     path.write_text(json.dumps({"space": {"name": "nb201", "depth": 3}, "architecture": {}}))
-    assert "space 'nb201' cannot be made" in failure(str(path))
+    assert failure(str(path)).startswith("unknown setting 'space.depth'; known: ")
+    path.write_text(json.dumps({"space": {"name": "nb201", "nodes": 4.5}, "architecture": {}}))
+    assert failure(str(path)) == "space.nodes must be a whole number, got 4.5"
+
+
+def test_a_file_cannot_choose_what_is_imported(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    hostile = {"space": {"name": "os:system", "command": f"touch {trace}"}, "architecture": {"a": "b"}}
+    assert failure(json.dumps(hostile)) == "space 'os:system' is a plug-in; to trust it, name it with --space"
+    assert not trace.exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

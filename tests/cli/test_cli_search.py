@@ -78,7 +78,7 @@ def test_every_option_reaches_the_configuration(
     config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert config["seed"] == 5
     assert config["space"]["name"] == "nb201_mini"
-    assert config["strategy"]["preset"] == "public"
+    assert config["weights"]["nesterov"] is True  # of the preset
     assert config["data"]["directory"] == str(tmp_path / "data")  # absolute: a run may be resumed from elsewhere
     assert config["search"]["epochs"] == 1
     assert config["search"]["batch_size"] == 32  # --set of the tiny options wins over --batch-size

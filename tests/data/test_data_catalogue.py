@@ -73,12 +73,16 @@ def test_the_environment_says_where_the_data_is(tmp_path: Path, monkeypatch: pyt
 PLUGIN = """
 import torch
 from archloom.data.arrays import from_tensors
+from archloom.data.source import ImageData
 
-def noise(directory, *, count: int = 4):
+def noise(directory, *, count: int = 4) -> ImageData:
     return from_tensors(torch.rand(count, 1, 2, 2), torch.arange(count) % 2)
 
-def nothing(directory):
+def nothing(directory) -> ImageData:
     return None
+
+def unreadable(directory) -> ImageData:
+    open("/no/such/file")
 """
 
 
@@ -88,3 +92,5 @@ def test_a_plug_in_is_a_function_of_the_folder(tmp_path: Path, monkeypatch: pyte
     assert len(load("noise_plugin:noise", directory=None, count=6).train) == 6
     with pytest.raises(DataError, match="'noise_plugin:nothing' must return an ImageData, got NoneType"):
         load("noise_plugin:nothing", directory=None)
+    with pytest.raises(DataError, match=r"data set 'noise_plugin:unreadable' cannot be read: .*No such file"):
+        load("noise_plugin:unreadable", directory=None)

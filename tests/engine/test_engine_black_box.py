@@ -49,3 +49,10 @@ def test_a_table_scores_by_validation_never_by_test():
             return {("digits", "valid"): 71.0}[dataset, metric]
 
     assert TableScore(Table(), "digits")(SPACE.parse("|none~0|")) == 71.0
+
+
+def test_trials_that_come_fast_are_saved_now_and_then_and_at_the_end():
+    saved = []
+    make().run(save=lambda state, step: saved.append(step))  # the clock moves a second at every look
+    assert saved[-1] == 5
+    assert len(saved) < 5

@@ -67,7 +67,8 @@ def make(weights, strategy, *, epochs=2, **options) -> OneShotSearch:
         weights,
         train=loader(torch.arange(12), batch_size=4),
         valid=loader(torch.arange(12, 22), batch_size=5),
-        evaluation=loader(torch.arange(12, 22), batch_size=5),
+        evaluation=loader(torch.arange(12, 17), batch_size=5),
+        comparison=loader(torch.arange(17, 22), batch_size=5),
         epochs=epochs,
         chance_samples=3,
         clock=iter(range(10_000)).__next__,
@@ -144,3 +145,29 @@ def test_evaluating_leaves_the_network_as_it_was(weights):
     SharedAccuracy(SPACE, weights, loader(torch.arange(10), batch_size=5))(SPACE.parse("|avg_pool_3x3~0|"))
     assert all(torch.equal(before[name], value) for name, value in weights.network.state_dict().items())
     assert not any(isinstance(module, nn.Dropout) for module in weights.network.modules())
+
+
+def test_chance_is_compared_on_images_that_the_choice_did_not_see(weights):
+    """Or the best of many, picked on some images, would beat chance on them even if all were equal."""
+
+    class Picking(Noting):
+        def best(self, evaluate, *, final=True):
+            self.own = evaluate(SPACE.parse("|skip_connect~0|"))
+            return SPACE.parse("|skip_connect~0|")
+
+    strategy = Picking()
+    search = make(weights, strategy)
+    outcome = search.run()
+    expected = SharedAccuracy(SPACE, weights, loader(torch.arange(17, 22), batch_size=5))
+    assert outcome["shared_accuracy"] == expected(SPACE.parse("|skip_connect~0|"))
+    seen, compared = (
+        {float(image.sum()) for batch in images for image in batch.images}
+        for images in (search._evaluate._batches, search._compare._batches)
+    )
+    assert not seen & compared
+
+
+def test_progress_is_told_step_by_step(weights):
+    strategy = Noting()
+    make(weights, strategy).run()
+    assert [batch.progress for batch in strategy.seen] == pytest.approx([step / 6 for step in range(6)])

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from archloom.data.arrays import from_tensors
+from archloom.data.augment import Augment
 from archloom.engine.black_box import BlackBoxSearch
 from archloom.engine.one_shot import OneShotSearch
-from archloom.errors import ArchloomError, DataError
+from archloom.engine.training import StandaloneScore
+from archloom.errors import ArchloomError, DataError, SettingError
 from archloom.runs.build import build_search
 from archloom.runs.experiment import Experiment
+from archloom.spaces import Nb201
 
 
 @pytest.fixture
@@ -105,3 +110,39 @@ def test_real_cifar10_with_the_split_and_table_of_nb201(cifar10_dir, shared_data
     assert outcome["standing"]["dataset"] == "cifar10"
     assert outcome["standing"]["count"] == 15625
     assert "The cifar10 table knows it" in outcome["verdict"]
+
+
+def test_a_device_that_is_not_here_is_told_before_a_search(data):
+    with pytest.raises(SettingError, match=r"machine\.device must be auto, cpu, cuda, cuda:N or mps, got 'tpu9'"):
+        build(data, machine={"device": "tpu9"})
+
+
+def test_a_table_judges_data_it_stands_in_for_but_does_not_lead_the_search(data, shared_data):
+    own = {"name": "given", "directory": str(shared_data)}
+    search = build(data, space={"name": "nb201", "cells_per_stage": 1}, strategy={"name": "random_search"}, data=own)
+    outcome = search.run()
+    assert isinstance(search._score, StandaloneScore)
+    assert (outcome["standing"]["dataset"], outcome["standing"]["instead_of"]) == ("cifar10", "given")
+    assert "The cifar10 table (instead of given) knows it" in outcome["verdict"]
+
+
+def test_data_called_like_a_published_set_are_not_taken_for_it(data):
+    impostor = replace(data, name="digits")
+    assert build(impostor).judge.standing(Nb201(nodes=3).parse("|none~0|+|none~0|none~1|")) is None
+
+
+@pytest.mark.parametrize(("wanted", "used"), [(499, 498), (600, 600), (10_000, 1000)])
+def test_evaluation_uses_the_images_asked_for_in_equal_batches(wanted, used):
+    images = torch.zeros(4000, 1, 8, 8, dtype=torch.uint8)
+    search = build(from_tensors(images, torch.arange(4000) % 2), search={"evaluation_images": wanted})
+    for loader in (search._evaluate._images, search._compare._images):
+        assert loader.steps * loader.batch_size == used
+        assert loader.batch_size <= 250
+
+
+def test_cutout_is_the_datas_own_unless_asked_for_and_only_in_training(data):
+    own = replace(data, augment=Augment(cutout=4))
+    search = build(own)
+    assert (search._train.augment.cutout, search._valid.augment.cutout) == (4, 4)
+    search = build(data, search={"batch_size": 8, "cutout": 2})
+    assert (search._train.augment.cutout, search._valid.augment.cutout) == (2, 0)

@@ -45,7 +45,6 @@ def test_what_the_user_says_beats_preset_beats_named_space_beats_small_data():
     assert experiment.settings["strategy"]["temperature_end"] == 1.0  # of the preset
     assert experiment.settings["search"]["epochs"] == 240  # the preset's, not that of small data
     assert experiment.settings["search"]["batch_size"] == 32
-    assert experiment.preset == "paper"
 
 
 @pytest.mark.parametrize("preset", [None, "paper", "public"])
@@ -64,6 +63,32 @@ def test_all_problems_are_told_at_once():
         "unknown setting 'network.channel'; did you mean 'channels'?",
         "search.epochs must be a whole number, got 'ten'",
     )
+
+
+def test_a_preset_is_as_published_even_on_small_data():
+    experiment = Experiment.resolve({"strategy": {"preset": "public"}})
+    assert experiment.settings["strategy"]["learning_rate"] == 3e-4
+    assert experiment.settings["weights"]["learning_rate"] == 0.025
+    assert experiment.settings["network"] == {"channels": 16}
+
+
+def test_none_over_a_preset_survives_the_file(tmp_path: Path):
+    experiment = Experiment.resolve({"strategy": {"preset": "paper", "keep_none": None}})
+    (tmp_path / "config.toml").write_text(write_toml(experiment.to_settings()))
+    assert Experiment.resolve(read_toml(tmp_path / "config.toml")).settings["strategy"]["keep_none"] is None
+
+
+def test_the_data_folder_is_kept_as_it_was_found(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ARCHLOOM_DATA", "tables")
+    assert Experiment.resolve({}).settings["data"]["directory"] == tmp_path / "tables"
+    assert Experiment.resolve({"data": {"directory": "own"}}).settings["data"]["directory"] == tmp_path / "own"
+    monkeypatch.delenv("ARCHLOOM_DATA")
+    assert Experiment.resolve({}).settings["data"]["directory"] is None
+
+
+def test_a_device_that_is_not_here_does_not_keep_a_run_from_being_read():
+    assert Experiment.resolve({"machine": {"device": "cuda:31"}}).settings["machine"]["device"] == "cuda:31"
 
 
 def test_an_unknown_section_gets_a_suggestion():
@@ -100,7 +125,13 @@ def test_broken_rules_of_different_parts_are_told_together():
         ({"seed": "x"}, "seed must be a whole number from 0, got 'x'"),
         ({"space": 3}, "space must be a table of settings, got 3"),
         ({"data": {"sise": 3}}, "unknown setting 'data.sise'; known: directory, split, split_seed, train_fraction"),
-        ({"machine": {"device": "tpu9"}}, "machine.device must be auto, cpu, cuda, cuda:N or mps, got 'tpu9'"),
+        ({"strategy": {"preset": [1]}}, "unknown preset '[1]' of the strategy; known: paper, public"),
+        ({"data": {"split_seed": 2**70}}, f"data.split_seed must lie in 0..2^63-1, got {2**70}"),
+        ({"data": {"train_fraction": 2.0}}, "data.train_fraction must lie in (0, 1), got 2.0"),
+        ({"data": {"train_images": 1}}, "data.train_images must be at least 2, got 1"),
+        ({"search": {"cutout": -1}}, "search.cutout must be at least 0, got -1"),
+        ({"network": {"channels": 10**15}}, "network cannot be built: "),
+        ({"strategy": {"name": "json:loads"}}, "strategy 'json:loads' must be a complete class derived from Stateful"),
         ({"network": {"channels": 0}}, "network.channels must be at least 1, got 0"),
         ({"space": {"operations": ["skip_connect", "magic"]}}, "unknown operation 'magic'"),
     ],
@@ -112,6 +143,13 @@ def test_bad_values_are_named(given, line):
 def test_streams_of_one_seed_differ_and_are_stable():
     assert stream(0, "train") == stream(0, "train")
     assert len({stream(seed, purpose) for seed in range(5) for purpose in ("train", "valid", "weights")}) == 15
+
+
+def test_a_missing_extra_is_told_before_anything_is_made(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert problems({"search": {"tensorboard": True}}) == (
+        "search.tensorboard needs an extra: pip install 'archloom[tensorboard]'",
+    )
 
 
 def test_every_search_setting_has_a_least_value():

@@ -462,3 +462,17 @@ def test_a_restored_state_goes_on_bit_by_bit() -> None:
     assert_same(restored.state_dict(), weights.state_dict())
     with pytest.raises(AssertionError):
         assert_same(saved, weights.state_dict())
+
+
+def test_one_image_of_one_pixel_is_one_clear_line() -> None:
+    class Normalized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(1, 2))
+
+        def forward(self, images: Tensor, gates: object) -> Tensor:
+            result: Tensor = self.layers(images)
+            return result
+
+    with pytest.raises(SettingError, match="batch normalisation needs more than one value per channel"):
+        SharedWeights(Normalized()).evaluate(Batch(torch.zeros(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64)), {})

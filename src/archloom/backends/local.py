@@ -44,6 +44,8 @@ def pick_device(name: str) -> torch.device:
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not available.get(device.type, False):
         raise SettingError(f"machine.device '{name}' is not available here; take 'cpu' or 'auto'")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise SettingError(f"machine.device '{name}' is not there: this machine has {torch.cuda.device_count()} GPUs")
     return device
 
 

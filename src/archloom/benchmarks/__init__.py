@@ -14,6 +14,7 @@ BENCHMARKS = Catalogue(
         "nb201": Entry("archloom.benchmarks.nb201:Nb201Table"),
         "digits": Entry("archloom.benchmarks.digits:DigitsTable"),
     },
+    makes="archloom.benchmarks.base:Benchmark",
 )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from archloom.errors import BenchmarkError
+from archloom.errors import BenchmarkError, one_line
 from archloom.files import write_atomically
 
 MOST_BYTES = 64 * 2**20  # per array; the largest that a table needs has 6 MB
@@ -39,7 +39,7 @@ def array_names(path: Path) -> tuple[str, ...]:
         with zipfile.ZipFile(path) as archive:
             return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
     except _DAMAGE as error:
-        raise BenchmarkError(f"{path} is damaged or no npz file: {_reason(error)}") from error
+        raise BenchmarkError(f"{path} is damaged or no npz file: {one_line(error)}") from error
 
 
 def read_array(path: Path, name: str) -> NDArray[Any]:
@@ -54,7 +54,7 @@ def read_array(path: Path, name: str) -> NDArray[Any]:
             with archive.open(f"{name}.npy") as member:
                 return np.lib.format.read_array(member, allow_pickle=False)
     except _DAMAGE as error:
-        raise BenchmarkError(f"{path} is damaged: array '{name}' cannot be read: {_reason(error)}") from error
+        raise BenchmarkError(f"{path} is damaged: array '{name}' cannot be read: {one_line(error)}") from error
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -65,7 +65,3 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
     write_atomically(path, image.getvalue())
-
-
-def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -6,7 +6,6 @@ read one by one when first asked for.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -18,12 +17,12 @@ from numpy.typing import NDArray
 from archloom.benchmarks.archive import array_names, read_array
 from archloom.benchmarks.base import Benchmark, Column, plain_number
 from archloom.errors import BenchmarkError, suggestion
+from archloom.files import FOLDER_VARIABLE, data_folder
 from archloom.spaces import Architecture, Nb201
 
 FILE_NAME = "nasbench201_compact.npz"
 LATENCY_FILE_NAME = "nasbench201_latency_help.npz"
 ISOMORPHISM_FILE_NAME = "nasbench201_isomorph.npz"
-DATA_VARIABLE = "ARCHLOOM_DATA"
 
 SPACE = Nb201()
 DATASETS = ("cifar10", "cifar100", "imagenet16")
@@ -68,10 +67,10 @@ class Nb201Table(Benchmark):
         """The table in a data folder, in the file given, or in the folder that ARCHLOOM_DATA names."""
         table = cls.find(directory)
         if table is None:
-            places = ", ".join(str(path) for path in _places(directory)) or f"nowhere, as {DATA_VARIABLE} is not set"
+            places = ", ".join(str(path) for path in _places(directory)) or f"nowhere, as {FOLDER_VARIABLE} is not set"
             raise BenchmarkError(
                 f"no nb201 table found (looked for {places}); give a data folder that holds {FILE_NAME}, or make that "
-                "file from an unpacked NATS-Bench download (NATS-tss-v1_0-3ffb9-simple) with archloom's converter"
+                "file from an unpacked NATS-Bench download (NATS-tss-v1_0-3ffb9-simple): archloom benchmark convert"
             )
         return table
 
@@ -171,7 +170,6 @@ def _places(directory: Path | None) -> Iterator[Path]:
     if directory is not None and directory.suffix == ".npz":
         yield directory
         return
-    variable = os.environ.get(DATA_VARIABLE)
-    for folder in (directory, Path(variable) if variable else None):
+    for folder in (directory, data_folder(None)):
         if folder is not None:
             yield from (folder / below / FILE_NAME for below in ("", "nb201", "nasbench201"))

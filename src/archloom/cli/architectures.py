@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from archloom.errors import ParseError, SettingError
+from archloom.runs.settings import check
 from archloom.spaces import SPACES, Architecture, SearchSpace
 
 RESULT = "architecture.json"  # of a run
@@ -30,10 +31,11 @@ def read_architecture(given: str, *, space: SearchSpace | None = None) -> tuple[
 def find_space(name: str, **settings: Any) -> SearchSpace:
     """A space by its name, with other settings if given."""
     entry = SPACES.find(name)
-    try:
-        space: SearchSpace = entry.load()(**{**entry.settings, **settings})
-    except TypeError as error:
-        raise SettingError(f"space '{name}' cannot be made: {error}") from error
+    kind = entry.load()
+    values, problems = check("space", kind, {**entry.settings, **settings})
+    if problems:
+        raise SettingError(problems)
+    space: SearchSpace = kind(**values)
     return space
 
 
@@ -41,8 +43,10 @@ def _space_of(saved: object) -> SearchSpace:
     """The space that a result names, with the settings it was searched with."""
     if not isinstance(saved, Mapping):
         return find_space(DEFAULT_SPACE)
-    settings = {str(name): value for name, value in saved.items() if name != "name"}
-    return find_space(str(saved.get("name", DEFAULT_SPACE)), **settings)
+    name = str(saved.get("name", DEFAULT_SPACE))
+    if name not in SPACES:  # a file from elsewhere must not choose what is imported
+        raise SettingError(f"space '{_excerpt(name)}' is a plug-in; to trust it, name it with --space")
+    return find_space(name, **{str(key): value for key, value in saved.items() if key != "name"})
 
 
 def _content(given: str) -> dict[str, Any] | None:

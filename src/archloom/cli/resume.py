@@ -9,11 +9,15 @@ import typer
 
 from archloom.cli.attend import attend
 from archloom.cli.console import messages, say
+from archloom.cli.search import said
 
 
 def resume(
     directory: Annotated[Path, typer.Argument(help="The folder of the run.")],
     *,
+    device: Annotated[str | None, typer.Option(help="Go on on another device.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Go on with another number of threads.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="The data folder, if it has moved.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
 ) -> None:
     """Go on with an interrupted run, exactly where it was saved; a complete one shows its result again.
@@ -23,10 +27,11 @@ def resume(
     from archloom import api
     from archloom.runs.run_directory import RunDirectory
 
+    settings = said({"machine": {"device": device, "threads": threads}, "data": {"directory": data_dir}})
     if RunDirectory.open(directory).finished and not quiet:
         say(f"{directory} is complete; this is what it found", console=messages())
     attend(
-        lambda listener, stop: api.resume(directory, listeners=[listener], stop=stop, warn=_warn),
+        lambda listener, stop: api.resume(directory, settings=settings, listeners=[listener], stop=stop, warn=_warn),
         directory=directory,
         quiet=quiet,
     )

@@ -106,7 +106,7 @@ def resolved(recipe: str | None, options: dict[str, Any], assignments: list[str]
 
     given = {} if recipe is None else read_toml(find_recipe(recipe))
     assigned, problems = parse_assignments(assignments)
-    settings = merge(given, _said(options), assigned)
+    settings = merge(given, said(options), assigned)
     try:
         experiment = Experiment.resolve(settings)
     except SettingError as error:
@@ -118,9 +118,9 @@ def resolved(recipe: str | None, options: dict[str, Any], assignments: list[str]
     return experiment
 
 
-def _said(options: dict[str, Any]) -> dict[str, Any]:
+def said(options: dict[str, Any]) -> dict[str, Any]:
     """Only the options that the user gave."""
-    tables = {name: _said(value) for name, value in options.items() if isinstance(value, dict)}
+    tables = {name: said(value) for name, value in options.items() if isinstance(value, dict)}
     plain = {name: value for name, value in options.items() if not isinstance(value, dict) and value is not None}
     return plain | {name: table for name, table in tables.items() if table}
 

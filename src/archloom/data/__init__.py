@@ -6,17 +6,15 @@ A data set is a function of the data folder and its own keyword settings that re
 from __future__ import annotations
 
 import inspect
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archloom.catalogue import Catalogue, Entry
-from archloom.errors import DataError, SettingError, suggestion
+from archloom.errors import DataError, SettingError, one_line, suggestion
+from archloom.files import FOLDER_VARIABLE, data_folder
 
 if TYPE_CHECKING:  # listing the data sets does not import torch
     from archloom.data.source import ImageData
-
-FOLDER_VARIABLE = "ARCHLOOM_DATA"
 
 DATA = Catalogue(
     "data set",
@@ -31,6 +29,7 @@ DATA = Catalogue(
         "folder": Entry("archloom.data.folder:folder"),
         "npz": Entry("archloom.data.arrays:npz", summary="A numpy .npz file of images and labels."),
     },
+    makes="archloom.data.source:ImageData",
 )
 
 
@@ -42,15 +41,17 @@ def load(name: str, *, directory: Path | None, **settings: Any) -> ImageData:
     problems = [f"unknown setting 'data.{key}'{suggestion(key, known)}" for key in settings if key not in known]
     if problems:
         raise SettingError(problems)
-    variable = os.environ.get(FOLDER_VARIABLE)
-    place = Path(variable) if directory is None and variable else directory
-    return _checked(name, function(place, **{**entry.settings, **settings}))
+    try:
+        data = function(data_folder(directory), **{**entry.settings, **settings})
+    except OSError as error:
+        raise DataError(f"data set '{name}' cannot be read: {one_line(error)}") from error
+    return _checked(name, data)
 
 
 def _checked(name: str, data: object) -> ImageData:
     from archloom.data.source import ImageData
 
-    if not isinstance(data, ImageData):  # a plug-in may return anything
+    if not isinstance(data, ImageData):  # an annotation is only a promise
         raise DataError(f"data set '{name}' must return an ImageData, got {type(data).__name__}")
     return data.check()
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from archloom.data.augment import Augment
 from archloom.data.source import ImageData, InMemory, Source, located, measured
 from archloom.data.splits import held_out
-from archloom.errors import DataError, require
+from archloom.errors import DataError, one_line, require
 
 EXTENSIONS = frozenset([".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"])
 TRAIN = "train"
@@ -173,7 +173,7 @@ def decoded(path: Path, *, size: int) -> Tensor:
             image.draft("RGB", (2 * size, 2 * size))  # JPEG can shrink while decoding: photographs load much faster
             pixels = np.asarray(_square(image, size))
     except Exception as error:  # decoders of damaged files raise OSError, SyntaxError, struct.error and many more
-        raise DataError(f"cannot read the image '{path}': {_one_line(error)}") from error
+        raise DataError(f"cannot read the image '{path}': {one_line(error)}") from error
     return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
 
 
@@ -192,7 +192,3 @@ def _square(image: Image.Image, size: int) -> Image.Image:
     elif upright.mode.startswith("I"):  # 16-bit grey: a plain conversion would clip nearly all of it to white
         upright = Image.fromarray((np.asarray(upright).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
     return ImageOps.fit(upright.convert("RGB"), (size, size), method=Image.Resampling.BILINEAR)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -30,6 +30,7 @@ class BlackBoxSearch(Search):
     """Search by scores alone; the best-scored architecture is the result."""
 
     unit = "trial"
+    seconds_between_saves = 5.0  # a state holds all trials so far: saved after each, thousands would cost their square
 
     def __init__(self, space: SearchSpace, strategy: BlackBox, score: Score, *, trials: int, **common: Any) -> None:
         super().__init__(space, **common)
@@ -45,7 +46,7 @@ class BlackBoxSearch(Search):
         score = self._score(trial.architecture)
         self.strategy.tell(trial, score)
         self.position += 1
-        best = max(score, max((record["best"] for record in self.history), default=score))
+        best = max(score, self.history[-1]["best"]) if self.history else score
         self.tell(Advanced(self.position, 0, {"score": score, "best": best}))
         return {
             "trial": trial.number,

@@ -31,8 +31,9 @@ def table_verdict(standing: Mapping[str, Any] | None) -> str:
     if standing is None:
         return ""
     beaten = (standing["count"] - standing["rank"]) / standing["count"]
+    instead = f" (instead of {standing['instead_of']})" if standing.get("instead_of") else ""
     return (
-        f"The {standing['dataset']} table knows it: {standing['test']:.2f} % test accuracy, "
+        f"The {standing['dataset']} table{instead} knows it: {standing['test']:.2f} % test accuracy, "
         f"rank {standing['rank']:,} of {standing['count']:,}, {standing['regret']:.2f} points below the best; "
         f"{_odds(beaten)} an architecture drawn by chance would do worse."
     )

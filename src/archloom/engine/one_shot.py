@@ -17,16 +17,17 @@ from archloom.supernets import SharedWeights, path_gates
 
 
 class SharedAccuracy:
-    """Accuracy of a single path under the shared weights, always on the same validation images."""
+    """Accuracy of a single path under the shared weights, always on the same validation images, kept once read."""
 
     def __init__(self, space: SearchSpace, weights: SharedWeights, images: Loader) -> None:
         self._space, self._weights, self._images = space, weights, images
+        self._batches: list[Batch] = []
 
     def __call__(self, architecture: Architecture) -> float:
         gates = path_gates(self._space, architecture)
-        batches = [self._images.batch(0, step) for step in range(self._images.steps)]
-        right = sum(float(self._weights.accuracy(batch, gates)) * len(batch) for batch in batches)
-        return right / sum(len(batch) for batch in batches)
+        self._batches = self._batches or list(self._images.epoch(0))
+        right = sum(float(self._weights.accuracy(batch, gates)) * len(batch) for batch in self._batches)
+        return right / sum(len(batch) for batch in self._batches)
 
 
 class OneShotSearch(Search):
@@ -43,6 +44,7 @@ class OneShotSearch(Search):
         train: Loader,
         valid: Loader,
         evaluation: Loader,
+        comparison: Loader,
         epochs: int,
         chance_samples: int = 30,
         **common: Any,
@@ -51,6 +53,7 @@ class OneShotSearch(Search):
         self.strategy, self.weights = strategy, weights
         self._train, self._valid, self._epochs = train, valid, epochs
         self._evaluate = SharedAccuracy(space, weights, evaluation)
+        self._compare = SharedAccuracy(space, weights, comparison)
         self._chance_samples = chance_samples
         self._batches: Iterator[tuple[Batch, Batch]] | None = None
         self._sums: dict[str, float] = {}
@@ -72,7 +75,8 @@ class OneShotSearch(Search):
         epoch = self.position // self._train.steps
         train, valid = next(self._batches)
         self.weights.set_progress(epoch / self._epochs)
-        metrics = self.strategy.step(self.weights, SearchBatch(train, valid, epoch, self._epochs))
+        batch = SearchBatch(train, valid, epoch, self._epochs, self.position / self.total)
+        metrics = self.strategy.step(self.weights, batch)
         self.position += 1
         self._check(metrics)
         for name, value in metrics.items():
@@ -116,7 +120,7 @@ class OneShotSearch(Search):
         verdict = against_chance(
             self.space,
             architecture,
-            self._evaluate,
+            self._compare,
             standing=described["standing"],
             samples=self._chance_samples,
             rng=self.strategy.python_random(),

@@ -28,23 +28,25 @@ class DivergedError(ArchloomError):
 class Judge:
     """Looks an architecture up in the benchmark table that knows it, if there is one."""
 
-    def __init__(self, found: tuple[Benchmark, str] | None = None) -> None:
-        self._found = found
+    def __init__(self, found: tuple[Benchmark, str] | None = None, *, data: str = "") -> None:
+        self._found, self._data = found, data
 
     def standing(self, architecture: Architecture) -> dict[str, Any] | None:
         if self._found is None:
             return None
         table, dataset = self._found
         try:
-            return asdict(table.standing(architecture, dataset))
+            standing = asdict(table.standing(architecture, dataset))
         except BenchmarkError:  # a table converted in part does not know every architecture
             return None
+        return {**standing, "instead_of": None if self._data in ("", dataset) else self._data}
 
 
 class Search(ABC):
     """A search that can be advanced one unit at a time, saved after any of them, and continued exactly."""
 
     unit: str  # what is counted: 'step' or 'trial'
+    seconds_between_saves: float = 0.0  # where records come faster than they are worth saving
 
     def __init__(
         self,
@@ -81,14 +83,17 @@ class Search(ABC):
     def run(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> Mapping[str, Any]:
         """Go on from where the search is to its end. `save` gets the whole state after every record."""
         self.tell(Started(self.unit, self.position, self.total, self.units_per_record, tuple(self.history)))
+        saved = self._clock()
         while self.position < self.total:
             record = self.advance()
             if record is not None:
                 self.history.append(record)
                 self.tell(Recorded(record))
             stopping = stop()
-            if save is not None and (record is not None or stopping):
+            due = record is not None and self._clock() >= saved + self.seconds_between_saves
+            if save is not None and (due or stopping or self.position == self.total):
                 save(self.state_dict(), self.position)
+                saved = self._clock()
             if stopping and self.position < self.total:
                 raise SearchInterrupted
         return self.conclude()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import torch
 
 from archloom.backends.local import Machine
 from archloom.benchmarks import find_benchmark
-from archloom.data import FOLDER_VARIABLE
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import ImageData
@@ -29,6 +27,7 @@ from archloom.strategies.base import BlackBox
 from archloom.supernets import EveryOption, SharedWeights
 
 NB201_SPLIT = "cifar-split.txt"
+EVALUATION_BATCH = 250
 
 
 def build_search(
@@ -52,8 +51,9 @@ class _Builder:
 
     def search(self, listeners: Sequence[Listener]) -> Search:
         strategy = self._experiment.strategy(self._space)
-        found = find_benchmark(self._space, self._data.name, self._folder())
-        common: dict[str, Any] = {"judge": Judge(found), "listeners": listeners}
+        name = self._experiment.names["data"]  # not that of the files: a folder may be called like a published data set
+        found = find_benchmark(self._space, name, self._common.directory)
+        common: dict[str, Any] = {"judge": Judge(found, data=name), "listeners": listeners}
         if isinstance(strategy, BlackBox):
             score = self._score(found)
             return BlackBoxSearch(self._space, strategy, score, trials=self._settings.trials, **common)
@@ -65,15 +65,12 @@ class _Builder:
             self._weights(),
             train=self._loader(split.train, "train"),
             valid=self._loader(split.valid, "valid", batch_size=self._settings.valid_batch_size),
-            evaluation=self._evaluation_loader(split),
+            evaluation=self._evaluation_loader(split, part=0),
+            comparison=self._evaluation_loader(split, part=1),
             epochs=self._settings.epochs,
             chance_samples=self._settings.chance_samples,
             **common,
         )
-
-    def _folder(self) -> Path | None:
-        variable = os.environ.get(FOLDER_VARIABLE)
-        return self._common.directory or (Path(variable) if variable else None)
 
     def _weights(self) -> SharedWeights:
         with seeded(stream(self._experiment.seed, "weights")):
@@ -92,7 +89,7 @@ class _Builder:
         return limited(split, train=self._common.train_images, valid=self._common.valid_images)
 
     def _split_file(self) -> Path:
-        folder = self._folder()
+        folder = self._common.directory
         if folder is None:
             raise DataError(f"data.split 'nb201' needs {NB201_SPLIT} in the data folder; pass --data-dir")
         candidates = [folder / part / NB201_SPLIT for part in ("nasbench201", "nb201", "")]
@@ -101,7 +98,9 @@ class _Builder:
     def _loader(
         self, indices: torch.Tensor, purpose: str, *, batch_size: int = 0, augmented: bool = True, **options: Any
     ) -> Loader:
-        augment = replace(self._data.augment, cutout=self._settings.cutout) if augmented else Augment()
+        augment = self._data.augment if augmented else Augment()
+        if purpose == "train" and self._settings.cutout is not None:
+            augment = replace(augment, cutout=self._settings.cutout)
         return Loader(
             self._data.train,
             indices,
@@ -116,13 +115,20 @@ class _Builder:
             **options,
         )
 
-    def _evaluation_loader(self, split: Split) -> Loader:
-        """Large batches: what judges an architecture are batch statistics too."""
-        images = split.valid[: self._settings.evaluation_images]
-        return self._loader(images, "evaluation", batch_size=min(250, len(images)), augmented=False)
+    def _evaluation_loader(self, split: Split, *, part: int) -> Loader:
+        """Validation images that judge paths: one part while searching, another for the comparison with chance.
+
+        What a strategy picked as the best on some images looks too good on these. Batches are large and alike, since
+        their statistics take part in the judgement.
+        """
+        count = max(1, min(self._settings.evaluation_images, len(split.valid) // 2))
+        images = split.valid[part * count : (part + 1) * count]
+        batches = -(-count // EVALUATION_BATCH)
+        return self._loader(images, f"evaluation {part}", batch_size=count // batches, augmented=False)
 
     def _score(self, found: tuple[Any, str] | None) -> Score:
-        if self._settings.score == "table" or (self._settings.score == "auto" and found is not None):
+        same = found is not None and found[1] == self._experiment.names["data"]  # a stand-in may judge, but not lead
+        if self._settings.score == "table" or (self._settings.score == "auto" and same):
             if found is None:
                 raise ArchloomError(
                     f"no benchmark table knows space '{self._experiment.names['space']}' on "

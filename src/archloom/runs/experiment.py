@@ -7,6 +7,7 @@ to strongest, from: that thing's own defaults, what small data wants, the named 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,8 @@ from archloom.backends.local import Machine
 from archloom.catalogue import Catalogue, Entry
 from archloom.data import DATA, load
 from archloom.data.source import ImageData
-from archloom.errors import DataError, SettingError, require, suggestion
+from archloom.errors import DataError, SettingError, one_line, require, suggestion
+from archloom.files import data_folder
 from archloom.networks import build_network
 from archloom.runs.settings import check, merge, schema
 from archloom.spaces import SPACES, SearchSpace
@@ -28,7 +30,6 @@ from archloom.strategies.base import BlackBox, OneShot
 from archloom.supernets import EveryOption, SharedWeights
 
 SECTIONS = ("space", "strategy", "network", "data", "weights", "search", "machine")
-NB201_SPLIT = "cifar-split.txt"
 GIVEN = "given"  # the name of data handed over in Python rather than loaded
 
 FOR_SMALL_DATA: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
@@ -54,6 +55,16 @@ class DataSettings:
     train_images: int | None = None  # take only so many of the training part
     valid_images: int | None = None  # take only so many of the validation part
 
+    def __post_init__(self) -> None:
+        limits = {"train_images": self.train_images, "valid_images": self.valid_images}
+        require(
+            {
+                f"data.split_seed must lie in 0..2^63-1, got {self.split_seed}": 0 <= self.split_seed < 2**63,
+                f"data.train_fraction must lie in (0, 1), got {self.train_fraction}": 0 < self.train_fraction < 1,
+                **{f"data.{name} must be at least 2, got {n}": n is None or n >= 2 for name, n in limits.items()},
+            }
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
@@ -62,7 +73,7 @@ class SearchSettings:
     epochs: int = 50  # of a one-shot search
     batch_size: int = 64  # training images of a step
     valid_batch_size: int = 0  # 0: as batch_size
-    cutout: int = 0  # side of the square blanked out in training images
+    cutout: int | None = None  # side of the square blanked out in training images; left out: as the data have it
     evaluation_images: int = 1000  # validation images that judge one path under the shared weights
     chance_samples: int = 30  # architectures drawn by chance that the result is compared with
     trials: int = 100  # of a black-box search
@@ -74,8 +85,12 @@ class SearchSettings:
     def __post_init__(self) -> None:
         least = {"epochs": 1, "batch_size": 2, "evaluation_images": 2, "trials": 1, "score_epochs": 1}
         least |= {"valid_batch_size": 0, "cutout": 0, "chance_samples": 0}
-        values = {name: getattr(self, name) for name in least}
+        values = {name: getattr(self, name) or 0 for name in least}
         require({f"search.{n} must be at least {least[n]}, got {values[n]}": values[n] >= least[n] for n in least})
+
+    def check_extras(self) -> None:
+        missing = self.tensorboard and importlib.util.find_spec("tensorboard") is None
+        require({"search.tensorboard needs an extra: pip install 'archloom[tensorboard]'": not missing})
 
 
 @dataclass(frozen=True)
@@ -84,8 +99,7 @@ class Experiment:
 
     seed: int
     names: Mapping[str, str]  # of the space, the strategy and the data
-    settings: Mapping[str, Mapping[str, Any]]  # by section, complete
-    preset: str | None = None
+    settings: Mapping[str, Mapping[str, Any]]  # by section, complete: what a preset said is in it
 
     @classmethod
     def resolve(cls, given: Mapping[str, Any]) -> Experiment:
@@ -97,8 +111,6 @@ class Experiment:
         sections: dict[str, Any] = {name: dict(values) for name, values in self.settings.items()}
         for name, value in self.names.items():
             sections[name] = {"name": value, **sections[name]}
-        if self.preset is not None:
-            sections["strategy"]["preset"] = self.preset
         return {"seed": self.seed, **sections}
 
     @property
@@ -183,13 +195,12 @@ class _Resolver:
             "search": SearchSettings,
             "machine": Machine,
         }
-        preset, preset_settings = self._preset(targets["strategy"])
-        layers = merge(
-            _fitting(FOR_SMALL_DATA.get(data[0], {}), targets), {"space": dict(space[1].settings)}, preset_settings
-        )
+        preset = self._preset(targets["strategy"])
+        small = {} if preset else _fitting(FOR_SMALL_DATA.get(data[0], {}), targets)  # a preset is as published
+        layers = merge(small, {"space": dict(space[1].settings)}, preset)
         settings = {name: self._section(name, targets[name], layers) for name in targets}
         settings["data"] = self._data_section(data[1])
-        experiment = Experiment(self.seed, names, settings, preset)
+        experiment = Experiment(self.seed, names, settings)
         self._try(experiment)
         self._raise_if_any()
         return experiment
@@ -207,16 +218,16 @@ class _Resolver:
             return self.given["data"].pop("name"), Entry("archloom.runs.experiment:given_data")
         return self._entry(DATA, "data", "digits")
 
-    def _preset(self, strategy: Any) -> tuple[str | None, Mapping[str, Any]]:
+    def _preset(self, strategy: Any) -> Mapping[str, Any]:
         preset = self.given["strategy"].pop("preset", None)
         if preset is None:
-            return None, {}
-        if preset not in strategy.presets:
-            self.problems.append(
-                f"unknown preset '{preset}' of the strategy{suggestion(str(preset), strategy.presets)}"
-            )
-            return None, {}
-        return preset, strategy.presets[preset]
+            return {}
+        if not isinstance(preset, str) or preset not in strategy.presets:
+            near = suggestion(str(preset), strategy.presets)
+            self.problems.append(f"unknown preset '{preset}' of the strategy{near}")
+            return {}
+        settings: Mapping[str, Any] = strategy.presets[preset]
+        return settings
 
     def _section(self, name: str, target: Any, layers: Mapping[str, Any]) -> dict[str, Any]:
         """All settings of a section: defaults, layers, then what the user gave."""
@@ -236,14 +247,17 @@ class _Resolver:
             own = {name: value for name, value in {**entry.settings, **given}.items() if name in schema(target)}
             values, problems = check("data", target, own)
             self.problems += problems
+            self._unfit |= {"data"} if problems else set()
             complete |= {key: values.get(key, setting.default) for key, setting in schema(target).items()}
-        return complete
+        folder = data_folder(complete["directory"])  # as it is now, wherever the run is resumed from
+        return {**complete, "directory": None if folder is None else folder.expanduser().absolute()}
 
     def _try(self, experiment: Experiment) -> None:
         """Settings of the right kind may still break a rule: build everything once, without memory or data."""
         settings = experiment.settings
-        self._attempt("search", lambda: SearchSettings(**settings["search"]))
-        self._attempt("machine", lambda: Machine(**settings["machine"]).prepare())
+        self._attempt("search", lambda: SearchSettings(**settings["search"]).check_extras())
+        self._attempt("machine", lambda: Machine(**settings["machine"]))
+        self._attempt("data", lambda: divided(settings["data"]))
         self._attempt("weights", lambda: SharedWeights(nn.Linear(1, 1), **settings["weights"]))
         space = self._attempt("space", experiment.space)
         if space is not None:
@@ -261,7 +275,9 @@ class _Resolver:
             return make()
         except SettingError as error:
             self.problems += error.problems
-            return None
+        except (RuntimeError, OverflowError, MemoryError) as error:  # of torch, for sizes beyond reason
+            self.problems.append(f"{section} cannot be built: {one_line(error)}")
+        return None
 
 
 def given_data(directory: Path | None) -> ImageData:

@@ -38,6 +38,7 @@ SPACES = Catalogue(
             "Amended-DARTS S2: twenty cells with choices of their own, two operations.",
         ),
     },
+    makes="archloom.spaces.base:SearchSpace",
 )
 
 __all__ = ["NONE", "SPACES", "Architecture", "CellGraph", "Darts", "Decision", "Nb201", "Scores", "SearchSpace"]

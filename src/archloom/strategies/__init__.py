@@ -12,4 +12,5 @@ STRATEGIES = Catalogue(
         "rsps": Entry("archloom.strategies.rsps:Rsps"),
         "random_search": Entry("archloom.strategies.random_search:RandomSearch"),
     },
+    makes="archloom.strategies.base:Stateful",
 )

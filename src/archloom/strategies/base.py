@@ -37,12 +37,13 @@ class SearchBatch:
     valid: Batch
     epoch: int
     epochs: int
+    progress: float = 0.0  # of the whole search, from 0 to 1, step by step
 
 
 class Stateful(ABC):  # noqa: B024 - its two families below have the abstract methods
     """Something that a checkpoint can hold completely: its generator, and the attributes it lists as `stateful`."""
 
-    stateful: ClassVar[tuple[str, ...]] = ()  # attributes that `step` changes and that have a state_dict
+    stateful: ClassVar[tuple[str, ...]] = ()  # attributes that `step` changes: with a state_dict, or plain values
     presets: ClassVar[Mapping[str, Preset]] = {}
 
     def __init__(self, space: SearchSpace, generator: torch.Generator) -> None:
@@ -54,13 +55,17 @@ class Stateful(ABC):  # noqa: B024 - its two families below have the abstract me
         return random.Random(int(torch.randint(2**62, (), generator=self.generator)))
 
     def state_dict(self) -> dict[str, Any]:
-        parts = {name: getattr(self, name).state_dict() for name in self.stateful}
-        return {"generator": self.generator.get_state(), **parts}
+        parts = {name: getattr(self, name) for name in self.stateful}
+        states = {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()}
+        return {"generator": self.generator.get_state(), **states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.generator.set_state(state["generator"])
         for name in self.stateful:
-            getattr(self, name).load_state_dict(state[name])
+            if hasattr(getattr(self, name), "load_state_dict"):
+                getattr(self, name).load_state_dict(state[name])
+            else:
+                setattr(self, name, state[name])
 
 
 class OneShot(Stateful):

@@ -16,7 +16,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from archloom.data.loader import Batch
-from archloom.errors import require
+from archloom.errors import SettingError, require
 from archloom.supernets.gate import Gates
 
 Parameters = Mapping[str, Tensor]
@@ -89,10 +89,18 @@ class SharedWeights:
 
     def evaluate(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Outcome:
         """Loss and accuracy, at other parameters if given. The graph reaches parameters and gates."""
-        if parameters is None:
-            logits = self.network(batch.images, gates)
-        else:
-            logits = functional_call(self.network, dict(parameters), (batch.images, gates))
+        try:
+            if parameters is None:
+                logits = self.network(batch.images, gates)
+            else:
+                logits = functional_call(self.network, dict(parameters), (batch.images, gates))
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise SettingError(
+                "batch normalisation needs more than one value per channel, got one image of one pixel; "
+                "take larger images or batches, or one path for the whole batch"
+            ) from error
         with torch.no_grad():
             accuracy = (logits.argmax(dim=1) == batch.labels).float().mean()
         return Outcome(F.cross_entropy(logits, batch.labels), accuracy)
