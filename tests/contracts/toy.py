@@ -23,10 +23,10 @@ class ToySpace(Nb201):
 
 
 class OtherImage(nn.Module):
-    """What the image before it in the batch looks like: no use, and too bright to be outvoted by the two other places."""
+    """What the image before it in the batch looks like: no use, and too bright for two others to outvote."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return 3 * x.roll(1, dims=0)
+        return 2.2 * x.roll(1, dims=0)
 
 
 class ToyNetwork(nn.Module):
@@ -43,7 +43,7 @@ class ToyNetwork(nn.Module):
         return self.head(total)
 
 
-def toy_images(count: int = 256) -> tuple[Tensor, Tensor]:
+def toy_images(count: int = 1024) -> tuple[Tensor, Tensor]:
     """4x4 images of two classes, bright in one half or in the other."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(count) % 2
