@@ -436,3 +436,44 @@ values = st.recursive(
 @given(settings=st.dictionaries(st.text(), values, max_size=4))
 def test_what_is_written_reads_back(settings: dict[str, Any]) -> None:
     assert tomllib.loads(write_toml(settings)) == settings
+
+
+class _Parent:
+    def __init__(
+        self,
+        space: object,
+        *,
+        rate: float = 0.5,  # of the parent
+        decay: float = 0.0,  # of the parent
+    ) -> None: ...
+
+
+class _Child(_Parent):
+    def __init__(
+        self,
+        space: object,
+        *,
+        rate: float = 0.1,  # of the child
+        steps: int = 3,  # of the child
+        **common: Any,
+    ) -> None: ...
+
+
+class _Heir(_Child):
+    """Has no __init__ of its own."""
+
+
+class _Closed(_Parent):
+    def __init__(self, space: object, *, steps: int = 3) -> None: ...
+
+
+def test_a_class_that_hands_keywords_on_has_those_of_its_parent_too() -> None:
+    for kind in (_Child, _Heir):
+        settings = schema(kind)
+        assert {name: (s.type, s.default, s.help) for name, s in settings.items()} == {
+            "rate": (float, 0.1, "of the child"),
+            "steps": (int, 3, "of the child"),
+            "decay": (float, 0.0, "of the parent"),
+        }
+    assert list(schema(_Closed)) == ["steps"]
+    assert check("strategy", _Child, {"decay": "x"})[1] == ["strategy.decay must be a finite number, got 'x'"]

@@ -15,7 +15,7 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, Union
@@ -47,13 +47,13 @@ class Setting:
 def schema(target: Target, *, skip: Collection[str] = NOT_SETTINGS) -> dict[str, Setting]:
     """The settings of a function, a class or a dataclass: its keyword-only parameters.
 
-    Help is the comment behind a parameter or field. What a caller provides itself (space, generator, directory) is
-    positional, and so no setting.
+    A class whose `__init__` ends in `**` has those of its parent too. Help is the comment behind a parameter or field.
+    What a caller provides itself (space, generator, directory) is positional, and so no setting.
     """
     declaring = _declaring(target)
     try:
-        defaults = _field_defaults(target) if dataclasses.is_dataclass(target) else _parameter_defaults(target)
-        hints = typing.get_type_hints(declaring[0])
+        defaults = _field_defaults(target) if dataclasses.is_dataclass(target) else _parameter_defaults(declaring)
+        hints = {name: hint for part in reversed(declaring) for name, hint in typing.get_type_hints(part).items()}
     except (NameError, TypeError, ValueError) as error:  # a plug-in may be anything
         raise SettingError(f"the settings of {_name(target)} cannot be read: {error}") from error
     source = "\n".join(_source(declaration) for declaration in declaring)
@@ -76,19 +76,32 @@ def _field_defaults(target: Any) -> dict[str, Any]:
     return {field.name: made.get(field.name, field.default) for field in fields}
 
 
-def _parameter_defaults(target: Target) -> dict[str, Any]:
-    return {
-        parameter.name: dataclasses.MISSING if parameter.default is parameter.empty else parameter.default
-        for parameter in inspect.signature(target).parameters.values()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
+def _parameter_defaults(declaring: Sequence[Any]) -> dict[str, Any]:
+    """Of the functions given; where two name a parameter alike, the first one counts."""
+    defaults: dict[str, Any] = {}
+    for function in declaring:
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                missing = parameter.default is parameter.empty
+                defaults.setdefault(parameter.name, dataclasses.MISSING if missing else parameter.default)
+    return defaults
 
 
 def _declaring(target: Any) -> tuple[Any, ...]:
-    """Whatever holds the annotations: a dataclass and its parents, an __init__, or the function itself."""
-    if inspect.isclass(target) and dataclasses.is_dataclass(target):
-        return inspect.getmro(target)
-    return (target.__init__ if inspect.isclass(target) else target,)
+    """Whatever holds the annotations: a dataclass and its parents, an __init__ and those it hands on to, a function."""
+    if not inspect.isclass(target):
+        return (target,)
+    return inspect.getmro(target) if dataclasses.is_dataclass(target) else tuple(_initializers(target))
+
+
+def _initializers(kind: type) -> Iterator[Any]:
+    for parent in inspect.getmro(kind)[:-1]:  # all but object
+        if "__init__" in vars(parent):
+            function = vars(parent)["__init__"]
+            yield function
+            kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
+            if inspect.Parameter.VAR_KEYWORD not in kinds:
+                return
 
 
 def _name(kind: Any) -> str:

@@ -100,10 +100,10 @@ class Differentiable(OneShot):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        learning_rate: float,
-        weight_decay: float,
-        warmup: float = 0.0,
-        keep_none: bool | None = None,
+        learning_rate: float = 3e-4,  # of Adam on the logits
+        weight_decay: float = 1e-3,  # of Adam on the logits
+        warmup: float = 0.0,  # share of the epochs that trains the weights alone
+        keep_none: bool | None = None,  # may `none` win; left out: as the space has it
     ) -> None:
         super().__init__(space, generator)
         require(

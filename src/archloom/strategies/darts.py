@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -26,19 +26,9 @@ class Darts(Differentiable):
         order: Literal["first", "second"] = "first",  # second: through one virtual training step
         products: Literal["exact", "differences"] = "exact",  # how second order takes its curvature product
         difference_step: float = 0.01,  # of `differences`, relative to the vector
-        learning_rate: float = 3e-4,  # of Adam on the logits
-        weight_decay: float = 1e-3,  # of Adam on the logits
-        warmup: float = 0.0,  # share of the epochs that trains the weights alone
-        keep_none: bool | None = None,  # may `none` win; left out: as the space has it
+        **common: Any,
     ) -> None:
-        super().__init__(
-            space,
-            generator,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            warmup=warmup,
-            keep_none=keep_none,
-        )
+        super().__init__(space, generator, **common)
         require({f"strategy.difference_step must be above 0, got {difference_step}": difference_step > 0})
         self._second = order == "second"
         self._difference_step = difference_step if products == "differences" else None

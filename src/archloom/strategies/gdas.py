@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -39,19 +39,9 @@ class Gdas(Differentiable):
         temperature_end: float = 0.1,  # in the last epoch
         sampling: Literal["batch", "sample"] = "batch",  # one path for the whole batch, or one for every image
         gradient: Gradient = "selected",  # through which options the logits learn
-        learning_rate: float = 3e-4,  # of Adam on the logits
-        weight_decay: float = 1e-3,  # of Adam on the logits
-        warmup: float = 0.0,  # share of the epochs that trains the weights alone
-        keep_none: bool | None = None,  # may `none` win; left out: as the space has it
+        **common: Any,
     ) -> None:
-        super().__init__(
-            space,
-            generator,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            warmup=warmup,
-            keep_none=keep_none,
-        )
+        super().__init__(space, generator, **common)
         require(
             {
                 f"strategy.temperature_start must be above 0, got {temperature_start}": temperature_start > 0,
