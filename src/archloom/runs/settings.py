@@ -50,8 +50,8 @@ def schema(target: Target, *, skip: Collection[str] = NOT_SETTINGS) -> dict[str,
     A class whose `__init__` ends in `**` has those of its parent too. Help is the comment behind a parameter or field.
     What a caller provides itself (space, generator, directory) is positional, and so no setting.
     """
-    declaring = _declaring(target)
     try:
+        declaring = _declaring(target)
         defaults = _field_defaults(target) if dataclasses.is_dataclass(target) else _parameter_defaults(declaring)
         hints = {name: hint for part in reversed(declaring) for name, hint in typing.get_type_hints(part).items()}
     except (NameError, TypeError, ValueError) as error:  # a plug-in may be anything
