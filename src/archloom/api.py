@@ -144,18 +144,13 @@ class _Prepared:
     def __init__(self, experiment: Experiment, data: ImageData | None) -> None:
         self._experiment = experiment
         self._data = data or experiment.data()
-        self._listeners: list[Listener] = []
-        self.search: Search = build_search(experiment, data=self._data, listeners=(self._tell,))
+        self.search: Search = build_search(experiment, data=self._data)
         self._costs = CostTable(  # before the search: a network that cannot be counted is told now
             self.search.space,
             classes=len(self._data.classes),
             image_shape=(self._data.channels, *self._data.resolution),
             **experiment.settings["network"],
         )
-
-    def _tell(self, event: Event) -> None:
-        for listener in self._listeners:
-            listener(event)
 
     def load(self, state: Any, run: RunDirectory) -> None:
         try:
@@ -167,9 +162,10 @@ class _Prepared:
             ) from error
 
     def run(self, run: RunDirectory, listeners: Sequence[Listener], stop: Callable[[], bool]) -> SearchResult:
-        self._listeners = [*listeners, lambda event: _keep_metrics(run, event)]
+        for listener in (*listeners, lambda event: _keep_metrics(run, event)):
+            self.search.listen(listener)
         if self._experiment.settings["search"]["tensorboard"]:
-            self._listeners.append(tensorboard_listener(run.path / "tensorboard"))
+            self.search.listen(tensorboard_listener(run.path / "tensorboard"))
         start = time.perf_counter()
         try:
             outcome = self.search.run(save=lambda state, step: run.checkpoints.save(state, step=step), stop=stop)

@@ -60,7 +60,7 @@ class Search(ABC):
         self.judge = judge or Judge()
         self.history: list[Record] = []
         self.position = 0
-        self._listeners = tuple(listeners)
+        self._listeners = list(listeners)
         self._clock = clock
 
     @property
@@ -97,6 +97,9 @@ class Search(ABC):
             if stopping and self.position < self.total:
                 raise SearchInterrupted
         return self.conclude()
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
 
     def tell(self, event: Event) -> None:
         for listener in self._listeners:
