@@ -14,6 +14,7 @@ import typer
 import archloom
 from archloom.cli import benchmark
 from archloom.cli.console import messages, say
+from archloom.cli.doctor import doctor
 from archloom.cli.draw import draw
 from archloom.cli.listing import list_names
 from archloom.cli.report import report
@@ -76,6 +77,7 @@ app.command()(report)
 app.command("list")(list_names)
 app.add_typer(benchmark.app, name="benchmark")
 app.command()(draw)
+app.command()(doctor)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:

@@ -19,7 +19,7 @@ from archloom.data.augment import Augment
 from archloom.data.source import Source, in_units
 from archloom.errors import DataError, require
 
-AHEAD = 2  # batches that each thread prepares in advance
+AHEAD = 2  # batches that each thread reads in advance
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +56,14 @@ class Loader:
         self.source = source
         self.indices = indices
         self.batch_size = min(batch_size, len(indices))
-        self.augment = augment
+        self.augment = augment or Augment()
         self.seed = seed
         self.shuffle = shuffle
         self.drop_last = drop_last
         self.device = device
         self.workers = workers
-        self._memory_format = torch.channels_last if channels_last else torch.contiguous_format
-        self._mean = torch.tensor(mean, dtype=torch.float32, device=device)[:, None, None]
-        self._std = torch.tensor(std, dtype=torch.float32, device=device)[:, None, None]
+        self.channels_last = channels_last
+        self._mean, self._std = (self._spread(values) for values in (mean, std))
         self._order: tuple[int, Tensor] | None = None  # the epoch last asked for, and its order of indices
 
     @property
@@ -75,35 +74,59 @@ class Loader:
 
     def batch(self, epoch: int, step: int) -> Batch:
         """The batch of this step; the same whenever it is asked for."""
-        assert 0 <= step < self.steps, f"step {step} of {self.steps}"
-        start = step * self.batch_size
-        index = self._indices(epoch)[start : start + self.batch_size]
-        # bytes are a quarter of the floats, so move first; `sub` copies, since a source may hand out its own memory
-        images = in_units(self.source.fetch(index).to(self.device)).sub(self._mean).div_(self._std)
-        if self.augment is not None:
-            images = self.augment(images, self._generator("augment", epoch, step))
-        labels = self.source.labels[index].to(self.device)
-        return Batch(images.contiguous(memory_format=self._memory_format), labels)
+        return self._prepared(self._stored(epoch, step), epoch, step)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from step `start` on, prepared ahead by `workers` threads if there are any."""
+        """The batches of an epoch from step `start` on; `workers` threads read ahead what is not in memory."""
         steps = range(start, self.steps)
-        if self.workers == 0:
+        # handing a batch from thread to thread takes as long as copying it from memory
+        if self.workers == 0 or self.source.in_memory:
             return (self.batch(epoch, step) for step in steps)
         return self._ahead(epoch, steps)
 
     def _ahead(self, epoch: int, steps: range) -> Iterator[Batch]:
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="archloom-loader")
-        waiting: deque[Future[Batch]] = deque()
+        waiting: deque[tuple[int, Future[Batch]]] = deque()
+
+        def first() -> Batch:
+            step, stored = waiting.popleft()
+            # here and not in the pool: torch would give each of its threads a team of its own, to compete with ours
+            return self._prepared(stored.result(), epoch, step)
+
         try:
             for step in steps:
-                waiting.append(pool.submit(self.batch, epoch, step))
+                waiting.append((step, pool.submit(self._stored, epoch, step)))
                 if len(waiting) > AHEAD * self.workers:
-                    yield waiting.popleft().result()
+                    yield first()
             while waiting:
-                yield waiting.popleft().result()
+                yield first()
         finally:
             pool.shutdown(cancel_futures=True)
+
+    def _stored(self, epoch: int, step: int) -> Batch:
+        """Images as the source has them, and their labels."""
+        assert 0 <= step < self.steps, f"step {step} of {self.steps}"
+        start = step * self.batch_size
+        index = self._indices(epoch)[start : start + self.batch_size]
+        return Batch(self.source.fetch(index), self.source.labels[index])
+
+    def _prepared(self, stored: Batch, epoch: int, step: int) -> Batch:
+        # bytes are a quarter of the floats, so move and arrange them first: [b, H, W, C]
+        pixels = stored.images.to(self.device).permute(0, 2, 3, 1).contiguous()
+        generator = self._generator("augment", epoch, step)
+        images = self.augment(pixels, self._normalized, generator).permute(0, 3, 1, 2)
+        if not self.channels_last:
+            images = images.contiguous().view(images.shape)  # `view`: a single channel still counts as channels-last
+        return Batch(images, stored.labels.to(self.device))
+
+    def _normalized(self, pixels: Tensor) -> Tensor:
+        return in_units(pixels).sub_(self._mean).div_(self._std)
+
+    def _spread(self, values: Sequence[float]) -> Tensor:
+        """One value per channel as a whole image [H, W, C]: read in step, it costs less than a few values repeated."""
+        channels, height, width = self.source.shape
+        each = torch.tensor(values, dtype=torch.float32, device=self.device)
+        return each.expand(height, width, channels).contiguous()
 
     def _indices(self, epoch: int) -> Tensor:
         if not self.shuffle:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ CHUNK = 100  # of them read at a time, so that large images do not fill the memo
 class Source(ABC):
     """Images of one shape with their labels, read by index."""
 
+    in_memory: ClassVar[bool] = False  # if so, `fetch` only copies, and no thread needs to do it ahead
     shape: Shape
     labels: Tensor  # int64 [n]
 
@@ -47,17 +48,21 @@ class Source(ABC):
 class InMemory(Source):
     """Images that fit in memory."""
 
+    in_memory = True
+
     def __init__(self, images: Tensor, labels: Tensor) -> None:
         if images.ndim != 4 or 0 in images.shape:
             raise DataError(f"images must have the shape [n, C, H, W], none of it 0, got {list(images.shape)}")
         _check_pixels(images, "images")
-        self.images = images
+        # [n, C, H, W] like any images, but with a pixel's channels side by side in memory, as batches are made
+        self.images = images.contiguous(memory_format=torch.channels_last)
         self.labels = checked_labels(labels, len(images))
         channels, height, width = images.shape[1:]
         self.shape = (channels, height, width)
 
     def fetch(self, index: Tensor) -> Tensor:
-        return self.images.index_select(0, index)
+        # seen pixels-last, an image is one stretch of memory; `index_select` would rearrange the other view
+        return self.images.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
 
 
 class ImageDataset(Protocol):
@@ -193,8 +198,8 @@ def located(name: str, directory: Path | None, path: str = "") -> Path:
 
 
 def in_units(images: Tensor) -> Tensor:
-    """Images as float32: bytes scaled to 0..1, floats as they are."""
-    floats = images.to(torch.float32)
+    """A copy of images as float32: bytes scaled to 0..1, floats as they are."""
+    floats = images.to(torch.float32, copy=True)
     return floats.div_(255) if images.dtype == torch.uint8 else floats
 
 

@@ -80,15 +80,16 @@ class DartsCell(nn.Module):
             assert self.fixed is not None
             reduced: Tensor = self.fixed(*inputs)
             return reduced
-        states: list[Tensor] = self.dag(inputs, gates)
-        return torch.cat(states[INPUTS:], dim=1)
+        nodes: list[Tensor] = self.dag(inputs, gates)
+        return torch.cat(nodes, dim=1)
 
 
 def _graph(space: Darts, slot: CellSlot, channels: int, resolve: Resolve) -> Dag:
     edges = [(source, INPUTS + node) for node in range(space.nodes) for source in space.sources(node)]
     strides = {edge: 2 if slot.reduction and edge[0] < INPUTS else 1 for edge in edges}
     places = {edge: Place(channels, channels, strides[edge], resolve.normalize) for edge in edges}
-    return Dag({edge: _edge(space, slot.name, edge, places[edge], resolve) for edge in edges}, strides)
+    modules = {edge: _edge(space, slot.name, edge, places[edge], resolve) for edge in edges}
+    return Dag(modules, strides, outputs=range(INPUTS, INPUTS + space.nodes))
 
 
 def _edge(space: Darts, cell: str, edge: tuple[int, int], place: Place, resolve: Resolve) -> nn.Module:

@@ -59,11 +59,13 @@ class Nb201Cell(nn.Module):
                 for edge, decision in decisions.items()
             },
             strides=dict.fromkeys(space.edges, 1),
+            outputs=[max(target for _, target in space.edges)],
         )
 
     def forward(self, x: Tensor, gates: Gates | None) -> Tensor:
-        states: list[Tensor] = self.dag([x], gates)
-        return states[-1]
+        (last,) = self.dag([x], gates)
+        result: Tensor = last
+        return result
 
 
 class ResidualReduction(nn.Module):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from archloom.kernels import current
 from archloom.spaces import Decision
+from archloom.supernets.fused import Fusible
 from archloom.supernets.gate import Gate, Gates
 
 
@@ -22,9 +24,11 @@ class Choice(nn.Module):
         self.decision = decision
         self.candidates = nn.ModuleDict(candidates)
 
-    def forward(self, x: Tensor, gates: Gates) -> Tensor | None:
+    def forward(self, x: Tensor | None, gates: Gates) -> Tensor | None:
         gate = gates[self.decision.name]
-        if gate.index is None:
+        if x is None:  # zero: so is every candidate's result
+            result = None
+        elif gate.index is None:
             result = None if gate.weights is None else self._mixture(x, gate.weights)
         elif isinstance(gate.index, Tensor):
             result = self._per_image(x, gate.index, gate.weights)
@@ -89,31 +93,72 @@ class Fixed(nn.Module):
 
 
 class Dag(nn.Module):
-    """States of a cell: each is the sum of what its incoming edges give."""
+    """States of a cell: each is the sum of what its incoming edges give. `outputs` are those returned, all if left out.
 
-    def __init__(self, edges: Mapping[tuple[int, int], nn.Module], strides: Mapping[tuple[int, int], int]) -> None:
+    Where all edges are choices, the cell runs as one function if that can be (see `fused`); the code here is what that
+    is tested against, and what runs where the images of a batch go different ways or second derivatives are needed.
+    """
+
+    def __init__(
+        self,
+        edges: Mapping[tuple[int, int], nn.Module],
+        strides: Mapping[tuple[int, int], int],
+        *,
+        outputs: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()
         self.edges = nn.ModuleDict({f"{source}->{target}": module for (source, target), module in edges.items()})
         self._incoming: dict[int, list[int]] = {}
         for source, target in edges:
             self._incoming.setdefault(target, []).append(source)
         self._strides = dict(strides)
+        self._outputs = tuple(range(1 + max(self._incoming)) if outputs is None else outputs)
+        self._fusible = _fusible(edges)
 
     def forward(self, inputs: list[Tensor], gates: Gates | None) -> list[Tensor]:
-        states = list(inputs)
+        states = self._fused(inputs, gates)
+        if states is None:
+            states = self._edge_by_edge(inputs, gates)
+        return [states[number] if number in states else self._zeros(states, number) for number in self._outputs]
+
+    def _fused(self, inputs: list[Tensor], gates: Gates | None) -> dict[int, Tensor] | None:
+        kernels = current()
+        if kernels is None or self._fusible is None or gates is None:
+            return None
+        states = self._fusible.run(kernels, inputs, gates, self._outputs)
+        return None if states is None else {**dict(enumerate(inputs)), **states}
+
+    def _edge_by_edge(self, inputs: list[Tensor], gates: Gates | None) -> dict[int, Tensor]:
+        """All states but those that nothing reaches: they are zero, and choices that only see zeros do not run."""
+        states = dict(enumerate(inputs))
         for target in sorted(self._incoming):
-            states.append(self._state(states, target, gates))
+            state = self._state(states, target, gates)
+            if state is None and self._fusible is None:  # what is not a choice may make something of zeros
+                state = self._zeros(states, target)
+            if state is not None:
+                states[target] = state
         return states
 
-    def _state(self, states: list[Tensor], target: int, gates: Gates | None) -> Tensor:
+    def _state(self, states: dict[int, Tensor], target: int, gates: Gates | None) -> Tensor | None:
         total: Tensor | None = None
         for source in self._incoming[target]:
-            term = self.edges[f"{source}->{target}"](states[source], gates)
+            term = self.edges[f"{source}->{target}"](states.get(source), gates)
             if term is not None:
                 total = term if total is None else total + term
-        if total is not None and total.dim() > 0:
+        if total is None or total.dim() > 0:
             return total
+        return self._zeros(states, target) + total
+
+    def _zeros(self, states: dict[int, Tensor], target: int) -> Tensor:
         source = self._incoming[target][0]
         stride = self._strides[source, target]
-        zero = torch.zeros_like(states[source][:, :, ::stride, ::stride])
-        return zero if total is None else zero + total
+        like = states[source] if source in states else self._zeros(states, source)
+        return torch.zeros_like(like[:, :, ::stride, ::stride])
+
+
+def _fusible(edges: Mapping[tuple[int, int], nn.Module]) -> Fusible | None:
+    """None where an edge is something else than a choice."""
+    choices = {edge: module for edge, module in edges.items() if isinstance(module, Choice)}
+    if len(choices) < len(edges):
+        return None
+    return Fusible({edge: (choice.decision, choice.candidates) for edge, choice in choices.items()})

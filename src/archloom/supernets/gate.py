@@ -28,6 +28,12 @@ class Gate:
     weights: Tensor | None = None
     offset: Tensor | None = None
 
+    def detach(self) -> Gate:
+        """The same, but no gradient passes."""
+        parts = (self.weights, self.offset)
+        weights, offset = (None if part is None else part.detach() for part in parts)
+        return Gate(self.index, weights, offset)
+
 
 CLOSED = Gate()
 

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from archloom.data.loader import Batch
 from archloom.errors import SettingError, require
+from archloom.kernels import using
 from archloom.supernets.gate import Gates
 
 Parameters = Mapping[str, Tensor]
@@ -116,7 +117,7 @@ class SharedWeights:
 
     def fit(self, batch: Batch, gates: Gates) -> Outcome:
         """One optimizer step on the weights. Gradients of the gates are not computed."""
-        outcome = self.evaluate(batch, gates)
+        outcome = self.evaluate(batch, {name: gate.detach() for name, gate in gates.items()})
         gradients = torch.autograd.grad(outcome.loss, self._parameters, allow_unused=True)
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
@@ -176,7 +177,8 @@ class SharedWeights:
         `gates` are made anew for each pass, since each needs its own graph to `by`.
         """
         if step is None:
-            gradient = self.gradient(self.loss(batch, gates()), create_graph=True)
+            with using("plain"):  # fused cells have no second derivative
+                gradient = self.gradient(self.loss(batch, gates()), create_graph=True)
             inner = torch.stack([(gradient[name] * vector[name]).sum() for name in gradient]).sum()
             return gradient_by(inner, by)
         size = math.sqrt(sum(float(value.square().sum()) for value in vector.values()))

@@ -1,0 +1,112 @@
+"""One search step in a process of its own: its times, and the memory it needs beyond what was there before.
+
+The other scripts call this one, with a task as JSON, so that no variant profits from what another has left in memory:
+
+    python benchmarks/one_step.py '{"workload": {"space": "nb201", "strategy": "darts", "channels": 8, "batch": 64}}'
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is loaded: threads that wait must not spin
+
+import contextlib
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from archloom.catalogue import Entry
+from archloom.engine.timing import Step, Workload, prepare, take_turns
+
+BESIDE = "beside"
+VARIANTS = {  # kernels, and whether channels are adjacent in memory
+    "plain": {"choice": "plain", "channels_last": False},
+    "torch": {"choice": "torch", "channels_last": True},
+    "auto": {"choice": "auto", "channels_last": True},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What to run: a variant of a workload, or an implementation from elsewhere (`module:function`)."""
+
+    workload: Workload
+    variant: str = "auto"
+    beside: str | None = None
+    threads: int = 1
+    rounds: int = 1
+    warm_up: int = 1
+    seed: int = 0
+
+    @classmethod
+    def from_json(cls, text: str) -> Task:
+        given = json.loads(text)
+        return cls(**{**given, "workload": Workload(**given["workload"])})
+
+    def step(self) -> Step:
+        if self.variant == BESIDE:
+            assert self.beside is not None
+            return outside(self.beside)(self.workload, seed=self.seed)
+        return prepare(self.workload, **VARIANTS[self.variant], seed=self.seed)
+
+
+def outside(target: str) -> Callable[..., Step]:
+    """The function that `module:function` names; the module may lie in the present folder."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    return Entry(target).load()
+
+
+@dataclass(frozen=True)
+class Alone:
+    """What a step took in a process of its own."""
+
+    seconds: list[float]
+    peak_mb: float
+
+
+def run_alone(task: Task) -> Alone:
+    """Carry out a task in a fresh process."""
+    command = [sys.executable, __file__, json.dumps(asdict(task))]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        raise RuntimeError(f"{task.variant} of {task.workload} ended with {ended.returncode}:\n{ended.stderr}")
+    return Alone(**json.loads(ended.stdout.splitlines()[-1]))  # an outside implementation may print, too
+
+
+def carry_out(task: Task) -> Alone:
+    """Here and now; the peak is that of this process."""
+    torch.set_num_threads(task.threads)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # forget the peak of importing torch
+    before = _resident_mb("VmRSS")
+    times = take_turns({"": task.step()}, rounds=task.rounds, warm_up=task.warm_up)
+    return Alone(times[""], _resident_mb("VmHWM") - before)
+
+
+def _resident_mb(field: str) -> float:
+    """Memory now (VmRSS) or at most (VmHWM).
+
+    Where Linux' file is missing, the most is all there is to know. It is the second choice also because a new process
+    inherits the peak of the one that started it.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 2**10
+
+
+def main() -> None:
+    print(json.dumps(asdict(carry_out(Task.from_json(sys.argv[1])))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""`archloom doctor`: what this machine is, how fast it is, and what to set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import archloom
+from archloom.cli.console import facts_of, messages, results, say, table_of
+from archloom.files import FOLDER_VARIABLE, write_atomically
+
+if TYPE_CHECKING:  # torch is imported when the doctor looks, not to print help
+    from archloom.backends.survey import Survey
+    from archloom.engine.speed_check import Speed
+    from archloom.reports.advice import Checkup
+    from archloom.runs.installation import Installation
+
+Rows = Iterator[tuple[str, str]]
+
+
+def doctor(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out the speed check, which takes ten seconds.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write everything to this file, too.")
+    ] = None,
+) -> None:
+    """Look at this machine: what is there, how fast it is, what to set.
+
+    For speed questions and bug reports.
+    """
+    with shown_stage(messages()) as tell:
+        checkup = examine(quick=quick, tell=tell)
+    print_checkup(checkup, results())
+    if json_file is not None:
+        write_atomically(json_file, as_json(checkup))
+
+
+def examine(*, quick: bool, tell: Callable[[str], None]) -> Checkup:
+    """Look, and measure unless it must be quick."""
+    tell("looking around")
+    from archloom.backends.survey import survey
+    from archloom.engine.speed_check import check_speed
+    from archloom.reports.advice import Checkup
+    from archloom.runs.installation import installation
+
+    seen, installed = survey(), installation(archloom.__version__)
+    if quick:
+        return Checkup(seen, installed)
+    devices = [device.name for device in seen.devices]
+    return Checkup(seen, installed, check_speed(cores=seen.cores, devices=devices, tell=tell))
+
+
+@contextmanager
+def shown_stage(console: Console) -> Iterator[Callable[[str], None]]:
+    """What is being done now: on one line of a terminal, and nowhere in a log."""
+    if not console.is_terminal:
+        yield lambda what: None
+        return
+    with console.status("") as status:
+        yield lambda what: status.update(f"{what} ...")
+
+
+def as_json(checkup: Checkup) -> bytes:
+    """Every fact, every time and the advice."""
+    from dataclasses import asdict
+
+    return json.dumps({**asdict(checkup), "advice": checkup.advice()}, indent=1).encode()
+
+
+# --- printing
+
+
+def print_checkup(checkup: Checkup, console: Console) -> None:
+    console.print(facts_of([*_installed_rows(checkup.installation), *_machine_rows(checkup.survey)]))
+    if checkup.speed is not None:
+        console.print()
+        console.print(facts_of(_speed_rows(checkup.speed)))
+        console.print()
+        console.print(_step_table(checkup.speed))
+    console.print()
+    advice = checkup.advice()
+    for line in advice or ["nothing to mend"]:
+        say(f"* {line}" if advice else line, console=console)
+
+
+def _installed_rows(installed: Installation) -> Rows:
+    yield "versions", ", ".join(f"{name} {version}" for name, version in installed.versions.items())
+    yield "compiled kernels", installed.kernels.line
+    for extra, missing in installed.extras.items():
+        yield f"extra '{extra}'", f"lacks {', '.join(missing)}" if missing else "there"
+    if installed.data_folder is None:
+        yield "data folder", f"none ({FOLDER_VARIABLE} is not set)"
+    else:
+        yield "data folder", installed.data_folder + ("" if installed.data_folder_exists else " (not there)")
+
+
+def _machine_rows(survey: Survey) -> Rows:
+    yield "system", survey.system
+    yield "processor", survey.processor
+    yield "instruction sets", f"{survey.capability} used by torch; {' '.join(survey.extensions) or 'others unknown'}"
+    yield "cores", f"{survey.cores}, torch takes {survey.threads} threads"
+    yield "environment", ", ".join(f"{name}={value}" for name, value in survey.environment.items()) or "nothing set"
+    for device in survey.devices:
+        memory = "" if device.memory_gb is None else f", {device.memory_gb:.1f} GB"
+        yield device.name, device.description + memory
+    if not survey.devices:
+        yield "GPU", "none that torch can use"
+    yield "load", "unknown" if survey.load is None else f"{survey.load:.2f}"
+    yield "free memory", _memory(survey)
+
+
+def _memory(survey: Survey) -> str:
+    if survey.memory_free_gb is None or survey.memory_total_gb is None:
+        return "unknown"
+    return f"{survey.memory_free_gb:.1f} of {survey.memory_total_gb:.1f} GB"
+
+
+def _speed_rows(speed: Speed) -> Rows:
+    for product in speed.products:
+        yield f"matrix product, {_where(product.device, product.threads)}", f"{product.gigaflops:,.0f} GF/s"
+    low = speed.low_precision
+    yield "bf16 product", low.failure if low.ratio is None else f"{low.ratio:.2f}x the speed of fp32"
+
+
+def _step_table(speed: Speed) -> Table:
+    choices = list(dict.fromkeys(step.kernels for step in speed.steps))
+    places = list(dict.fromkeys((step.device, step.threads) for step in speed.steps))
+    rows = ([_where(*place), *(_milliseconds(speed.step(*place, choice)) for choice in choices)] for place in places)
+    return table_of(["one small search step", *choices], rows)
+
+
+def _where(device: str, threads: int) -> str:
+    return f"{threads} thread{'s' if threads != 1 else ''}" if device == "cpu" else device
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:.0f} ms"

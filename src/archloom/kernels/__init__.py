@@ -1,0 +1,62 @@
+"""Which inner loops a supernet runs on: those compiled with the package, plain torch, or the readable modules alone.
+
+The choice holds for a process, as the number of threads does. Results differ in rounding only, which tests pin down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal, get_args
+
+from archloom.errors import require
+from archloom.kernels.base import Geometry, Kernels, Slot, Term
+
+Choice = Literal["auto", "torch", "plain"]
+"""auto: compiled where there are any, else torch; torch: fused cells without compiled loops; plain: module by module."""
+
+_default: Choice = "auto"
+_chosen: ContextVar[Choice | None] = ContextVar("kernels", default=None)
+
+
+def choose(choice: Choice) -> None:
+    """What this process uses from now on."""
+    global _default
+    _default = _checked(choice)
+
+
+@contextmanager
+def using(choice: Choice) -> Iterator[None]:
+    """What the code inside uses."""
+    token = _chosen.set(_checked(choice))
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def current() -> Kernels | None:
+    """The loops to use now; None stands for plain modules."""
+    choice = _chosen.get() or _default
+    if choice == "plain":
+        return None
+    return (_compiled() if choice == "auto" else None) or _TORCH
+
+
+def _checked(choice: Choice) -> Choice:
+    known = get_args(Choice)
+    require({f"machine.kernels must be one of {', '.join(known)}, got '{choice}'": choice in known})
+    return choice
+
+
+_TORCH = Kernels()
+
+
+def _compiled() -> Kernels | None:
+    from archloom.kernels.native import load
+
+    return load()
+
+
+__all__ = ["Choice", "Geometry", "Kernels", "Slot", "Term", "choose", "current", "using"]

@@ -1,0 +1,310 @@
+"""The functions behind a fused cell, by way of a compiled library; whatever it does not cover is left to torch.
+
+The library reads images of 32-bit numbers whose pixels lie at even distances, as whole images and slices of their
+channels do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from archloom.kernels.base import Geometry, Kernels, Slot, Term
+
+INTERFACE = 3  # of the library; kernels.hpp has the same number
+
+_POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
+_IMAGE = (_POINTER, _NUMBER)  # first pixel, floats from one pixel to the next
+_SLOT = (*_IMAGE, _NUMBER)  # and whether to add to it
+SIGNATURES: dict[str, tuple[type, ...]] = {
+    "moments": (*_IMAGE, _NUMBER, _NUMBER, _POINTER, _NUMBER),
+    "mix": (_POINTER, _NUMBER, _POINTER, _NUMBER, _NUMBER, _POINTER, _NUMBER),
+    "mix_backward": (*_IMAGE, _POINTER, _NUMBER, _POINTER, _NUMBER, _NUMBER, _POINTER, _NUMBER),
+    "depthwise": (*_IMAGE, _POINTER, _POINTER, _POINTER, _NUMBER, _POINTER, _NUMBER),
+    "depthwise_backward": (
+        _POINTER, _NUMBER, _NUMBER, *_IMAGE, _POINTER, _POINTER, _POINTER, _NUMBER, *_SLOT, _NUMBER, _NUMBER,
+    ),
+    "rectify_backward": (*_IMAGE, *_IMAGE, _POINTER, *_SLOT, _NUMBER),
+    "average_pool": (*_IMAGE, _POINTER, _POINTER, _NUMBER),
+    "average_pool_backward": (*_IMAGE, *_IMAGE, _POINTER, *_SLOT, _NUMBER),
+    "max_pool": (*_IMAGE, _POINTER, _POINTER, _NUMBER),
+    "max_pool_backward": (*_IMAGE, *_IMAGE, _POINTER, *_SLOT, _NUMBER),
+}  # fmt: skip
+
+
+class NativeKernels(Kernels):
+    stacks = True
+
+    def __init__(self, level: str, functions: Mapping[str, Callable[..., int]]) -> None:
+        self.name = f"native ({level})"
+        self._functions = functions
+
+    # --- normalise, weigh and add up
+
+    def mix(self, terms: Sequence[Term], weights: Tensor) -> Tensor:
+        first = terms[0].image
+        if not _mixable(terms, weights, first.shape):
+            return super().mix(terms, weights)
+        missing = {id(term): term for term in terms if term.normalized and term.moments is None}
+        found = first.new_empty(len(missing), 2, first.shape[-1]).unbind()
+        for term, moments in zip(missing.values(), found, strict=True):
+            term.moments = moments
+        out = first.new_empty(first.shape)
+        table = _table(terms, [None] * len(terms), missing)
+        _done(
+            self._functions["mix"](
+                _address(table), len(terms), weights.data_ptr(), _pixels(first), first.shape[-1], out.data_ptr(),
+                torch.get_num_threads(),
+            )
+        )  # fmt: skip
+        return out
+
+    def mix_backward(
+        self,
+        gradient: Tensor,
+        terms: Sequence[Term],
+        weights: Tensor,
+        slots: Sequence[Slot | None],
+        *,
+        weights_wanted: bool = True,
+    ) -> Tensor | None:
+        shape, distance = gradient.shape, _distance(gradient)
+        if not (distance and _mixable(terms, weights, shape) and _known(terms) and _writable(slots, shape)):
+            return super().mix_backward(gradient, terms, weights, slots, weights_wanted=weights_wanted)
+        by_weight = torch.empty_like(weights) if weights_wanted else None
+        table = _table(terms, slots, {})
+        _done(
+            self._functions["mix_backward"](
+                gradient.data_ptr(), distance, _address(table), len(terms), weights.data_ptr(), _pixels(gradient),
+                shape[-1], _start(by_weight), torch.get_num_threads(),
+            )
+        )  # fmt: skip
+        return by_weight
+
+    # --- depthwise convolutions of a rectified image
+
+    def depthwise(
+        self, term: Term, weights: Sequence[Tensor], geometry: Sequence[Geometry], *, out: Tensor | None = None
+    ) -> Tensor:
+        image = term.image
+        if not _walkable(term, weights, geometry):
+            return super().depthwise(term, weights, geometry, out=out)
+        size = (len(weights), *_reduced(image.shape, geometry[0].stride))
+        if out is None:
+            out = image.new_empty(size)
+        elif out.shape != size or not _dense(out):
+            return super().depthwise(term, weights, geometry, out=out)
+        moments = self._moments(term)
+        shape, kernels = array("q", (*image.shape, geometry[0].stride)), _kernels(weights, geometry, None)
+        _done(
+            self._functions["depthwise"](
+                image.data_ptr(), _distance(image), _start(moments), _address(shape), _address(kernels), len(weights),
+                out.data_ptr(), torch.get_num_threads(),
+            )
+        )  # fmt: skip
+        return out
+
+    def depthwise_backward(
+        self,
+        gradients: Tensor,
+        term: Term,
+        weights: Sequence[Tensor],
+        geometry: Sequence[Geometry],
+        slot: Slot | None,
+        *,
+        weights_wanted: bool = True,
+    ) -> list[Tensor] | None:
+        image = term.image
+        fits = _walkable(term, weights, geometry) and _known([term]) and _writable([slot], image.shape)
+        size = _reduced(image.shape, geometry[0].stride)
+        distance = _distance(gradients[0]) if fits and gradients.shape == (len(weights), *size) else 0
+        if not distance:
+            return super().depthwise_backward(gradients, term, weights, geometry, slot, weights_wanted=weights_wanted)
+        by_weight = [torch.empty_like(weight) for weight in weights] if weights_wanted else None
+        shape, kernels = array("q", (*image.shape, geometry[0].stride)), _kernels(weights, geometry, by_weight)
+        moments = self._moments(term)
+        _done(
+            self._functions["depthwise_backward"](
+                gradients.data_ptr(), gradients.stride(0), distance, image.data_ptr(), _distance(image),
+                _start(moments), _address(shape), _address(kernels), len(weights), *_where(slot, image),
+                weights_wanted, torch.get_num_threads(),
+            )
+        )  # fmt: skip
+        return by_weight
+
+    def _moments(self, term: Term) -> Tensor | None:
+        """Mean and 1/std of a term that is to be normalised, found if need be."""
+        if term.normalized and term.moments is None:
+            image = term.image
+            moments = image.new_empty(2, image.shape[-1])
+            _done(
+                self._functions["moments"](
+                    image.data_ptr(), _distance(image), _pixels(image), image.shape[-1], moments.data_ptr(),
+                    torch.get_num_threads(),
+                )
+            )  # fmt: skip
+            term.moments = moments
+        return term.moments if term.normalized else None
+
+    def rectify_backward(self, gradient: Tensor, image: Tensor, slot: Slot) -> None:
+        if not self._pass_back("rectify_backward", gradient, image, 1, slot):
+            super().rectify_backward(gradient, image, slot)
+
+    # --- pools of 3x3 pixels, the border left out
+
+    def average_pool(self, image: Tensor, stride: int) -> Tensor:
+        out = self._pool("average_pool", image, stride)
+        return super().average_pool(image, stride) if out is None else out
+
+    def average_pool_backward(self, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> None:
+        if not self._pass_back("average_pool_backward", gradient, image, stride, slot):
+            super().average_pool_backward(gradient, image, stride, slot)
+
+    def max_pool(self, image: Tensor, stride: int) -> Tensor:
+        out = self._pool("max_pool", image, stride)
+        return super().max_pool(image, stride) if out is None else out
+
+    def max_pool_backward(self, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> None:
+        if not self._pass_back("max_pool_backward", gradient, image, stride, slot):
+            super().max_pool_backward(gradient, image, stride, slot)
+
+    def _pool(self, name: str, image: Tensor, stride: int) -> Tensor | None:
+        """The pooled image; None if the library does not cover it."""
+        distance = _distance(image)
+        if not distance or stride not in (1, 2):
+            return None
+        out = image.new_empty(_reduced(image.shape, stride))
+        function, shape = self._functions[name], array("q", (*image.shape, stride))
+        _done(function(image.data_ptr(), distance, _address(shape), out.data_ptr(), torch.get_num_threads()))
+        return out
+
+    def _pass_back(self, name: str, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> bool:
+        """Put the gradient by an image into the slot; False if the library does not cover it."""
+        distances = _distance(gradient), _distance(image)
+        fits = all(distances) and stride in (1, 2) and gradient.shape == _reduced(image.shape, stride)
+        if not fits or not _writable([slot], image.shape):
+            return False
+        shape = array("q", (*image.shape, stride))
+        _done(
+            self._functions[name](
+                gradient.data_ptr(), distances[0], image.data_ptr(), distances[1], _address(shape),
+                *_where(slot, image), torch.get_num_threads(),
+            )
+        )  # fmt: skip
+        return True
+
+
+# --- what the library can read
+
+
+def _distance(image: Tensor) -> int:
+    """Floats from one pixel to the next; 0 if the library cannot read this image."""
+    if image.dtype is not torch.float32 or not image.is_cpu or not image.numel():
+        return 0
+    if image.is_contiguous():
+        return image.shape[-1]
+    (batch, height, width, channels), strides = image.shape, image.stride()
+    distance = strides[2] if width > 1 else strides[1] if height > 1 else strides[0]
+    even = (height * width * distance, width * distance, distance, 1)
+    lies_evenly = all(
+        size == 1 or stride == step
+        for size, stride, step in zip((batch, height, width, channels), strides, even, strict=True)
+    )
+    return distance if lies_evenly and distance >= channels else 0
+
+
+def _dense(values: Tensor) -> bool:
+    return values.dtype is torch.float32 and values.is_cpu and values.is_contiguous()
+
+
+def _readable(term: Term) -> bool:
+    return bool(_distance(term.image)) and (term.moments is None or _dense(term.moments))
+
+
+def _known(terms: Sequence[Term]) -> bool:
+    """Whether the moments that a way back needs are there, as the way forward has left them."""
+    return all(term.moments is not None or not term.normalized for term in terms)
+
+
+def _mixable(terms: Sequence[Term], weights: Tensor, shape: torch.Size) -> bool:
+    fits = weights.shape == (len(terms),) and _dense(weights)
+    return fits and all(term.image.shape == shape and _readable(term) for term in terms)
+
+
+def _writable(slots: Sequence[Slot | None], shape: torch.Size) -> bool:
+    images = [slot.image for slot in slots if slot is not None and slot.image is not None]
+    return all(image.shape == shape and _distance(image) for image in images)
+
+
+def _walkable(term: Term, weights: Sequence[Tensor], geometry: Sequence[Geometry]) -> bool:
+    """Square kernels of the sizes that the library has loops for."""
+    channels, stride = term.image.shape[-1], geometry[0].stride
+    return (
+        stride in (1, 2)
+        and len(weights) == len(geometry)
+        and _readable(term)
+        and all(
+            shape.stride == stride
+            and shape.dilation in (1, 2)
+            and weight.shape[-1] in (3, 5, 7)
+            and weight.shape == (channels, 1, weight.shape[-1], weight.shape[-1])
+            and _dense(weight)
+            for weight, shape in zip(weights, geometry, strict=True)
+        )
+    )
+
+
+# --- how it wants to be told
+
+
+def _table(terms: Sequence[Term], slots: Sequence[Slot | None], missing: dict[int, Term]) -> array[int]:
+    """The terms as rows of 64-bit numbers, as mix.hpp has them."""
+    rows = array("q")
+    for term, slot in zip(terms, slots, strict=True):
+        image, moments = term.image, term.moments if term.normalized else None
+        rows.extend((image.data_ptr(), _distance(image), _start(moments), id(term) in missing, *_where(slot, image)))
+    return rows
+
+
+def _kernels(weights: Sequence[Tensor], geometry: Sequence[Geometry], by_weight: Sequence[Tensor] | None) -> array[int]:
+    """The kernels as rows of 64-bit numbers, as depthwise.hpp has them."""
+    rows = array("q")
+    for number, (weight, shape) in enumerate(zip(weights, geometry, strict=True)):
+        result = None if by_weight is None else by_weight[number]
+        rows.extend((weight.data_ptr(), weight.shape[-1], shape.dilation, _start(result)))
+    return rows
+
+
+def _where(slot: Slot | None, like: Tensor) -> tuple[int, int, bool]:
+    """A slot's place and whether to add to what is there; it counts as filled from now on."""
+    if slot is None:
+        return 0, 0, False
+    room = slot.room(like)
+    before, slot.filled = slot.filled, True
+    return room.data_ptr(), _distance(room), before
+
+
+def _reduced(shape: torch.Size, stride: int) -> tuple[int, int, int, int]:
+    batch, height, width, channels = shape
+    return batch, (height - 1) // stride + 1, (width - 1) // stride + 1, channels
+
+
+def _pixels(image: Tensor) -> int:
+    return image.numel() // image.shape[-1]
+
+
+def _start(values: Tensor | None) -> int:
+    return 0 if values is None else values.data_ptr()
+
+
+def _address(numbers: array[int]) -> int:
+    return numbers.buffer_info()[0]
+
+
+def _done(code: int) -> None:
+    if code:
+        raise MemoryError("not enough memory for a compiled kernel")

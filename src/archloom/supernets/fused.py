@@ -1,0 +1,279 @@
+"""A cell as one function with a backward pass of its own: what branches share is computed once, and nothing unasked for.
+
+* What leaves the same state is computed together (see `fans`): one rectified image, one pool, one wide convolution.
+* Normalising, weighing and adding up is one step for each state, so that no branch's result is written twice, and the
+  gradient by the weights of a mixture falls out of the normalisation's own.
+* States that nothing reads, and branches that see only zeros, do not run.
+* Backwards, gradients of weights (or of the cell's inputs) are computed only if this very backward pass will use them.
+
+It has no second derivative: whoever needs one runs the plain modules, `with kernels.using("plain")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from archloom.kernels import Kernels, Slot, Term
+from archloom.spaces import Decision
+from archloom.supernets.branches import Branch, branch_of
+from archloom.supernets.fans import Fan, State, fans
+from archloom.supernets.gate import Gate, Gates
+
+Edge = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Active:
+    """A branch that takes part: from which state to which, and which of the coefficients weighs it."""
+
+    edge: Edge
+    branch: Branch
+    coefficient: int
+
+
+@dataclass
+class _Incoming:
+    """What a state is the sum of."""
+
+    terms: list[Term] = field(default_factory=list)
+    coefficients: list[int] = field(default_factory=list)
+    fans: list[tuple[Fan, int]] = field(default_factory=list)  # that each term came from, and its number there
+
+
+class Fusible:
+    """The branches of a cell whose edges are all choices."""
+
+    def __init__(self, choices: Mapping[Edge, tuple[Decision, nn.ModuleDict]]) -> None:
+        self._branches = {
+            edge: (decision.name, {decision.index(option): branch_of(module) for option, module in candidates.items()})
+            for edge, (decision, candidates) in choices.items()
+        }
+
+    def run(
+        self, kernels: Kernels, inputs: Sequence[Tensor], gates: Gates, outputs: Sequence[int]
+    ) -> dict[int, Tensor] | None:
+        """The states `outputs` that are not zero, or None where the gates ask for something that only modules do."""
+        names = {name for name, _ in self._branches.values()}
+        if any(not _for_all_images(gates[name]) for name in names):
+            return None
+        rows, actives = _Coefficients(inputs[0]), []
+        for edge, (name, branches) in self._branches.items():
+            gate = gates[name]
+            for option in branches if gate.index is None else [int(gate.index)]:
+                if option in branches and (gate.index is not None or gate.weights is not None):
+                    actives.append(Active(edge, branches[option], rows.place(name, gate, option)))
+        return _run(kernels, inputs, actives, rows.joined(), outputs)
+
+
+def _for_all_images(gate: Gate) -> bool:
+    """One decision for the whole batch, and nothing added to it."""
+    one = gate.weights is None or gate.weights.dim() == 1
+    return one and not isinstance(gate.index, Tensor) and gate.offset is None
+
+
+class _Coefficients:
+    """The weights of all gates in one tensor, behind a one for branches that have none."""
+
+    def __init__(self, like: Tensor) -> None:
+        self._rows = [torch.ones(1, dtype=like.dtype, device=like.device)]
+        self._starts: dict[str, int] = {}
+        self._length = 1
+
+    def place(self, name: str, gate: Gate, option: int) -> int:
+        if gate.weights is None:
+            return 0
+        if name not in self._starts:
+            self._starts[name] = self._length
+            self._rows.append(gate.weights.to(self._rows[0].dtype))
+            self._length += len(gate.weights)
+        return self._starts[name] + option
+
+    def joined(self) -> Tensor:
+        return torch.cat(self._rows)
+
+
+def _run(
+    kernels: Kernels, inputs: Sequence[Tensor], actives: Sequence[Active], coefficients: Tensor, outputs: Sequence[int]
+) -> dict[int, Tensor]:
+    actives = _useful(actives, len(inputs), outputs)
+    cell = _Cell(kernels, len(inputs), actives, outputs)
+    parameters = cell.parameters
+    flat = torch.cat([parameter.reshape(-1) for parameter in parameters]) if parameters else coefficients.new_empty(0)
+    cell.watch(flat, inputs)
+    return dict(zip(cell.outputs, _Function.apply(cell, flat, coefficients, *inputs), strict=True))
+
+
+def _useful(actives: Sequence[Active], inputs: int, outputs: Sequence[int]) -> list[Active]:
+    """Branches that start at something else than zero, and whose end is read."""
+    reached = set(range(inputs))
+    for active in sorted(actives, key=lambda active: active.edge[1]):
+        if active.edge[0] in reached:
+            reached.add(active.edge[1])
+    read = set(outputs)
+    for active in sorted(actives, key=lambda active: -active.edge[1]):
+        if active.edge[1] in read and active.edge[0] in reached:
+            read.add(active.edge[0])
+    return [active for active in actives if active.edge[0] in reached and active.edge[1] in read]
+
+
+class _Cell:
+    """One run of a cell, with what the way back needs."""
+
+    def __init__(self, kernels: Kernels, inputs: int, actives: Sequence[Active], outputs: Sequence[int]) -> None:
+        self._kernels, self._inputs = kernels, inputs
+        leaving: dict[int, list[Active]] = {}
+        for active in actives:
+            leaving.setdefault(active.edge[0], []).append(active)
+        self._fans: dict[int, list[tuple[Fan, list[Active]]]] = {
+            state: [
+                (fan, [group[number] for number in numbers])
+                for fan, numbers in fans(kernels, [active.branch for active in group])
+            ]
+            for state, group in leaving.items()
+        }
+        self._targets = sorted({active.edge[1] for active in actives})
+        self.outputs = [number for number in outputs if number < inputs or number in self._targets]
+        self._states: dict[int, State] = {}
+        self._incoming: dict[int, _Incoming] = {}
+        self._weights_node: Any = None
+        self._input_nodes: list[Any] = []
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        return [parameter for fan in self._every_fan() for parameter in fan.parameters]
+
+    def _every_fan(self) -> Iterator[Fan]:
+        for state in sorted(self._fans):
+            for fan, _ in self._fans[state]:
+                yield fan
+
+    def watch(self, flat: Tensor, inputs: Sequence[Tensor]) -> None:
+        """Remember where gradients would go, to ask on the way back whether they will be used."""
+        self._shapes = [parameter.shape for parameter in self.parameters]
+        self._weights_node = flat.grad_fn
+        self._input_nodes = [image.grad_fn for image in inputs]
+
+    # --- forwards
+
+    def forward(self, flat: Tensor, coefficients: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
+        self._coefficients = coefficients.detach()
+        weights = iter(_split(flat.detach(), self._shapes))
+        self._incoming = {target: _Incoming() for target in self._targets}
+        for number, image in enumerate(inputs):
+            self._enter(number, _last(image.detach()), weights)
+        for number in self._targets:
+            incoming = self._incoming[number]
+            chosen = self._coefficients[incoming.coefficients]
+            self._enter(number, self._kernels.mix(incoming.terms, chosen), weights)
+        return [self._states[number].image.permute(0, 3, 1, 2) for number in self.outputs]
+
+    def _enter(self, number: int, image: Tensor, weights: Iterator[Tensor]) -> None:
+        """A state is known: compute what leaves it."""
+        state = self._states[number] = State(image)
+        for fan, actives in self._fans.get(number, []):
+            own = [next(weights) for _ in fan.parameters]
+            for place, (active, term) in enumerate(zip(actives, fan.forward(state, own), strict=True)):
+                incoming = self._incoming[active.edge[1]]
+                incoming.terms.append(term)
+                incoming.coefficients.append(active.coefficient)
+                incoming.fans.append((fan, place))
+
+    # --- backwards
+
+    def backward(
+        self, gradients: Sequence[Tensor | None], wanted: Sequence[bool]
+    ) -> tuple[Tensor | None, Tensor | None, list[Tensor | None]]:
+        """Gradients by the weights, the coefficients and the inputs, as far as `wanted` and used."""
+        weights_wanted = wanted[0] and _used(self._weights_node)
+        slots = self._prepare(gradients, wanted[2:], weights_wanted=weights_wanted)
+        by_coefficient = torch.zeros_like(self._coefficients)
+        by_weights: dict[int, list[Tensor]] = {}
+        for number in sorted(self._states, reverse=True):
+            state = self._states[number]
+            for fan, _ in self._fans.get(number, []):
+                by_weights[id(fan)] = fan.backward(state, weights_wanted=weights_wanted)
+            if state.slot is None:
+                continue
+            if state.by_rectified is not None:
+                self._kernels.rectify_backward(state.by_rectified, state.image, state.slot)
+                state.by_rectified = None
+            if number >= self._inputs and state.slot.image is not None:
+                self._mix_backward(number, state.slot.image, slots, by_coefficient if wanted[1] else None)
+        flat = [gradient.reshape(-1) for fan in self._every_fan() for gradient in by_weights[id(fan)]]
+        return (
+            torch.cat(flat) if flat else None,
+            by_coefficient if wanted[1] else None,
+            [self._taken(number) for number in range(self._inputs)],
+        )
+
+    def _prepare(
+        self, gradients: Sequence[Tensor | None], inputs_wanted: Sequence[bool], *, weights_wanted: bool
+    ) -> Mapping[int, Sequence[Slot | None]]:
+        """Slots for the gradients by every state and by every fan's terms."""
+        for number, state in self._states.items():
+            asked = number >= self._inputs or (inputs_wanted[number] and _used(self._input_nodes[number]))
+            state.slot = Slot() if asked else None
+        for number, gradient in zip(self.outputs, gradients, strict=True):
+            slot = self._states[number].slot
+            if slot is not None and gradient is not None:
+                slot.put(_last(gradient).clone(memory_format=torch.contiguous_format))  # autograd may share its own
+        return {
+            id(fan): fan.slots(self._states[number], weights_wanted=weights_wanted)
+            for number in self._fans
+            for fan, _ in self._fans[number]
+        }
+
+    def _mix_backward(
+        self, number: int, gradient: Tensor, slots: Mapping[int, Sequence[Slot | None]], by_coefficient: Tensor | None
+    ) -> None:
+        incoming = self._incoming[number]
+        own = [slots[id(fan)][place] for fan, place in incoming.fans]
+        chosen = self._coefficients[incoming.coefficients]
+        wanted = by_coefficient is not None
+        found = self._kernels.mix_backward(gradient, incoming.terms, chosen, own, weights_wanted=wanted)
+        if by_coefficient is not None and found is not None:
+            by_coefficient.index_add_(0, torch.tensor(incoming.coefficients, device=found.device), found)
+
+    def _taken(self, number: int) -> Tensor | None:
+        """The gradient by an input."""
+        slot, self._states[number].slot = self._states[number].slot, None
+        return None if slot is None or slot.image is None else slot.image.permute(0, 3, 1, 2)
+
+
+class _Function(torch.autograd.Function):
+    """Ties a cell's run to torch's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, cell: _Cell, flat: Tensor, coefficients: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+        ctx.cell = cell
+        return tuple(cell.forward(flat, coefficients, inputs))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():  # a graph of this pass is asked for; leaving the cells out of it would be silent
+            raise RuntimeError("a fused cell has no second derivative; compute the loss with kernels.using('plain')")
+        flat, coefficients, inputs = ctx.cell.backward(gradients, ctx.needs_input_grad[1:])
+        return None, flat, coefficients, *inputs
+
+
+def _used(node: Any) -> bool:
+    """Whether this backward pass will go on to a node. Leaves have none, and count as used."""
+    if node is None:
+        return True
+    return bool(torch._C._will_engine_execute_node(node))
+
+
+def _split(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
+    parts = flat.split([shape.numel() for shape in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _last(image: Tensor) -> Tensor:
+    """Pixels-last, channels adjacent."""
+    image = image.permute(0, 2, 3, 1)
+    return image if image.stride(3) == 1 else image.contiguous()
