@@ -28,6 +28,7 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -46,6 +47,7 @@ BASE = Workload(space="nb201", strategy="darts", channels=8, batch=64, space_set
 STRATEGIES = {"darts": "DARTS", "gdas": "GDAS"}
 SAMPLED = 3  # times as many rounds where paths are sampled, since these differ in cost
 MEASURES = {"milliseconds": "ms per step", "peak_mb": "peak memory, MB"}
+UNITS = {"milliseconds": "ms", "peak_mb": "MB"}
 STYLE = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -179,14 +181,14 @@ def fit(x: Sequence[float], y: Sequence[float]) -> dict[str, float]:
 
 
 def as_table(lines: Mapping[str, Mapping[str, Any]]) -> Table:
-    table = Table("grows", "strategy", "measure", "from", "to", "base + slope x", "R2", "exponent")
+    table = Table("grows", "strategy", "unit", "from", "to", "base + slope x", "R2", "power", box=SIMPLE)
     for name, by_strategy in lines.items():
         for strategy, series in by_strategy.items():
             for measure, found in series["fits"].items():
                 ends = (f"{series[measure][end]:.0f} at {series['x'][end]}" for end in (0, -1))
                 straight = f"{found['base']:.1f} + {found['slope']:.2f} x"
                 quality = (f"{found['r2']:.3f}", f"{found['exponent']:.2f}")
-                table.add_row(name, STRATEGIES[strategy], measure, *ends, straight, *quality)
+                table.add_row(name, STRATEGIES[strategy], UNITS[measure], *ends, straight, *quality)
     return table
 
 

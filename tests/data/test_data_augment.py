@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -19,15 +21,94 @@ def numbered_images(count: int = 32, channels: int = 3, height: int = 6, width: 
     return torch.arange(1, count * channels * height * width + 1).float().view(count, channels, height, width)
 
 
+def byte_images(*shape: int) -> Tensor:
+    return torch.randint(256, shape, generator=generator(11), dtype=torch.uint8)
+
+
+def augmented(
+    augment: Augment, images: Tensor, seed: int = 0, normalize: Callable[[Tensor], Tensor] = torch.clone
+) -> Tensor:
+    """Images [b, C, H, W], augmented; `augment` itself has the channels last."""
+    pixels = images.permute(0, 2, 3, 1).contiguous()
+    return augment(pixels, normalize, generator(seed)).permute(0, 3, 1, 2)
+
+
+# --- against a loop
+
+
+def looped(augment: Augment, images: Tensor, seed: int) -> Tensor:
+    """What happens to normalised images [b, C, H, W], one by one; only the draws are made for all at once."""
+    count, _, height, width = images.shape
+    source = generator(seed)
+
+    def draws(high: int, wanted: float) -> list[int]:
+        return torch.randint(high, (count,), generator=source).tolist() if wanted else [0] * count
+
+    padding, side = augment.crop_padding, augment.cutout
+    tops, lefts = draws(2 * padding + 1, padding), draws(2 * padding + 1, padding)
+    flips = draws(2, augment.flip)
+    rows, columns = draws(height, side), draws(width, side)
+    results = []
+    for image, top, left, flip, row, column in zip(images, tops, lefts, flips, rows, columns, strict=True):
+        frame = torch.zeros(len(image), height + 2 * padding, width + 2 * padding)
+        frame[:, padding : padding + height, padding : padding + width] = image
+        result = frame[:, top : top + height, left : left + width].clone()
+        if flip:
+            result = result.flip(2)
+        for y in range(row - side // 2, row - side // 2 + side):
+            for x in range(column - side // 2, column - side // 2 + side):
+                if 0 <= y < height and 0 <= x < width:
+                    result[:, y, x] = 0
+        results.append(result)
+    return torch.stack(results)
+
+
+AUGMENTS = [
+    Augment(),
+    Augment(flip=True),
+    Augment(crop_padding=1),
+    Augment(crop_padding=4, flip=True),
+    Augment(cutout=3),
+    Augment(flip=True, cutout=2),
+    Augment(crop_padding=2, cutout=4),
+    Augment(crop_padding=9, flip=True, cutout=20),  # padding and square beyond the image
+]
+
+
+@pytest.mark.parametrize("shape", [(16, 3, 6, 8), (5, 1, 7, 5), (16, 4, 1, 3), (1, 2, 9, 1)], ids=str)
+@pytest.mark.parametrize("augment", AUGMENTS, ids=str)
+def test_bytes_become_what_a_loop_makes_of_normalised_images(augment: Augment, shape: tuple[int, ...]) -> None:
+    mean = torch.linspace(0.2, 0.6, shape[1])  # no byte has these values, so that padding cannot hide among pixels
+    std = torch.linspace(0.1, 0.3, shape[1])
+
+    def normalize(pixels: Tensor) -> Tensor:
+        return (pixels.float() / 255 - mean) / std
+
+    images = byte_images(*shape)
+    normalised = normalize(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    for seed in range(3):
+        assert torch.equal(augmented(augment, images, seed, normalize), looped(augment, normalised, seed))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_stored_floats_are_moved_like_bytes(dtype: torch.dtype) -> None:
+    augment, images = Augment(crop_padding=2, flip=True, cutout=3), byte_images(8, 3, 5, 6)
+    moved = augmented(augment, images.to(dtype), 7, lambda pixels: pixels.to(torch.float32, copy=True))
+    assert torch.equal(moved, looped(augment, images.float(), 7))
+
+
+# --- what the draws are like
+
+
 def test_default_changes_nothing() -> None:
     images = numbered_images()
-    assert torch.equal(Augment()(images, generator()), images)
+    assert torch.equal(augmented(Augment(), images), images)
 
 
 def test_every_crop_is_a_window_of_the_padded_image() -> None:
     images = numbered_images()
     padding = 2
-    cropped = Augment(crop_padding=padding)(images, generator())
+    cropped = augmented(Augment(crop_padding=padding), images)
     padded = torch.nn.functional.pad(images, (padding,) * 4)
     offsets = set()
     for image, whole in zip(cropped, padded, strict=True):
@@ -43,16 +124,9 @@ def test_every_crop_is_a_window_of_the_padded_image() -> None:
     assert {top for top, _ in offsets} == {left for _, left in offsets} == set(range(5))
 
 
-def test_crop_agrees_for_both_memory_layouts() -> None:
-    images = numbered_images()
-    augment = Augment(crop_padding=3, flip=True, cutout=3)
-    last = images.contiguous(memory_format=torch.channels_last)
-    assert torch.equal(augment(images, generator(4)), augment(last, generator(4)))
-
-
 def test_flip_mirrors_some_images_whole_and_leaves_the_others() -> None:
     images = numbered_images()
-    flipped = Augment(flip=True)(images, generator())
+    flipped = augmented(Augment(flip=True), images)
     mirrored = [torch.equal(new, old.flip(2)) for new, old in zip(flipped, images, strict=True)]
     same = [torch.equal(new, old) for new, old in zip(flipped, images, strict=True)]
     assert all(a != b for a, b in zip(mirrored, same, strict=True))
@@ -62,7 +136,7 @@ def test_flip_mirrors_some_images_whole_and_leaves_the_others() -> None:
 @pytest.mark.parametrize("side", [1, 3, 4])
 def test_cutout_is_one_square_cut_by_the_border(side: int) -> None:
     images = numbered_images(count=64)
-    holes = Augment(cutout=side)(images, generator()) == 0
+    holes = augmented(Augment(cutout=side), images) == 0
     assert torch.equal(holes.all(dim=1), holes.any(dim=1))  # the same pixels in every channel
     areas = set()
     for hole in holes[:, 0]:
@@ -75,14 +149,16 @@ def test_cutout_is_one_square_cut_by_the_border(side: int) -> None:
 
 def test_same_generator_state_gives_the_same_images() -> None:
     augment, images = Augment(crop_padding=1, flip=True, cutout=2), numbered_images()
-    assert torch.equal(augment(images, generator(3)), augment(images, generator(3)))
-    assert not torch.equal(augment(images, generator(3)), augment(images, generator(4)))
+    assert torch.equal(augmented(augment, images, 3), augmented(augment, images, 3))
+    assert not torch.equal(augmented(augment, images, 3), augmented(augment, images, 4))
 
 
-def test_the_input_is_left_alone() -> None:
-    images = numbered_images()
-    Augment(crop_padding=1, flip=True, cutout=2)(images, generator())
-    assert torch.equal(images, numbered_images())
+@pytest.mark.parametrize("augment", AUGMENTS, ids=str)
+def test_the_input_is_left_alone(augment: Augment) -> None:
+    pixels = numbered_images().permute(0, 2, 3, 1).contiguous()
+    before = pixels.clone()
+    augment(pixels, torch.clone, generator())
+    assert torch.equal(pixels, before)
 
 
 def test_all_negative_settings_are_named_at_once() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -118,6 +119,45 @@ def test_any_number_of_workers_gives_the_same_batches(workers: int) -> None:
         assert all(same(a, b) for a, b in zip(plain.epoch(epoch, start), ahead.epoch(epoch, start), strict=True))
 
 
+class Watched(Numbered):
+    """Remembers which threads read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[threading.Thread] = set()
+
+    def fetch(self, index: Tensor) -> Tensor:
+        self.threads.add(threading.current_thread())
+        return super().fetch(index)
+
+
+class Kept(Watched):
+    in_memory = True
+
+
+@pytest.mark.parametrize(("kind", "workers", "ahead"), [(Watched, 0, False), (Watched, 2, True), (Kept, 2, False)])
+def test_threads_read_what_is_not_in_memory(kind: type[Watched], workers: int, ahead: bool) -> None:
+    source = kind()
+    loader = Loader(source, torch.arange(COUNT), batch_size=5, mean=(0.0,), std=(1.0,), augment=None, seed=0,
+                    workers=workers)  # fmt: skip
+    list(loader.epoch(0))
+    assert (threading.current_thread() not in source.threads) is ahead
+
+
+def test_batches_are_made_by_the_thread_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = make(workers=2, augment=Augment(flip=True))
+    makers = []
+    normalized = loader._normalized
+
+    def noted(pixels: Tensor) -> Tensor:
+        makers.append(threading.current_thread())
+        return normalized(pixels)
+
+    monkeypatch.setattr(loader, "_normalized", noted)
+    assert len(list(loader.epoch(0))) == 4
+    assert makers == [threading.current_thread()] * 4
+
+
 def test_an_epoch_left_early_reads_no_further() -> None:
     source = Numbered(1000)
     loader = Loader(source, torch.arange(1000), batch_size=1, mean=(0.0,), std=(1.0,), augment=None, seed=0, workers=2)
@@ -147,31 +187,77 @@ def test_bytes_are_scaled_and_normalised_per_channel() -> None:
     assert loader.batch(0, 0).images.flatten().tolist() == pytest.approx([-1.0, 2.0])
 
 
-def test_batches_are_float32_in_the_layout_asked_for() -> None:
-    for channels_last in (True, False):
-        images = make(channels_last=channels_last, augment=Augment(crop_padding=1)).batch(0, 0).images
-        assert images.dtype == torch.float32
-        assert images.is_contiguous(memory_format=torch.channels_last) is channels_last
-    source = InMemory(torch.rand(3, 1, 2, 2, dtype=torch.float64), torch.zeros(3).long())
-    loader = Loader(source, torch.arange(3), batch_size=3, mean=(0.0,), std=(1.0,), augment=None, seed=0)
-    assert loader.batch(0, 0).images.dtype == torch.float32
+def color_images(count: int = 12, channels: int = 3) -> Tensor:
+    generator = torch.Generator().manual_seed(5)
+    return torch.randint(256, (count, channels, 6, 7), generator=generator, dtype=torch.uint8)
+
+
+class Elsewhere(Source):
+    """Images that are not in memory as far as the loader knows, laid out as they were given."""
+
+    def __init__(self, images: Tensor) -> None:
+        self.images, self.labels = images, torch.arange(len(images))
+        self.shape = (images.shape[1], images.shape[2], images.shape[3])
+
+    def fetch(self, index: Tensor) -> Tensor:
+        return self.images[index]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_layout_and_source_change_memory_but_no_value(dtype: torch.dtype, channels_last: bool, channels: int) -> None:
+    stored = color_images(channels=channels)
+    images = stored if dtype == torch.uint8 else stored.to(dtype) / 255
+    mean, std = torch.linspace(0.3, 0.5, channels), torch.linspace(0.2, 0.3, channels)
+    plain = (images.float() / (255 if dtype == torch.uint8 else 1) - mean[:, None, None]) / std[:, None, None]
+    augment = Augment(crop_padding=2, flip=True, cutout=3)
+    settings: dict[str, Any] = {"batch_size": 4, "mean": mean.tolist(), "std": std.tolist(), "seed": 0}
+    batches = []
+    for source in (InMemory(images, torch.arange(12)), Elsewhere(images)):
+        still = Loader(source, torch.arange(12), augment=None, channels_last=channels_last, **settings).batch(0, 1)
+        assert torch.equal(still.images, plain[still.labels])
+        moved = Loader(source, torch.arange(12), augment=augment, channels_last=channels_last, **settings).batch(0, 1)
+        batches += [moved.images]
+        for made in (still.images, moved.images):
+            assert made.dtype == torch.float32
+            # told by strides, since with a single channel both layouts are the same memory
+            assert made.stride() == (
+                (42 * channels, 1, 7 * channels, channels) if channels_last else (42 * channels, 42, 7, 1)
+            )
+    other = Loader(Elsewhere(images), torch.arange(12), augment=augment, channels_last=not channels_last, **settings)
+    assert torch.equal(batches[0], batches[1])
+    assert torch.equal(batches[0], other.batch(0, 1).images)
+    assert not torch.equal(batches[0], plain[still.labels])
+
+
+def test_padding_and_holes_hold_the_mean() -> None:
+    """White images, so that normalised pixels are 2 and whatever is not image is 0."""
+    source = InMemory(torch.full((64, 1, 8, 8), 255, dtype=torch.uint8), torch.arange(64))
+    settings: dict[str, Any] = {"batch_size": 64, "mean": (0.5,), "std": (0.25,), "seed": 0}
+    for augment in (Augment(crop_padding=4), Augment(cutout=4)):
+        images = Loader(source, torch.arange(64), augment=augment, **settings).batch(0, 0).images
+        assert set(images.flatten().tolist()) == {0.0, 2.0}
 
 
 def test_batches_are_on_the_device_asked_for() -> None:
-    batch = make(device=torch.device("meta")).batch(0, 0)
+    augment = Augment(crop_padding=1, flip=True, cutout=2)
+    batch = make(device=torch.device("meta"), augment=augment).batch(0, 0)
     assert batch.images.device.type == batch.labels.device.type == "meta"
 
 
-def test_the_source_keeps_its_images() -> None:
+@pytest.mark.parametrize("augment", [None, Augment(crop_padding=1), Augment(flip=True), Augment(cutout=2)])
+def test_the_source_keeps_its_images(augment: Augment | None) -> None:
     class OwnMemory(Numbered):
-        def fetch(self, index: Tensor) -> Tensor:
-            return self.images
+        def pixels(self, index: Tensor) -> Tensor:
+            return self.images.permute(0, 2, 3, 1)
 
     source = OwnMemory()
+    source.images = source.images.contiguous(memory_format=torch.channels_last)
     loader = Loader(
-        source, torch.arange(COUNT), batch_size=COUNT, mean=(1.0, 1.0), std=(2.0, 2.0), augment=None, seed=0
+        source, torch.arange(COUNT), batch_size=COUNT, mean=(1.0, 1.0), std=(2.0, 2.0), augment=augment, seed=0
     )
-    loader.batch(0, 0)
+    assert not torch.equal(loader.batch(0, 0).images, source.images)
     assert torch.equal(source.images, Numbered().images)
 
 

@@ -47,7 +47,10 @@ def test_in_memory_fetches_by_index() -> None:
     assert len(source) == 6
     assert source.shape == (3, 4, 5)
     assert source.labels.dtype == torch.int64
-    assert torch.equal(source.fetch(torch.tensor([4, 0, 4])), images[[4, 0, 4]])
+    assert source.in_memory and not FromTorchDataset.in_memory  # no thread need read it ahead
+    fetched, pixels = source.fetch(torch.tensor([4, 0, 4])), source.pixels(torch.tensor([4, 0, 4]))
+    assert torch.equal(fetched, images[[4, 0, 4]]) and fetched.is_contiguous()
+    assert torch.equal(pixels, images[[4, 0, 4]].permute(0, 2, 3, 1)) and pixels.is_contiguous()
 
 
 @pytest.mark.parametrize(
@@ -76,6 +79,8 @@ def test_a_real_torch_dataset_is_read_by_index() -> None:
     assert source.shape == (3, 4, 4)
     assert source.labels.tolist() == [0, 1, 0, 1, 0]
     assert torch.equal(source.fetch(torch.tensor([3, 1])), images[[3, 1]])
+    pixels = source.pixels(torch.tensor([3, 1]))
+    assert torch.equal(pixels, images[[3, 1]].permute(0, 2, 3, 1)) and pixels.is_contiguous()
 
 
 def test_given_labels_spare_the_pass_through_the_dataset() -> None:

@@ -19,6 +19,8 @@ from archloom.data.augment import Augment
 from archloom.data.source import Source, in_units
 from archloom.errors import DataError, require
 
+Stored = tuple[Tensor, Tensor]  # pixels [b, H, W, C] as the source has them, and labels [b]
+
 AHEAD = 2  # batches that each thread reads in advance
 
 
@@ -86,7 +88,7 @@ class Loader:
 
     def _ahead(self, epoch: int, steps: range) -> Iterator[Batch]:
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="archloom-loader")
-        waiting: deque[tuple[int, Future[Batch]]] = deque()
+        waiting: deque[tuple[int, Future[Stored]]] = deque()
 
         def first() -> Batch:
             step, stored = waiting.popleft()
@@ -103,21 +105,17 @@ class Loader:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _stored(self, epoch: int, step: int) -> Batch:
-        """Images as the source has them, and their labels."""
+    def _stored(self, epoch: int, step: int) -> Stored:
         assert 0 <= step < self.steps, f"step {step} of {self.steps}"
         start = step * self.batch_size
         index = self._indices(epoch)[start : start + self.batch_size]
-        return Batch(self.source.fetch(index), self.source.labels[index])
+        return self.source.pixels(index), self.source.labels[index]
 
-    def _prepared(self, stored: Batch, epoch: int, step: int) -> Batch:
-        # bytes are a quarter of the floats, so move and arrange them first: [b, H, W, C]
-        pixels = stored.images.to(self.device).permute(0, 2, 3, 1).contiguous()
+    def _prepared(self, stored: Stored, epoch: int, step: int) -> Batch:
+        pixels, labels = (part.to(self.device) for part in stored)  # while they are bytes, a quarter of the floats
         generator = self._generator("augment", epoch, step)
-        images = self.augment(pixels, self._normalized, generator).permute(0, 3, 1, 2)
-        if not self.channels_last:
-            images = images.contiguous().view(images.shape)  # `view`: a single channel still counts as channels-last
-        return Batch(images, stored.labels.to(self.device))
+        images = self.augment(pixels, self._normalized, generator)
+        return Batch(_channels_first(images, channels_last_in_memory=self.channels_last), labels)
 
     def _normalized(self, pixels: Tensor) -> Tensor:
         return in_units(pixels).sub_(self._mean).div_(self._std)
@@ -142,6 +140,14 @@ class Loader:
         key = " ".join([purpose, *map(str, (self.seed, *position))])
         digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+
+
+def _channels_first(images: Tensor, *, channels_last_in_memory: bool) -> Tensor:
+    """Images [b, H, W, C] as [b, C, H, W]."""
+    arranged = images if channels_last_in_memory else images.permute(0, 3, 1, 2).contiguous()
+    # a single channel may have any stride, yet convolutions tell the layout by it: give it the one it should have
+    arranged = arranged.flatten().view(arranged.shape)
+    return arranged.permute(0, 3, 1, 2) if channels_last_in_memory else arranged
 
 
 def _check(source: Source, indices: Tensor, *, batch_size: int, workers: int) -> None:

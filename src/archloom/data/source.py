@@ -44,6 +44,10 @@ class Source(ABC):
     def fetch(self, index: Tensor) -> Tensor:
         """The images [b, C, H, W] at int64 indices [b]: uint8 (0..255) or float. Safe to call from several threads."""
 
+    def pixels(self, index: Tensor) -> Tensor:
+        """The same images as [b, H, W, C], contiguous: a row of an image is one stretch of memory, easily moved."""
+        return self.fetch(index).permute(0, 2, 3, 1).contiguous()
+
 
 class InMemory(Source):
     """Images that fit in memory."""
@@ -54,15 +58,17 @@ class InMemory(Source):
         if images.ndim != 4 or 0 in images.shape:
             raise DataError(f"images must have the shape [n, C, H, W], none of it 0, got {list(images.shape)}")
         _check_pixels(images, "images")
-        # [n, C, H, W] like any images, but with a pixel's channels side by side in memory, as batches are made
+        # still [n, C, H, W], but arranged once for all the batches that ask for `pixels`
         self.images = images.contiguous(memory_format=torch.channels_last)
         self.labels = checked_labels(labels, len(images))
         channels, height, width = images.shape[1:]
         self.shape = (channels, height, width)
 
     def fetch(self, index: Tensor) -> Tensor:
-        # seen pixels-last, an image is one stretch of memory; `index_select` would rearrange the other view
-        return self.images.permute(0, 2, 3, 1).index_select(0, index).permute(0, 3, 1, 2)
+        return self.pixels(index).permute(0, 3, 1, 2).contiguous()
+
+    def pixels(self, index: Tensor) -> Tensor:
+        return self.images.permute(0, 2, 3, 1).index_select(0, index)
 
 
 class ImageDataset(Protocol):

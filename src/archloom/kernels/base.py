@@ -58,6 +58,12 @@ class Slot:
         return self.image
 
 
+def check_normalizable(image: Tensor) -> None:
+    """One value per channel has no spread; torch refuses it in the same words."""
+    if image.numel() == image.shape[-1]:
+        raise ValueError(f"Expected more than 1 value per channel, got an image of shape {list(image.shape)}")
+
+
 class Kernels:
     """The functions behind a fused cell."""
 

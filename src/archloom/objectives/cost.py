@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from archloom.kernels import using
 from archloom.networks import build_network
 from archloom.spaces import Architecture, SearchSpace
 from archloom.supernets import Choice, EveryOption, Gate
@@ -99,7 +100,7 @@ def _module_costs(network: nn.Module, image_shape: tuple[int, int, int], *inputs
     # two images: batch statistics of one 1x1 image are undefined
     image = next(network.parameters()).new_zeros(2, *image_shape)
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}  # running statistics must not move
-    with _counting(network) as multiply_adds, torch.no_grad():
+    with _counting(network) as multiply_adds, torch.no_grad(), using("plain"):  # fused cells call no module
         functional_call(network, buffers, (image, *inputs))
     return {
         name: Cost(sum(p.numel() for p in module.parameters(recurse=False)), multiply_adds[name] // len(image))

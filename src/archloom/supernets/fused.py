@@ -19,12 +19,15 @@ import torch
 from torch import Tensor, nn
 
 from archloom.kernels import Kernels, Slot, Term
+from archloom.kernels.base import check_normalizable
 from archloom.spaces import Decision
 from archloom.supernets.branches import Branch, branch_of
 from archloom.supernets.fans import Fan, State, fans
 from archloom.supernets.gate import Gate, Gates
+from archloom.supernets.normalization import pixels_last, refuse_second_derivative
 
 Edge = tuple[int, int]
+CONTIGUOUS = {"memory_format": torch.contiguous_format}
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,7 @@ class _Cell:
         weights = iter(_split(flat.detach(), self._shapes))
         self._incoming = {target: _Incoming() for target in self._targets}
         for number, image in enumerate(inputs):
-            self._enter(number, _last(image.detach()), weights)
+            self._enter(number, pixels_last(image.detach()), weights)
         for number in self._targets:
             incoming = self._incoming[number]
             chosen = self._coefficients[incoming.coefficients]
@@ -178,6 +181,8 @@ class _Cell:
         for fan, actives in self._fans.get(number, []):
             own = [next(weights) for _ in fan.parameters]
             for place, (active, term) in enumerate(zip(actives, fan.forward(state, own), strict=True)):
+                if term.normalized:
+                    check_normalizable(term.image)
                 incoming = self._incoming[active.edge[1]]
                 incoming.terms.append(term)
                 incoming.coefficients.append(active.coefficient)
@@ -220,8 +225,9 @@ class _Cell:
             state.slot = Slot() if asked else None
         for number, gradient in zip(self.outputs, gradients, strict=True):
             slot = self._states[number].slot
-            if slot is not None and gradient is not None:
-                slot.put(_last(gradient).clone(memory_format=torch.contiguous_format))  # autograd may share its own
+            if slot is not None:  # autograd may share its own gradient with others
+                image = self._states[number].image
+                slot.put(torch.zeros_like(image) if gradient is None else pixels_last(gradient).clone(**CONTIGUOUS))
         return {
             id(fan): fan.slots(self._states[number], weights_wanted=weights_wanted)
             for number in self._fans
@@ -251,12 +257,14 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, cell: _Cell, flat: Tensor, coefficients: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
         ctx.cell = cell
+        ctx.set_materialize_grads(False)
         return tuple(cell.forward(flat, coefficients, inputs))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
-        if torch.is_grad_enabled():  # a graph of this pass is asked for; leaving the cells out of it would be silent
-            raise RuntimeError("a fused cell has no second derivative; compute the loss with kernels.using('plain')")
+        refuse_second_derivative()
+        if all(gradient is None for gradient in gradients):
+            return (None,) * len(ctx.needs_input_grad)  # the loss does not hang on this cell: its weights rest
         flat, coefficients, inputs = ctx.cell.backward(gradients, ctx.needs_input_grad[1:])
         return None, flat, coefficients, *inputs
 
@@ -271,9 +279,3 @@ def _used(node: Any) -> bool:
 def _split(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
     parts = flat.split([shape.numel() for shape in shapes])
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-
-def _last(image: Tensor) -> Tensor:
-    """Pixels-last, channels adjacent."""
-    image = image.permute(0, 2, 3, 1)
-    return image if image.stride(3) == 1 else image.contiguous()

@@ -11,6 +11,7 @@ from torch import nn
 from archloom.errors import CheckpointError
 from archloom.spaces import NONE, Architecture, Decision
 from archloom.supernets.choice import Choice, Fixed
+from archloom.supernets.normalization import BatchNorm
 
 MakeOption = Callable[[str], nn.Module]
 
@@ -40,7 +41,7 @@ class EveryOption:
         return Choice(decision, {option: make(option) for option in decision.options if option != NONE})
 
     def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
-        return nn.BatchNorm2d(channels, affine=self.affine and scaled, track_running_stats=self.running_statistics)
+        return BatchNorm(channels, affine=self.affine and scaled, track_running_stats=self.running_statistics)
 
 
 @dataclass(frozen=True)

@@ -92,32 +92,35 @@ struct Padded {
 struct Walk {
     const float* input;
     Index input_row;  // from what one row reads to what the next reads
-    Index tap_row, tap_rows;
+    Index tap_row, tap_rows, tap_column;  // from one row of taps to the next, how many, from one column to the next
     const float* weights;
-    Index channels, period;
+    Index period;
     float* output;
     Index output_row, rows, floats;  // floats: of an output row
     bool add;
 };
 
-// TILE vectors of a row, a period apart. NEIGHBOURS: whole vectors per pixel, so that one pixel's tap is another's pixel.
-template <int COLUMNS, int SPACING, int TILE, bool NEIGHBOURS>
-ALWAYS void walk_tile(const Walk& walk, const float* input, const float* weights, float* output, Vector (&sums)[TILE]) {
-    const Index period = walk.period, step = SPACING * walk.channels;
-    if (walk.add)
-        for (int tile = 0; tile < TILE; ++tile) sums[tile] = load(output + tile * period);
+// TILE vectors of a row, a period apart. What one of them reads for a tap, another reads for the tap SPACING periods
+// away: it is loaded once for all. Where a period holds several pixels that goes for every GROUPS-th tap only. With no
+// GROUPS nothing is known of the taps' distance.
+template <int COLUMNS, int SPACING, int GROUPS, int TILE>
+ALWAYS void walk_tile(const Walk& walk, const float* input, const float* weights, Vector (&sums)[TILE]) {
+    const Index period = walk.period, step = walk.tap_column;
     for (Index row = 0; row < walk.tap_rows; ++row, input += walk.tap_row, weights += COLUMNS * period) {
         Vector weight[COLUMNS];
         for (int column = 0; column < COLUMNS; ++column) weight[column] = load(weights + column * period);
-        if constexpr (NEIGHBOURS) {
-            constexpr int PIXELS = TILE + (COLUMNS - 1) * SPACING;
+        if constexpr (GROUPS > 0) {
+#pragma GCC unroll 4
+            for (int group = 0; group < GROUPS && group < COLUMNS; ++group) {
+                const int members = (COLUMNS - group + GROUPS - 1) / GROUPS;
 #pragma GCC unroll 32
-            for (int pixel = 0; pixel < PIXELS; ++pixel) {
-                const Vector value = load(input + pixel * period);
+                for (int place = 0; place < TILE + (members - 1) * SPACING; ++place) {
+                    const Vector value = load(input + group * step + place * period);
 #pragma GCC unroll 8
-                for (int column = 0; column < COLUMNS; ++column) {
-                    const int tile = pixel - column * SPACING;
-                    if (tile >= 0 && tile < TILE) sums[tile] += value * weight[column];
+                    for (int member = 0; member < members; ++member) {
+                        const int tile = place - member * SPACING;
+                        if (tile >= 0 && tile < TILE) sums[tile] += value * weight[group + member * GROUPS];
+                    }
                 }
             }
         } else {
@@ -130,18 +133,20 @@ ALWAYS void walk_tile(const Walk& walk, const float* input, const float* weights
     }
 }
 
-template <int COLUMNS, int SPACING, int TILE, bool NEIGHBOURS>
+template <int COLUMNS, int SPACING, int GROUPS, int TILE>
 ALWAYS Index walk_tiles(const Walk& walk, const float* input, const float* weights, float* output, Index position) {
     const Index last = walk.floats - LANES - (TILE - 1) * walk.period;
     for (; position <= last; position += TILE * walk.period) {
         Vector sums[TILE] = {};
-        walk_tile<COLUMNS, SPACING, TILE, NEIGHBOURS>(walk, input + position, weights, output + position, sums);
+        if (walk.add)
+            for (int tile = 0; tile < TILE; ++tile) sums[tile] = load(output + position + tile * walk.period);
+        walk_tile<COLUMNS, SPACING, GROUPS, TILE>(walk, input + position, weights, sums);
         for (int tile = 0; tile < TILE; ++tile) store(output + position + tile * walk.period, sums[tile]);
     }
     return position;
 }
 
-template <int COLUMNS, int SPACING, bool NEIGHBOURS>
+template <int COLUMNS, int SPACING, int GROUPS>
 void walk_rows(const Walk& walk) {
     for (Index row = 0; row < walk.rows; ++row) {
         const float* input = walk.input + row * walk.input_row;
@@ -149,40 +154,39 @@ void walk_rows(const Walk& walk) {
         for (Index phase = 0; phase < walk.period && phase < walk.floats; phase += LANES) {
             const float* weights = walk.weights + phase;
             Index position = phase;
-            position = walk_tiles<COLUMNS, SPACING, 8, NEIGHBOURS>(walk, input, weights, output, position);
-            position = walk_tiles<COLUMNS, SPACING, 4, NEIGHBOURS>(walk, input, weights, output, position);
-            position = walk_tiles<COLUMNS, SPACING, 1, NEIGHBOURS>(walk, input, weights, output, position);
-            if (position < walk.floats) {
+            position = walk_tiles<COLUMNS, SPACING, GROUPS, 8>(walk, input, weights, output, position);
+            position = walk_tiles<COLUMNS, SPACING, GROUPS, 4>(walk, input, weights, output, position);
+            position = walk_tiles<COLUMNS, SPACING, GROUPS, 1>(walk, input, weights, output, position);
+            if (position < walk.floats) {  // less than a vector
                 const Index count = walk.floats - position;
-                Walk end = walk;
-                end.add = false;
                 Vector sums[1] = {walk.add ? load_part(output + position, count) : Vector{}};
-                walk_tile<COLUMNS, SPACING, 1, NEIGHBOURS>(end, input + position, weights, output + position, sums);
+                walk_tile<COLUMNS, SPACING, GROUPS, 1>(walk, input + position, weights, sums);
                 store_part(output + position, sums[0], count);
             }
         }
     }
 }
 
-template <int COLUMNS, int SPACING>
+template <int COLUMNS>
 void walk_over(const Walk& walk) {
-    if (walk.period == walk.channels)
-        walk_rows<COLUMNS, SPACING, true>(walk);
-    else
-        walk_rows<COLUMNS, SPACING, false>(walk);
+    const Index step = walk.tap_column, period = walk.period;
+    if constexpr (COLUMNS == 3 || COLUMNS == 5 || COLUMNS == 7)
+        if (step == 2 * period) return walk_rows<COLUMNS, 2, 1>(walk);
+    if (step == period) return walk_rows<COLUMNS, 1, 1>(walk);
+    if (step * 2 == period) return walk_rows<COLUMNS, 1, 2>(walk);
+    if constexpr (COLUMNS > 4)
+        if (step * 4 == period) return walk_rows<COLUMNS, 1, 4>(walk);
+    walk_rows<COLUMNS, 1, 0>(walk);
 }
 
-inline void walk_over(const Walk& walk, Index columns, Index spacing) {
-    switch (columns * 10 + spacing) {
-        case 11: return walk_over<1, 1>(walk);
-        case 21: return walk_over<2, 1>(walk);
-        case 31: return walk_over<3, 1>(walk);
-        case 41: return walk_over<4, 1>(walk);
-        case 51: return walk_over<5, 1>(walk);
-        case 71: return walk_over<7, 1>(walk);
-        case 32: return walk_over<3, 2>(walk);
-        case 52: return walk_over<5, 2>(walk);
-        case 72: return walk_over<7, 2>(walk);
+inline void walk_over(const Walk& walk, Index columns) {
+    switch (columns) {
+        case 1: return walk_over<1>(walk);
+        case 2: return walk_over<2>(walk);
+        case 3: return walk_over<3>(walk);
+        case 4: return walk_over<4>(walk);
+        case 5: return walk_over<5>(walk);
+        case 7: return walk_over<7>(walk);
     }
 }
 
@@ -437,11 +441,11 @@ inline void depthwise(
                         Walk{
                             padded.row(copy, taps.row) + taps.plane * padded.plane + taps.column * channels,
                             shape.stride * padded.pitch, kernels[kernel].dilation * padded.pitch, taps.rows,
-                            taps.weights, channels, period,
+                            taps.spacing * channels, taps.weights, period,
                             out + (kernel * shape.batch + number) * out_floats, shape.out_width() * channels,
                             shape.out_height(), shape.out_width() * channels, part > 0,
                         },
-                        taps.columns, taps.spacing
+                        taps.columns
                     );
                 }
         }
@@ -508,12 +512,12 @@ inline void walk_back(
             Walk{
                 work.gradient.row(memory + work.gradient_at, taps.row) + taps.column * channels,
                 work.gradient.pitch, (stride == 1 ? kernel.dilation : 1) * work.gradient.pitch, taps.rows,
-                taps.weights, channels, period,
+                taps.spacing * channels, taps.weights, period,
                 work.result.row(memory + work.result_at, taps.to_row) + taps.to_plane * work.result.plane,
                 stride * work.result.pitch, (shape.height - taps.to_row + stride - 1) / stride,
                 (shape.width - taps.to_plane + stride - 1) / stride * channels, add,
             },
-            taps.columns, taps.spacing
+            taps.columns
         );
     }
 }

@@ -23,12 +23,25 @@ struct Term {  // laid out as the caller's table of 64-bit numbers
 
 // --- statistics
 
-// Sums of values and of squares over a block. They are counted from its first pixel: squares of values far from zero
-// would leave nothing of a small spread.
+// Sum of a block over its pixels, channel by channel: the first channels of sums; the rest of the period is used up.
+inline void sum_block(const float* values, const Cut& cut, Index pixels, float* sums) {
+    std::memset(sums, 0, std::size_t(cut.period) * sizeof(float));
+    sweep<1>(
+        Tables<0>{}, cut.period, pixels * cut.channels,
+        [=](auto place, const Vector*, Vector* sum) __attribute__((always_inline)) { sum[0] += place.get(values); },
+        sums
+    );
+    fold(sums, cut);
+}
+
+// Sums of values and of squares over a block. They are counted from its mean, which costs little while the block is at
+// hand: squares of values far from zero would leave nothing of a small spread.
 inline void add_moments(const float* values, const Cut& cut, Index pixels, float* work, double* totals) {
     const Index channels = cut.channels, period = cut.period;
     float *shift = work, *sums = work + period;
-    repeat(shift, values, channels, period);
+    sum_block(values, cut, pixels, sums);
+    for (Index channel = 0; channel < channels; ++channel) shift[channel] = sums[channel] / float(pixels);
+    for (Index entry = channels; entry < period; ++entry) shift[entry] = shift[entry - channels];
     std::memset(sums, 0, std::size_t(2 * period) * sizeof(float));
     sweep<2>(
         Tables<1>{{shift}}, period, pixels * channels,
@@ -39,11 +52,8 @@ inline void add_moments(const float* values, const Cut& cut, Index pixels, float
         },
         sums
     );
-    for (Index start = period - channels; start > 0; start -= channels)  // onto the first of the period
-        for (Index channel = 0; channel < channels; ++channel) {
-            sums[channel] += sums[start + channel];
-            sums[period + channel] += sums[period + start + channel];
-        }
+    fold(sums, cut);
+    fold(sums + period, cut);
     for (Index channel = 0; channel < channels; ++channel) {
         const double from = double(shift[channel]), sum = double(sums[channel]), count = double(pixels);
         totals[channel] += sum + count * from;
@@ -163,17 +173,16 @@ inline void mix(
 
 // --- backward
 
-// Sums over a block of gradient and of gradient * (values - mean), as needed.
-inline void add_gradients(const float* gradient, const Cut& cut, Index pixels, float* sums, double* totals) {
-    std::memset(sums, 0, std::size_t(cut.period) * sizeof(float));
-    sweep<1>(
-        Tables<0>{}, cut.period, pixels * cut.channels,
-        [=](auto place, const Vector*, Vector* sum) __attribute__((always_inline)) { sum[0] += place.get(gradient); },
-        sums
-    );
-    fold(totals, sums, cut.channels, cut.period);
+inline void add_to(double* __restrict totals, const float* __restrict sums, Index channels) {
+    for (Index channel = 0; channel < channels; ++channel) totals[channel] += double(sums[channel]);
 }
 
+inline void add_gradients(const float* gradient, const Cut& cut, Index pixels, float* sums, double* totals) {
+    sum_block(gradient, cut, pixels, sums);
+    add_to(totals, sums, cut.channels);
+}
+
+// Of gradient * (values - mean)
 inline void add_products(
     const float* gradient, const float* values, const float* mean, const Cut& cut, Index pixels, float* sums,
     double* totals
@@ -186,7 +195,8 @@ inline void add_products(
         },
         sums
     );
-    fold(totals, sums, cut.channels, cut.period);
+    fold(sums, cut);
+    add_to(totals, sums, cut.channels);
 }
 
 // What turns the gradient by weight * normalised image into that by the image: four tables of a period each.

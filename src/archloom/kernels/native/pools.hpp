@@ -176,17 +176,40 @@ inline void find_largest(
         std::int32_t* __restrict tap = taps + y * window_row(shape) + channels;
         fill(largest, LOWEST, floats);
         for (Index entry = 0; entry < floats; ++entry) tap[entry] = 4;  // the middle is always inside
-        for (std::int32_t row = 0; row < 3; ++row)
-            for (std::int32_t column = 0; column < 3; ++column) {
-                const float* __restrict from = image + (y * shape.stride + row) * padded.pitch
-                                               + column % shape.stride * padded.plane + column / shape.stride * channels;
-                const std::int32_t here = 3 * row + column;
-                for (Index entry = 0; entry < floats; ++entry) {
-                    const bool larger = from[entry] > largest[entry];
-                    largest[entry] = larger ? from[entry] : largest[entry];
-                    tap[entry] = larger ? here : tap[entry];
-                }
+        for (std::int32_t row = 0; row < 3; ++row) {
+            const float* start = image + (y * shape.stride + row) * padded.pitch;
+            const float* __restrict left = start;
+            const float* __restrict middle = start + 1 % shape.stride * padded.plane + 1 / shape.stride * channels;
+            const float* __restrict right = start + 2 / shape.stride * channels;
+            for (Index entry = 0; entry < floats; ++entry) {
+                float most = largest[entry];
+                std::int32_t place = tap[entry];
+                place = left[entry] > most ? 3 * row : place;
+                most = left[entry] > most ? left[entry] : most;
+                place = middle[entry] > most ? 3 * row + 1 : place;
+                most = middle[entry] > most ? middle[entry] : most;
+                place = right[entry] > most ? 3 * row + 2 : place;
+                most = right[entry] > most ? right[entry] : most;
+                largest[entry] = most;
+                tap[entry] = place;
             }
+        }
+    }
+}
+
+// Add what COUNT windows side by side pass on: their gradient, if this tap was the largest.
+template <int COUNT>
+inline void add_largest(
+    float* __restrict to, const float* __restrict gradient, const std::int32_t* __restrict taps, std::int32_t tap,
+    std::int32_t stride, Index channels, Index floats
+) {
+    for (Index entry = 0; entry < floats; ++entry) {
+        float sum = to[entry];
+        for (int window = 0; window < COUNT; ++window) {
+            const Index from = entry + window * channels;
+            sum += taps[from] == tap - window * stride ? gradient[from] : 0.0f;
+        }
+        to[entry] = sum;
     }
 }
 
@@ -197,14 +220,12 @@ inline void largest_row(
     const Span rows = windows(y, shape.stride, shape.out_height());
     gather_row(shape, row, plane, [=](float* __restrict to, Index first, Index tap, Index count, Index floats) {
         fill(to, 0.0f, floats);
-        for (Index window = rows.first; window < rows.last; ++window)
-            for (Index step = 0; step < count; ++step) {
-                const Index start = window * length + first + step * channels;
-                const std::int32_t here = std::int32_t(3 * (y - window * shape.stride + 1) + tap - step * shape.stride);
-                const float* __restrict from = gradient + start;
-                const std::int32_t* __restrict at = taps + start;
-                for (Index entry = 0; entry < floats; ++entry) to[entry] += at[entry] == here ? from[entry] : 0.0f;
-            }
+        for (Index window = rows.first; window < rows.last; ++window) {
+            const Index start = window * length + first;
+            const std::int32_t here = std::int32_t(3 * (y - window * shape.stride + 1) + tap), stride = int(shape.stride);
+            const auto add = count == 3 ? add_largest<3> : count == 2 ? add_largest<2> : add_largest<1>;
+            add(to, gradient + start, taps + start, here, stride, channels, floats);
+        }
     });
 }
 

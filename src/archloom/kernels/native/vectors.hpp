@@ -235,10 +235,13 @@ inline void sweep(const Tables<TABLES>& tables, Index period, Index floats, Body
     }
 }
 
-// Add what a sweep summed up over a period to the totals of the channels.
-inline void fold(double* __restrict totals, const float* __restrict sums, Index channels, Index period) {
-    for (Index start = 0; start < period; start += channels)
-        for (Index channel = 0; channel < channels; ++channel) totals[channel] += double(sums[start + channel]);
+// Sums over a period become sums of the channels, in place.
+inline void fold(float* sums, const Cut& cut) {
+    for (Index start = cut.channels; start < cut.period; start += cut.channels) {
+        const float* __restrict more = sums + start;
+        float* __restrict total = sums;
+        for (Index channel = 0; channel < cut.channels; ++channel) total[channel] += more[channel];
+    }
 }
 
 }  // namespace
