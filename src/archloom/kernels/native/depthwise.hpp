@@ -664,7 +664,7 @@ inline void depthwise_backward(const Backward& task, Index threads_given) {
                 pad_gradient(task, kernel, number, work, memory);
                 if (task.image_wanted())
                     walk_back(
-                        task, task.kernels[kernel], backward[kernel], period, kernel > 0 || shape.stride > 1, work,
+                        task, task.kernels[kernel], backward[kernel], period, kernel > 0, work,
                         memory
                     );
                 if (task.weights_wanted) {
