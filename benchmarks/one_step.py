@@ -22,6 +22,7 @@ from pathlib import Path
 
 import torch
 
+from archloom.backends.local import keep_memory
 from archloom.catalogue import Entry
 from archloom.engine.timing import Step, Workload, prepare, take_turns
 
@@ -43,6 +44,7 @@ class Task:
     threads: int = 1
     rounds: int = 1
     warm_up: int = 1
+    keep_memory: bool = True  # as a search does
     seed: int = 0
 
     @classmethod
@@ -84,6 +86,8 @@ def run_alone(task: Task) -> Alone:
 def carry_out(task: Task) -> Alone:
     """Here and now; the peak is that of this process."""
     torch.set_num_threads(task.threads)
+    if task.keep_memory:
+        keep_memory()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak of importing torch
     before = _resident_mb("VmRSS")

@@ -13,6 +13,9 @@ the `archloom.engine.timing.Workload` and returns a function that does one step:
 architecture step) on as many images. The module may lie in the present folder. Where paths are sampled it draws its
 own, so that only the median over many rounds compares.
 
+Memory that a step frees stays with the process, as in a search, and for all variants; `--give-back` leaves that to the
+C library.
+
 `--memory` runs every variant in a fresh process and tells the peak beyond what was resident before the network was
 built. The share of the peak is of this machine's product of two large matrices, measured at the start. It counts
 multiply-adds of convolutions and linear layers only, by the shapes of the plain network (`CostTable`; of a sampled path
@@ -40,6 +43,7 @@ from rich.table import Table
 
 import archloom
 from archloom import kernels
+from archloom.backends.local import keep_memory
 from archloom.backends.survey import load_average, survey
 from archloom.engine.timing import CLASSES, IMAGE_SHAPE, Workload, gigaflops, product, take_turns
 from archloom.files import write_atomically
@@ -97,8 +101,10 @@ def main() -> None:
             console.print(f"{name}: {measured.workload}", soft_wrap=True, highlight=False)
         return
     torch.set_num_threads(options.threads)
+    if not options.give_back:
+        keep_memory()
     peak = peak_gigaflops()
-    report = {**surroundings(options.threads), "peak_gigaflops": peak, "workloads": {}}
+    report = {**surroundings(options), "peak_gigaflops": peak, "workloads": {}}
     console.print(f"{report['kernels']}; threads: {options.threads}; peak {peak:.0f} GF/s", highlight=False)
     for name in options.workload or WORKLOADS:
         found = measure(WORKLOADS[name], options, peak=peak)
@@ -115,6 +121,7 @@ def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, help="default: as many as suit the workload")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--give-back", action="store_true", help="do not keep freed memory between steps")
     parser.add_argument("--memory", action="store_true", help="peak memory, in fresh processes")
     parser.add_argument("--beside", metavar="MODULE:FUNCTION", help="another implementation to time in turn")
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -125,14 +132,15 @@ def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def surroundings(threads: int) -> dict[str, Any]:
+def surroundings(options: argparse.Namespace) -> dict[str, Any]:
     """Where and with what the figures were measured."""
     installed = installation(archloom.__version__)
     return {
         "machine": asdict(survey()),
         "versions": dict(installed.versions),
         "kernels": installed.kernels.line,
-        "threads": threads,
+        "threads": options.threads,
+        "memory_kept": not options.give_back,
         "wait_policy": os.environ["OMP_WAIT_POLICY"],
     }
 
@@ -175,6 +183,7 @@ def _task(measured: Measured, variant: str, options: argparse.Namespace) -> Task
         beside=options.beside,
         threads=options.threads,
         rounds=SAMPLED_ROUNDS if measured.sampled else 2,
+        keep_memory=not options.give_back and variant != BESIDE,
         seed=options.seed,
     )
 

@@ -177,7 +177,7 @@ def test_an_architecture_gradient_leaves_the_weights_alone(recorder: Recording, 
 
 
 def test_nor_does_it_go_back_to_the_stem(recorder: Recording, darts: Any) -> None:
-    """What comes before the first cell hangs on no gate: there, gradients by the cell's inputs are nobody's business."""
+    """What comes before the first cell hangs on no gate: nobody asks for gradients by the cell's inputs there."""
     space, weights, batch, logits = darts
     loss = weights.loss(batch, mixture(space, logits))
     gradient_by(loss, next(iter(logits.values())))
@@ -253,7 +253,9 @@ def test_dead_ends_and_zeros_do_not_run(gates: str, resting: list[str], choice: 
     if not result.requires_grad:
         assert torch.equal(result, torch.zeros_like(result))
         return
-    found = dict(zip(weights, torch.autograd.grad(result.sum(), list(weights.values()), allow_unused=True), strict=True))
+    found = dict(
+        zip(weights, torch.autograd.grad(result.sum(), list(weights.values()), allow_unused=True), strict=True)
+    )
     active = [part.split()[0] for part in gates.split(", ") if part.endswith("conv")]
     assert [edge for edge in active if found[edge] is None] == resting
 

@@ -72,8 +72,8 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # the numbers that glibc's mallopt know
 def keep_memory(most: int = 2**30) -> bool:
     """Have memory that a step frees stay with the process for the next step; whether that could be set.
 
-    The C library of Linux gives images of some megabytes back to the system, which must then hand them out again page by
-    page, cleared: a fifth of the time of a step on the CPU.
+    The C library of Linux gives tensors of some megabytes back to the system, which must then hand them out again page
+    by page, cleared: `benchmarks/speed.py --give-back` shows what that costs.
     """
     if sys.platform != "linux":
         return False
@@ -81,4 +81,5 @@ def keep_memory(most: int = 2**30) -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:  # another C library than glibc
         return False
-    return all([bool(mallopt(option, most)) for option in (MMAP_THRESHOLD, TRIM_THRESHOLD)])
+    done = [bool(mallopt(option, most)) for option in (MMAP_THRESHOLD, TRIM_THRESHOLD)]
+    return all(done)

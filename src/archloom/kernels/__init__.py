@@ -14,7 +14,7 @@ from archloom.errors import require
 from archloom.kernels.base import Geometry, Kernels, Slot, Term
 
 Choice = Literal["auto", "torch", "plain"]
-"""auto: compiled where there are any, else torch; torch: fused cells without compiled loops; plain: module by module."""
+"""auto: compiled where there are any, else torch; torch: fused, nothing compiled; plain: module by module."""
 
 _default: Choice = "auto"
 _chosen: ContextVar[Choice | None] = ContextVar("kernels", default=None)

@@ -136,9 +136,7 @@ def _separable_stage(parts: list[nn.Module]) -> bool:
 
 def _zero_padded(convolution: nn.Conv2d) -> bool:
     """Without bias, and padded with a number of zeros."""
-    return (
-        convolution.bias is None and convolution.padding_mode == "zeros" and not isinstance(convolution.padding, str)
-    )
+    return convolution.bias is None and convolution.padding_mode == "zeros" and not isinstance(convolution.padding, str)
 
 
 def _relu(module: nn.Module) -> bool:

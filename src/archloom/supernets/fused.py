@@ -1,4 +1,4 @@
-"""A cell as one function with a backward pass of its own: what branches share is computed once, and nothing unasked for.
+"""A cell as one function with a backward pass of its own: what is shared is computed once, and nothing unasked for.
 
 * What leaves the same state is computed together (see `fans`): one rectified image, one pool, one wide convolution.
 * Normalising, weighing and adding up is one step for each state, so that no branch's result is written twice, and the
@@ -108,7 +108,8 @@ def _run(
     parameters = cell.parameters
     flat = torch.cat([parameter.reshape(-1) for parameter in parameters]) if parameters else coefficients.new_empty(0)
     cell.watch(flat, inputs)
-    return dict(zip(cell.outputs, _Function.apply(cell, flat, coefficients, *inputs), strict=True))
+    images = _Function.apply(cell, flat, coefficients, *inputs)  # type: ignore[no-untyped-call]
+    return dict(zip(cell.outputs, images, strict=True))
 
 
 def _useful(actives: Sequence[Active], inputs: int, outputs: Sequence[int]) -> list[Active]:
@@ -277,5 +278,5 @@ def _used(node: Any) -> bool:
 
 
 def _split(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
-    parts = flat.split([shape.numel() for shape in shapes])
+    parts = torch.split(flat, [shape.numel() for shape in shapes])
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]

@@ -1,4 +1,4 @@
-"""Normalisation by the batch's own statistics, outside of cells: what `kernels` do for a mixture, with a single term."""
+"""Normalisation by the batch's own statistics outside of cells: to the kernels, a mixture of a single term."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BatchNorm(nn.BatchNorm2d):
         if kernels is None or input.dim() != 4:
             result: Tensor = super().forward(input)
             return result
-        return _Function.apply(kernels, input)  # type: ignore[no-any-return]
+        return _Function.apply(kernels, input)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Function(torch.autograd.Function):

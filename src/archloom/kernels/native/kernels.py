@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -47,14 +48,16 @@ class NativeKernels(Kernels):
 
     def mix(self, terms: Sequence[Term], weights: Tensor) -> Tensor:
         first = terms[0].image
-        if not _mixable(terms, weights, first.shape):
+        rows = _rows(terms, weights, first.shape)
+        if rows is None:
             return super().mix(terms, weights)
-        missing = {id(term): term for term in terms if term.normalized and term.moments is None}
-        found = first.new_empty(len(missing), 2, first.shape[-1]).unbind()
-        for term, moments in zip(missing.values(), found, strict=True):
-            term.moments = moments
-        out = first.new_empty(first.shape)
-        table = _table(terms, [None] * len(terms), missing)
+        missing = {number: term for number, term in enumerate(terms) if term.normalized and term.moments is None}
+        if missing:
+            found = _room(first, (len(missing), 2, first.shape[-1])).unbind()
+            for (number, term), moments in zip(missing.items(), found, strict=True):
+                term.moments = moments
+                rows[number][2:4] = moments.data_ptr(), True
+        out, table = _room(first, first.shape), _joined(rows)
         _done(
             self._functions["mix"](
                 _address(table), len(terms), weights.data_ptr(), _pixels(first), first.shape[-1], out.data_ptr(),
@@ -73,10 +76,13 @@ class NativeKernels(Kernels):
         weights_wanted: bool = True,
     ) -> Tensor | None:
         shape, distance = gradient.shape, _distance(gradient)
-        if not (distance and _mixable(terms, weights, shape) and _known(terms) and _writable(slots, shape)):
+        rows = _rows(terms, weights, shape) if distance and _known(terms) and _writable(slots, shape) else None
+        if rows is None:
             return super().mix_backward(gradient, terms, weights, slots, weights_wanted=weights_wanted)
         by_weight = torch.empty_like(weights) if weights_wanted else None
-        table = _table(terms, slots, {})
+        for row, term, slot in zip(rows, terms, slots, strict=True):
+            row[4:] = _where(slot, term.image)
+        table = _joined(rows)
         _done(
             self._functions["mix_backward"](
                 gradient.data_ptr(), distance, _address(table), len(terms), weights.data_ptr(), _pixels(gradient),
@@ -95,7 +101,7 @@ class NativeKernels(Kernels):
             return super().depthwise(term, weights, geometry, out=out)
         size = (len(weights), *_reduced(image.shape, geometry[0].stride))
         if out is None:
-            out = image.new_empty(size)
+            out = _room(image, size)
         elif out.shape != size or not _dense(out):
             return super().depthwise(term, weights, geometry, out=out)
         moments = self._moments(term)
@@ -140,7 +146,7 @@ class NativeKernels(Kernels):
         """Mean and 1/std of a term that is to be normalised, found if need be."""
         if term.normalized and term.moments is None:
             image = term.image
-            moments = image.new_empty(2, image.shape[-1])
+            moments = _room(image, (2, image.shape[-1]))
             _done(
                 self._functions["moments"](
                     image.data_ptr(), _distance(image), _pixels(image), image.shape[-1], moments.data_ptr(),
@@ -177,7 +183,7 @@ class NativeKernels(Kernels):
         distance = _distance(image)
         if not distance or stride not in (1, 2):
             return None
-        out = image.new_empty(_reduced(image.shape, stride))
+        out = _room(image, _reduced(image.shape, stride))
         function, shape = self._functions[name], array("q", (*image.shape, stride))
         _done(function(image.data_ptr(), distance, _address(shape), out.data_ptr(), torch.get_num_threads()))
         return out
@@ -210,11 +216,11 @@ def _distance(image: Tensor) -> int:
     (batch, height, width, channels), strides = image.shape, image.stride()
     distance = strides[2] if width > 1 else strides[1] if height > 1 else strides[0]
     even = (height * width * distance, width * distance, distance, 1)
-    lies_evenly = all(
-        size == 1 or stride == step
-        for size, stride, step in zip((batch, height, width, channels), strides, even, strict=True)
-    )
-    return distance if lies_evenly and distance >= channels else 0
+    if strides != even:  # which still may be, as the stride along a single pixel means nothing
+        sizes = (batch, height, width, channels)
+        if any(size > 1 and stride != step for size, stride, step in zip(sizes, strides, even, strict=True)):
+            return 0
+    return distance if distance >= channels else 0
 
 
 def _dense(values: Tensor) -> bool:
@@ -228,11 +234,6 @@ def _readable(term: Term) -> bool:
 def _known(terms: Sequence[Term]) -> bool:
     """Whether the moments that a way back needs are there, as the way forward has left them."""
     return all(term.moments is not None or not term.normalized for term in terms)
-
-
-def _mixable(terms: Sequence[Term], weights: Tensor, shape: torch.Size) -> bool:
-    fits = weights.shape == (len(terms),) and _dense(weights)
-    return fits and all(term.image.shape == shape and _readable(term) for term in terms)
 
 
 def _writable(slots: Sequence[Slot | None], shape: torch.Size) -> bool:
@@ -261,13 +262,22 @@ def _walkable(term: Term, weights: Sequence[Tensor], geometry: Sequence[Geometry
 # --- how it wants to be told
 
 
-def _table(terms: Sequence[Term], slots: Sequence[Slot | None], missing: dict[int, Term]) -> array[int]:
-    """The terms as rows of 64-bit numbers, as mix.hpp has them."""
-    rows = array("q")
-    for term, slot in zip(terms, slots, strict=True):
+def _rows(terms: Sequence[Term], weights: Tensor, shape: torch.Size) -> list[list[int]] | None:
+    """The terms in 64-bit numbers, as mix.hpp has them, without slots; None if the library does not cover them."""
+    if weights.shape != (len(terms),) or not _dense(weights):
+        return None
+    rows = []
+    for term in terms:
         image, moments = term.image, term.moments if term.normalized else None
-        rows.extend((image.data_ptr(), _distance(image), _start(moments), id(term) in missing, *_where(slot, image)))
+        distance = _distance(image)
+        if not distance or image.shape != shape or (moments is not None and not _dense(moments)):
+            return None
+        rows.append([image.data_ptr(), distance, _start(moments), False, 0, 0, False])
     return rows
+
+
+def _joined(rows: list[list[int]]) -> array[int]:
+    return array("q", chain.from_iterable(rows))
 
 
 def _kernels(weights: Sequence[Tensor], geometry: Sequence[Geometry], by_weight: Sequence[Tensor] | None) -> array[int]:
@@ -291,6 +301,10 @@ def _where(slot: Slot | None, like: Tensor) -> tuple[int, int, bool]:
 def _reduced(shape: torch.Size, stride: int) -> tuple[int, int, int, int]:
     batch, height, width, channels = shape
     return batch, (height - 1) // stride + 1, (width - 1) // stride + 1, channels
+
+
+def _room(like: Tensor, shape: Sequence[int]) -> Tensor:
+    return torch.empty(shape, dtype=like.dtype, device=like.device)
 
 
 def _pixels(image: Tensor) -> int:

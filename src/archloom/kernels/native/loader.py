@@ -31,9 +31,9 @@ def load(level: str | None = None) -> NativeKernels | None:
     """
     asked = level or os.environ.get(VARIABLE) or None
     names = (*LEVELS, OFF)
-    require({f"{VARIABLE} must be one of {', '.join(names)}, got '{asked}'": asked is None or asked in names})
     if asked is None:
         return next(filter(None, map(_opened, _runnable())), None)
+    require({f"{VARIABLE} must be one of {', '.join(names)}, got '{asked}'": asked in names})
     return _opened(asked) if asked in _runnable() else None
 
 

@@ -258,7 +258,8 @@ inline void through_copy(
 }
 
 inline void write_gradient(
-    const Term& term, float weight, const float* gradient, const float* tables, const Cut& cut, Index block, float* copies
+    const Term& term, float weight, const float* gradient, const float* tables, const Cut& cut, Index block,
+    float* copies
 ) {
     const Index start = cut.first(block), pixels = cut.count(block), channels = cut.channels;
     const Index period = cut.period, floats = pixels * channels;

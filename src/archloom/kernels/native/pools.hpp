@@ -1,7 +1,7 @@
 // Pools of 3x3 pixels, the border left out; and back. And the way back through a rectifier.
 //
-// Forward, three rows become one first, which then is pooled along itself. Backward, every pixel gathers from the windows
-// that it is part of: row by row and, where the stride is 2, for even and odd columns apart.
+// Forward, three rows become one first, which then is pooled along itself. Backward, every pixel gathers from the
+// windows that it is part of: row by row and, where the stride is 2, for even and odd columns apart.
 
 #pragma once
 
@@ -222,9 +222,9 @@ inline void largest_row(
         fill(to, 0.0f, floats);
         for (Index window = rows.first; window < rows.last; ++window) {
             const Index start = window * length + first;
-            const std::int32_t here = std::int32_t(3 * (y - window * shape.stride + 1) + tap), stride = int(shape.stride);
+            const auto here = std::int32_t(3 * (y - window * shape.stride + 1) + tap);
             const auto add = count == 3 ? add_largest<3> : count == 2 ? add_largest<2> : add_largest<1>;
-            add(to, gradient + start, taps + start, here, stride, channels, floats);
+            add(to, gradient + start, taps + start, here, std::int32_t(shape.stride), channels, floats);
         }
     });
 }

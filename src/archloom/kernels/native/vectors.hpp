@@ -193,7 +193,7 @@ ALWAYS void look_up(Vector* entries, const Tables<TABLES>& tables, Index phase) 
     for (int table = 0; table < TABLES; ++table) entries[table] = load(tables.of[table] + phase);
 }
 
-// Calls body(place, entries of the tables there, sums there) from end to end; sums[table * period + phase] are added to.
+// Calls body(place, entries of the tables there, sums there) from end to end; sums[sum * period + phase] are added to.
 // VECTORS: of a period, where few enough for tables and sums to stay in registers; else 0.
 template <int VECTORS, int TABLES, int SUMS, class Body>
 ALWAYS void sweep_of(const Tables<TABLES>& tables, Index period, float* sums, Index floats, Body body) {
