@@ -192,34 +192,48 @@ class _Cell:
     # --- backwards
 
     def backward(
-        self, gradients: Sequence[Tensor | None], wanted: Sequence[bool]
+        self, gradients: Sequence[Tensor | None], wanted: Sequence[bool], *, keep: bool
     ) -> tuple[Tensor | None, Tensor | None, list[Tensor | None]]:
-        """Gradients by the weights, the coefficients and the inputs, as far as `wanted` and used."""
+        """Gradients by the weights, the coefficients and the inputs, as far as `wanted` and used.
+
+        What is done with is let go at once, unless the graph is to be kept for another time.
+        """
         weights_wanted = wanted[0] and _used(self._weights_node)
         slots = self._prepare(gradients, wanted[2:], weights_wanted=weights_wanted)
         by_coefficient = torch.zeros_like(self._coefficients)
-        by_weights: dict[int, list[Tensor]] = {}
+        by_weights: list[Tensor] = []  # from the last state to the first
+        by_inputs: list[Tensor | None] = [None] * self._inputs
         for number in sorted(self._states, reverse=True):
-            state = self._states[number]
-            for fan, _ in self._fans.get(number, []):
-                by_weights[id(fan)] = fan.backward(state, weights_wanted=weights_wanted)
-            if state.slot is None:
-                continue
-            if state.by_rectified is not None:
-                self._kernels.rectify_backward(state.by_rectified, state.image, state.slot)
-                state.by_rectified = None
-            if number >= self._inputs and state.slot.image is not None:
-                self._mix_backward(number, state.slot.image, slots, by_coefficient if wanted[1] else None)
-        flat = [gradient.reshape(-1) for fan in self._every_fan() for gradient in by_weights[id(fan)]]
-        return (
-            torch.cat(flat) if flat else None,
-            by_coefficient if wanted[1] else None,
-            [self._taken(number) for number in range(self._inputs)],
-        )
+            state, incoming, leaving = self._states[number], self._incoming.get(number), self._fans.get(number, [])
+            if not keep:
+                for part in (self._states, self._incoming, self._fans):
+                    part.pop(number, None)
+            found = self._leave(state, leaving, slots, weights_wanted)
+            by_weights = [*(gradient.reshape(-1) for gradient in found), *by_weights]
+            del leaving
+            slot, state.slot = state.slot, None
+            if slot is not None and incoming is not None:
+                self._mix_backward(incoming, slot.room(state.image), slots, by_coefficient if wanted[1] else None)
+            elif slot is not None:
+                by_inputs[number] = None if slot.image is None else slot.image.permute(0, 3, 1, 2)
+        return torch.cat(by_weights) if by_weights else None, by_coefficient if wanted[1] else None, by_inputs
+
+    def _leave(
+        self, state: State, leaving: Sequence[tuple[Fan, Any]], slots: dict[int, Any], weights_wanted: bool
+    ) -> list[Tensor]:
+        """Through all that leaves a state, back to it; the gradients by the weights on the way."""
+        found = []
+        for fan, _ in leaving:
+            found += fan.backward(state, weights_wanted=weights_wanted)
+            del slots[id(fan)]
+        if state.by_rectified is not None and state.slot is not None:
+            self._kernels.rectify_backward(state.by_rectified, state.image, state.slot)
+            state.by_rectified = None
+        return found
 
     def _prepare(
         self, gradients: Sequence[Tensor | None], inputs_wanted: Sequence[bool], *, weights_wanted: bool
-    ) -> Mapping[int, Sequence[Slot | None]]:
+    ) -> dict[int, Sequence[Slot | None]]:
         """Slots for the gradients by every state and by every fan's terms."""
         for number, state in self._states.items():
             asked = number >= self._inputs or (inputs_wanted[number] and _used(self._input_nodes[number]))
@@ -236,20 +250,18 @@ class _Cell:
         }
 
     def _mix_backward(
-        self, number: int, gradient: Tensor, slots: Mapping[int, Sequence[Slot | None]], by_coefficient: Tensor | None
+        self,
+        incoming: _Incoming,
+        gradient: Tensor,
+        slots: Mapping[int, Sequence[Slot | None]],
+        by_coefficient: Tensor | None,
     ) -> None:
-        incoming = self._incoming[number]
         own = [slots[id(fan)][place] for fan, place in incoming.fans]
         chosen = self._coefficients[incoming.coefficients]
         wanted = by_coefficient is not None
         found = self._kernels.mix_backward(gradient, incoming.terms, chosen, own, weights_wanted=wanted)
         if by_coefficient is not None and found is not None:
             by_coefficient.index_add_(0, torch.tensor(incoming.coefficients, device=found.device), found)
-
-    def _taken(self, number: int) -> Tensor | None:
-        """The gradient by an input."""
-        slot, self._states[number].slot = self._states[number].slot, None
-        return None if slot is None or slot.image is None else slot.image.permute(0, 3, 1, 2)
 
 
 class _Function(torch.autograd.Function):
@@ -266,7 +278,12 @@ class _Function(torch.autograd.Function):
         refuse_second_derivative()
         if all(gradient is None for gradient in gradients):
             return (None,) * len(ctx.needs_input_grad)  # the loss does not hang on this cell: its weights rest
-        flat, coefficients, inputs = ctx.cell.backward(gradients, ctx.needs_input_grad[1:])
+        if ctx.cell is None:
+            raise RuntimeError("this graph was walked before, and not kept; ask for retain_graph the first time")
+        keep = torch._C._autograd._get_current_graph_task_keep_graph()
+        flat, coefficients, inputs = ctx.cell.backward(gradients, ctx.needs_input_grad[1:], keep=keep)
+        if not keep:
+            ctx.cell = None
         return None, flat, coefficients, *inputs
 
 

@@ -27,18 +27,21 @@ class _Function(torch.autograd.Function):
     def forward(ctx: Any, kernels: Kernels, image: Tensor) -> Tensor:
         term = Term(pixels_last(image.detach()), normalized=True)
         check_normalizable(term.image)
-        ctx.kernels, ctx.term, ctx.weight = kernels, term, term.image.new_ones(1)
+        result = kernels.mix([term], term.image.new_ones(1))
+        ctx.kernels = kernels
+        ctx.save_for_backward(image, term.moments)
         ctx.set_materialize_grads(False)
-        return kernels.mix([term], ctx.weight).permute(0, 3, 1, 2)
+        return result.permute(0, 3, 1, 2)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor | None) -> tuple[None, Tensor | None]:
         refuse_second_derivative()
         if gradient is None:  # the loss does not hang on this image
             return None, None
-        slot = Slot()
-        ctx.kernels.mix_backward(pixels_last(gradient), [ctx.term], ctx.weight, [slot], weights_wanted=False)
-        return None, slot.room(ctx.term.image).permute(0, 3, 1, 2)
+        image, moments = ctx.saved_tensors
+        term, slot = Term(pixels_last(image.detach()), normalized=True, moments=moments), Slot()
+        ctx.kernels.mix_backward(pixels_last(gradient), [term], term.image.new_ones(1), [slot], weights_wanted=False)
+        return None, slot.room(term.image).permute(0, 3, 1, 2)
 
 
 def pixels_last(image: Tensor) -> Tensor:
