@@ -85,7 +85,7 @@ def _table() -> dict[str, Measured]:
     table["darts_first"] = Measured(Workload(**darts), passes=5, rounds=5)
     # a virtual step (3), judged by weights and logits (3), both sides of a difference (2 each), the step itself (3)
     table["darts_second"] = Measured(Workload(**darts, strategy_settings=second), passes=13, rounds=4)
-    gdas = Workload(space="darts_gdas", strategy="gdas", channels=16, batch=64)
+    gdas = Workload(space="darts_gdas", strategy="gdas", channels=16, batch=16)
     table["darts_gdas"] = Measured(gdas, passes=5, sampled=True)
     return table
 

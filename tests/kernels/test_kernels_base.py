@@ -113,6 +113,28 @@ def test_depthwise_convolutions_of_the_rectified_image(
     assert KERNELS.depthwise_backward(gradient, term, plain, geometry, None, weights_wanted=False) is None
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_products_of_pixels_with_a_matrix_for_each_branch(shared: bool) -> None:
+    several, matrices = random(3, *SHAPE), random(3, 4, 5, seed=1)
+    images = several[:1] if shared else several
+    found = KERNELS.products(images, matrices)
+    assert found.shape == (3, *SHAPE[:3], 5)
+    for number in range(3):
+        torch.testing.assert_close(found[number], images[0 if shared else number] @ matrices[number])
+    inner = KERNELS.inner_products(several, images)
+    torch.testing.assert_close(inner, torch.einsum("nbhwx,nbhwy->nxy", several, images.expand(3, -1, -1, -1, -1)))
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_products_added_up_are_added_to_what_is_there(begun: bool) -> None:
+    images, matrices = random(3, *SHAPE), random(3, 4, 5, seed=1)
+    total = random(*SHAPE[:3], 5, seed=2)
+    expected = torch.einsum("nbhwi,nio->bhwo", images, matrices) + (total if begun else 0)
+    found = KERNELS.summed_products(images, matrices, total if begun else None)
+    torch.testing.assert_close(found, expected)
+    assert (found.data_ptr() == total.data_ptr()) == begun
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("kind", ["average", "max"])
 def test_pools_leave_the_border_out(kind: str, stride: int) -> None:

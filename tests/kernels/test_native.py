@@ -66,6 +66,7 @@ class NoTorch(Kernels):
 
     mix = mix_backward = depthwise = depthwise_backward = rectify_backward = _refuse
     average_pool = average_pool_backward = max_pool = max_pool_backward = _refuse
+    products = summed_products = inner_products = _refuse
 
 
 class Compiled(NativeKernels, NoTorch):
@@ -388,6 +389,48 @@ def test_pools(level: str, name: str, stride: int, size: Size, sliced: bool) -> 
 
 
 @native
+@sizes([*SIZES, (5, 15, 17)])
+@pytest.mark.parametrize("channels", [(16, 16), (1, 16), (5, 32), (48, 64), (16, 80)], ids=str)
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("shared", [False, True])
+def test_products_of_pixels(level: str, size: Size, channels: tuple[int, int], count: int, shared: bool) -> None:
+    inner, outer = channels
+    images, matrices = torch.randn(1 if shared else count, *size, inner), torch.randn(count, inner, outer)
+    found = compiled(level).products(images, matrices)
+    agree(found, EXACT.products(images.double(), matrices.double()))
+    gradients = torch.randn(count, *size, inner)
+    others = torch.randn(1 if shared else count, *size, outer)
+    agree(compiled(level).inner_products(gradients, others), EXACT.inner_products(gradients.double(), others.double()))
+
+
+@native
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("begun", [False, True])
+def test_products_added_up(level: str, count: int, begun: bool) -> None:
+    images, matrices = torch.randn(count, 3, 5, 7, 12), torch.randn(count, 12, 48)
+    total = torch.randn(3, 5, 7, 48) if begun else None
+    exact = EXACT.summed_products(images.double(), matrices.double(), doubled(total))
+    found = compiled(level).summed_products(images, matrices, total)
+    agree(found, exact)
+    if total is not None:
+        assert found.data_ptr() == total.data_ptr()
+
+
+@native
+def test_matrices_that_do_not_fill_vectors_are_left_to_torch(level: str) -> None:
+    images, matrices = torch.randn(2, 3, 4, 4, 8), torch.randn(2, 8, 12)
+    for method, arguments in (("products", (matrices,)), ("summed_products", (matrices, None))):
+        with pytest.raises(AssertionError, match="left to torch"):
+            getattr(compiled(level), method)(images, *arguments)
+        agree(
+            getattr(kernels_of(level), method)(images, *arguments), getattr(EXACT, method)(images, *arguments).double()
+        )
+    with pytest.raises(AssertionError, match="left to torch"):
+        compiled(level).inner_products(images, images)
+    agree(kernels_of(level).inner_products(images, images), EXACT.inner_products(images, images).double())
+
+
+@native
 @sizes(SIZES)
 @pytest.mark.parametrize("sliced", [False, True])
 def test_the_way_back_through_a_rectifier(level: str, size: Size, sliced: bool) -> None:
@@ -443,6 +486,9 @@ def everything(kernels: Kernels, *, stride: int) -> list[Tensor]:
     kernels.average_pool_backward(average, gradient, stride, slots[5])
     kernels.max_pool_backward(largest, gradient, stride, slots[6])
     kernels.rectify_backward(gradient, terms[1].image, slots[7])
+    stacked, matrices = torch.stack([term.image for term in terms]), torch.randn(3, LARGE[-1], 32)
+    results += [kernels.products(stacked, matrices), kernels.summed_products(stacked, matrices, None)]
+    results.append(kernels.inner_products(stacked, stacked))
     return [*results, average, largest, *(slot.image for slot in slots if slot.image is not None)]
 
 

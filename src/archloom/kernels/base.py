@@ -68,7 +68,6 @@ class Kernels:
     """The functions behind a fused cell."""
 
     name = "torch"
-    stacks = False  # whether branches should be slices of one wide image: torch is slow on such slices
 
     # --- normalise, weigh and add up
 
@@ -152,6 +151,27 @@ class Kernels:
     def rectify_backward(self, gradient: Tensor, image: Tensor, slot: Slot) -> None:
         """The gradient by an image from that by its rectified self."""
         slot.put(aten.threshold_backward(gradient, image, 0))
+
+    # --- convolutions of single pixels
+
+    def products(self, images: Tensor, matrices: Tensor) -> Tensor:
+        """The pixels of each image times its matrix: [n or 1, b, h, w, in] and [n, in, out] give [n, b, h, w, out]."""
+        pixels = images.flatten(1, 3).expand(len(matrices), -1, -1)
+        return torch.bmm(pixels, matrices).view(len(matrices), *images.shape[1:4], -1)
+
+    def summed_products(self, images: Tensor, matrices: Tensor, total: Tensor | None) -> Tensor:
+        """The same of n images, added up, and added to `total` in place if there is one: [b, h, w, out]."""
+        for image, matrix in zip(images.flatten(1, 3), matrices, strict=True):
+            if total is None:
+                total = (image @ matrix).view(*images.shape[1:4], -1)
+            else:
+                total.view(-1, total.shape[-1]).addmm_(image, matrix)
+        assert total is not None
+        return total
+
+    def inner_products(self, left: Tensor, right: Tensor) -> Tensor:
+        """Channels of one image times those of another, over all pixels: [n, b, h, w, x], [n or 1, b, h, w, y]."""
+        return torch.bmm(left.flatten(1, 3).transpose(1, 2), right.flatten(1, 3).expand(len(left), -1, -1))
 
     # --- pools of 3x3 pixels, the border left out
 

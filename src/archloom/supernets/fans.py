@@ -7,7 +7,7 @@ passes it on to the state it leaves from, and gives the gradients of its weights
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -32,10 +32,14 @@ class State:
 
     @property
     def rectified(self) -> Tensor:
-        """The positive part, contiguous; kept, since several fans read it."""
+        """The positive part, contiguous; kept while the fans of this state are at work."""
         if self._rectified is None:
             self._rectified = F.relu(self.image).contiguous()
         return self._rectified
+
+    def left(self) -> None:
+        """All fans are done: on the way back the positive part is soon found again, and perhaps not needed."""
+        self._rectified = None
 
 
 class Fan(ABC):
@@ -99,8 +103,47 @@ class Pools(Fan):
         return []
 
 
-class Stacked(Fan):
-    """Convolutions of one input as a single one of that many more channels, each branch a slice of them."""
+class Convolution(Fan):
+    """One convolution of the rectified state, normalised."""
+
+    def __init__(self, kernels: Kernels, branches: Sequence[Dense]) -> None:
+        super().__init__(kernels, branches)
+        (branch,) = branches
+        self._like = branch.convolution
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        return [self._like.weight]
+
+    def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
+        (self._weight,) = weights
+        like = self._like
+        image = F.conv2d(
+            state.rectified.permute(0, 3, 1, 2), self._weight, None, like.stride, like.padding, like.dilation
+        )
+        self._image = image.permute(0, 2, 3, 1).contiguous()
+        return [Term(self._image, normalized=True)]
+
+    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+        self._slot = None if state.slot is None and not weights_wanted else Slot()
+        return [self._slot]
+
+    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
+        if self._slot is None:
+            return []
+        like, gradient = self._like, self._slot.room(self._image)
+        by_image, by_weight, _ = aten.convolution_backward(
+            gradient.permute(0, 3, 1, 2), state.rectified.permute(0, 3, 1, 2), self._weight, None, like.stride,
+            like.padding, like.dilation, False, [0, 0], 1, [state.slot is not None, weights_wanted, False],
+        )  # fmt: skip
+        if state.slot is not None:
+            by_image = by_image.permute(0, 2, 3, 1).contiguous()
+            state.by_rectified = by_image if state.by_rectified is None else state.by_rectified.add_(by_image)
+        return [by_weight] if weights_wanted else []
+
+
+class Pointwise(Fan):
+    """Convolutions of single pixels: products with a matrix for each branch, of pixels that are read once."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Dense]) -> None:
         super().__init__(kernels, branches)
@@ -111,82 +154,23 @@ class Stacked(Fan):
         return [convolution.weight for convolution in self._convolutions]
 
     def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
-        self._weight = joined(weights)
-        self._image = self._convolve(state.rectified)
-        return [Term(image, normalized=True) for image in self._slices(self._image)]
+        self._matrices = _matrices(weights)
+        transposed = self._matrices.transpose(1, 2).contiguous()
+        self._images = self._kernels.products(state.rectified.unsqueeze(0), transposed)
+        return [Term(image, normalized=True) for image in self._images]
 
     def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
         if state.slot is None and not weights_wanted:
             return [None] * self.size
-        if self.size == 1:
-            self._slots = [Slot()]
-        else:
-            self._gradient = torch.empty_like(self._image)
-            self._slots = [Slot(image) for image in self._slices(self._gradient)]
-        return self._slots
+        self._gradients = torch.empty_like(self._images)
+        return [Slot(image) for image in self._gradients]
 
     def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
-        if state.slot is None and not weights_wanted:
+        if state.slot is not None:
+            state.by_rectified = self._kernels.summed_products(self._gradients, self._matrices, state.by_rectified)
+        if not weights_wanted:
             return []
-        if self.size == 1:
-            self._gradient = self._slots[0].room(self._image)
-        by_weight = self._convolve_backward(state, weights_wanted=weights_wanted)
-        return [] if by_weight is None else list(by_weight.chunk(self.size))
-
-    def _slices(self, image: Tensor) -> Iterable[Tensor]:
-        return image.chunk(self.size, dim=3)
-
-    @abstractmethod
-    def _convolve(self, rectified: Tensor) -> Tensor: ...
-
-    @abstractmethod
-    def _convolve_backward(self, state: State, *, weights_wanted: bool) -> Tensor | None: ...
-
-
-class Convolutions(Stacked):
-    """Convolutions of one geometry."""
-
-    def _convolve(self, rectified: Tensor) -> Tensor:
-        like = self._convolutions[0]
-        image = F.conv2d(
-            rectified.permute(0, 3, 1, 2), self._weight, None, like.stride, like.padding, like.dilation, like.groups
-        )
-        return image.permute(0, 2, 3, 1).contiguous()
-
-    def _convolve_backward(self, state: State, *, weights_wanted: bool) -> Tensor | None:
-        like = self._convolutions[0]
-        by_image, by_weight, _ = aten.convolution_backward(
-            self._gradient.permute(0, 3, 1, 2), state.rectified.permute(0, 3, 1, 2), self._weight, None,
-            like.stride, like.padding, like.dilation, False, [0, 0], like.groups,
-            [state.slot is not None, weights_wanted, False],
-        )  # fmt: skip
-        if state.slot is not None:
-            by_image = by_image.permute(0, 2, 3, 1)
-            state.by_rectified = by_image if state.by_rectified is None else state.by_rectified.add_(by_image)
-        return by_weight if weights_wanted else None
-
-
-class Pointwise(Stacked):
-    """Convolutions of single pixels: a matrix product, which is faster than what torch has for them."""
-
-    def _convolve(self, rectified: Tensor) -> Tensor:
-        batch, height, width, channels = rectified.shape
-        return (rectified.view(-1, channels) @ self._matrix.t()).view(batch, height, width, -1)
-
-    @property
-    def _matrix(self) -> Tensor:
-        return self._weight.flatten(1)
-
-    def _convolve_backward(self, state: State, *, weights_wanted: bool) -> Tensor | None:
-        gradient = self._gradient.view(-1, self._gradient.shape[3])
-        pixels = state.rectified.view(-1, state.rectified.shape[3])
-        if state.slot is not None:
-            if state.by_rectified is not None and state.by_rectified.is_contiguous():
-                state.by_rectified.view(pixels.shape).addmm_(gradient, self._matrix)
-            else:
-                by_image = (gradient @ self._matrix).view(state.rectified.shape)
-                state.by_rectified = by_image if state.by_rectified is None else by_image.add_(state.by_rectified)
-        return (gradient.t() @ pixels).view(self._weight.shape) if weights_wanted else None
+        return list(self._kernels.inner_products(self._gradients, state.rectified.unsqueeze(0)))
 
 
 class Separables(Fan):
@@ -216,13 +200,14 @@ class Separables(Fan):
         self._matrix = _matrices(weights[size : 2 * size])
         self._term = Term(state.image, normalized=False)
         self._deep = self._kernels.depthwise(self._term, self._kernel, self._geometry)
-        self._image = _product(self._deep, self._matrix.transpose(1, 2))
+        self._image = self._kernels.products(self._deep, self._matrix.transpose(1, 2).contiguous())
         terms = [Term(image, normalized=True) for image in self._image]
         if twice:
             self._first_terms = terms[:twice]
             self._second_matrix = _matrices(weights[2 * size + twice :])
             self._second_deep = self._second_depthwise()
-            self._second_image = _product(self._second_deep, self._second_matrix.transpose(1, 2))
+            transposed = self._second_matrix.transpose(1, 2).contiguous()
+            self._second_image = self._kernels.products(self._second_deep, transposed)
             terms = [*(Term(image, normalized=True) for image in self._second_image), *terms[twice:]]
         return self._restored(terms)
 
@@ -255,8 +240,8 @@ class Separables(Fan):
         if state.slot is None and not weights_wanted:
             return []
         second = self._second_backward(weights_wanted=weights_wanted) if self._twice else []
-        by_matrix = _product(self._gradient, self._deep, inner=True) if weights_wanted else None
-        by_deep = _product(self._gradient, self._matrix)
+        by_matrix = self._kernels.inner_products(self._gradient, self._deep) if weights_wanted else None
+        by_deep = self._kernels.products(self._gradient, self._matrix)
         by_kernel = self._kernels.depthwise_backward(
             by_deep, self._term, self._kernel, self._geometry, state.slot, weights_wanted=weights_wanted
         )
@@ -264,8 +249,10 @@ class Separables(Fan):
 
     def _second_backward(self, *, weights_wanted: bool) -> list[Tensor]:
         """Through the second application, into the gradients of the first."""
-        by_matrix = _product(self._second_gradient, self._second_deep, inner=True) if weights_wanted else None
-        by_deep = _product(self._second_gradient, self._second_matrix)
+        by_matrix = None
+        if weights_wanted:
+            by_matrix = self._kernels.inner_products(self._second_gradient, self._second_deep)
+        by_deep = self._kernels.products(self._second_gradient, self._second_matrix)
         by_kernel: list[Tensor] = []
         for number, (term, slot) in enumerate(zip(self._first_terms, self._first_slots, strict=True)):
             found = self._kernels.depthwise_backward(
@@ -279,14 +266,6 @@ class Separables(Fan):
 def _matrices(weights: Sequence[Tensor]) -> Tensor:
     """Pointwise weights as [branches, out, in]."""
     return joined(weights).view(len(weights), *weights[0].shape[:2])
-
-
-def _product(images: Tensor, others: Tensor, *, inner: bool = False) -> Tensor:
-    """Pixels times matrices, branch by branch; `inner`: the transposed pixels of one times the pixels of the other."""
-    pixels = images.view(len(images), -1, images.shape[-1])
-    if inner:
-        return torch.bmm(pixels.transpose(1, 2), others.view(len(others), -1, others.shape[-1]))
-    return torch.bmm(pixels, others).view(*images.shape[:-1], -1)
 
 
 def joined(weights: Sequence[Tensor]) -> Tensor:
@@ -336,7 +315,7 @@ def fans(kernels: Kernels, branches: Sequence[Branch]) -> list[tuple[Fan, list[i
     """The fans of all branches that leave a state, each with the numbers of its branches."""
     groups: dict[object, list[int]] = {}
     for number, branch in enumerate(branches):
-        alone = isinstance(branch, Opaque) or (isinstance(branch, Dense) and not kernels.stacks)
+        alone = isinstance(branch, Opaque) or (isinstance(branch, Dense) and branch.convolution.kernel_size != (1, 1))
         groups.setdefault(number if alone else _kind(branch), []).append(number)
     return [(_fan(kernels, [branches[n] for n in numbers]), numbers) for numbers in groups.values()]
 
@@ -344,8 +323,7 @@ def fans(kernels: Kernels, branches: Sequence[Branch]) -> list[tuple[Fan, list[i
 def _kind(branch: Branch) -> object:
     """What branches must have in common to form a fan."""
     if isinstance(branch, Dense):
-        like = branch.convolution
-        return Dense, like.out_channels, like.kernel_size, like.stride, like.padding, like.dilation
+        return Dense, branch.convolution.out_channels
     if isinstance(branch, Separable):
         return Separable, branch.stride, branch.pointwise[0].out_channels
     return branch
@@ -354,8 +332,12 @@ def _kind(branch: Branch) -> object:
 def _fan(kernels: Kernels, branches: list[Branch]) -> Fan:
     first = branches[0]
     if isinstance(first, Dense):
-        like = first.convolution
-        single = (like.kernel_size, like.stride, like.padding) == ((1, 1), (1, 1), (0, 0))
-        return (Pointwise if single else Convolutions)(kernels, branches)  # type: ignore[arg-type]
+        return (Pointwise if _of_pixels(first) else Convolution)(kernels, branches)  # type: ignore[arg-type]
     table: dict[type, type[Fan]] = {Skip: Skips, Pool: Pools, Separable: Separables, Opaque: Opaques}
     return table[type(first)](kernels, branches)
+
+
+def _of_pixels(branch: Dense) -> bool:
+    """A convolution that sees one pixel at a time."""
+    like = branch.convolution
+    return (like.kernel_size, like.stride, like.padding) == ((1, 1), (1, 1), (0, 0))

@@ -188,6 +188,7 @@ class _Cell:
                 incoming.terms.append(term)
                 incoming.coefficients.append(active.coefficient)
                 incoming.fans.append((fan, place))
+        state.left()
 
     # --- backwards
 
@@ -229,6 +230,7 @@ class _Cell:
         if state.by_rectified is not None and state.slot is not None:
             self._kernels.rectify_backward(state.by_rectified, state.image, state.slot)
             state.by_rectified = None
+        state.left()
         return found
 
     def _prepare(

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "pools.hpp"
+#include "products.hpp"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -23,7 +24,7 @@ int unless_out_of_memory(Function function) {
 }  // namespace
 
 // Raised by one whenever a signature below changes, so that a library of an older build is not called with it.
-EXPORTED int archloom_interface() { return 3; }
+EXPORTED int archloom_interface() { return 4; }
 
 EXPORTED void archloom_use_threads(void* parallel, void* number) {
     start_threads = reinterpret_cast<StartThreads>(parallel);
@@ -115,4 +116,16 @@ EXPORTED int archloom_rectify_backward(
             {{gradient, gradient_pixel}, {image, pixel}, *shape, {slot, slot_pixel}, filled != 0}, threads
         );
     });
+}
+
+EXPORTED int archloom_products(
+    const float* images, const float* matrices, const Branches* all, float* out, Index into_one, Index add, Index threads
+) {
+    return unless_out_of_memory([&] { products(images, matrices, out, *all, into_one != 0, add != 0, threads); });
+}
+
+EXPORTED int archloom_inner_products(
+    const float* left, const float* right, const Branches* all, float* out, Index threads
+) {
+    return unless_out_of_memory([&] { inner_products(left, right, out, *all, threads); });
 }

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from archloom.kernels.base import Geometry, Kernels, Slot, Term
 
-INTERFACE = 3  # of the library; kernels.hpp has the same number
+INTERFACE = 4  # of the library; kernels.hpp has the same number
+WIDEST = 16  # numbers in a vector: rows of a matrix must fill whole ones
 
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 _IMAGE = (_POINTER, _NUMBER)  # first pixel, floats from one pixel to the next
@@ -34,12 +35,12 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "average_pool_backward": (*_IMAGE, *_IMAGE, _POINTER, *_SLOT, _NUMBER),
     "max_pool": (*_IMAGE, _POINTER, _POINTER, _NUMBER),
     "max_pool_backward": (*_IMAGE, *_IMAGE, _POINTER, *_SLOT, _NUMBER),
+    "products": (_POINTER, _POINTER, _POINTER, _POINTER, _NUMBER, _NUMBER, _NUMBER),
+    "inner_products": (_POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
 }  # fmt: skip
 
 
 class NativeKernels(Kernels):
-    stacks = True
-
     def __init__(self, level: str, functions: Mapping[str, Callable[..., int]]) -> None:
         self.name = f"native ({level})"
         self._functions = functions
@@ -156,6 +157,43 @@ class NativeKernels(Kernels):
             term.moments = moments
         return term.moments if term.normalized else None
 
+    # --- convolutions of single pixels
+
+    def products(self, images: Tensor, matrices: Tensor) -> Tensor:
+        if not _multipliable(images, matrices):
+            return super().products(images, matrices)
+        out = _room(images, (len(matrices), *images.shape[1:4], matrices.shape[2]))
+        self._multiply(images, matrices, out, into_one=False, add=False)
+        return out
+
+    def summed_products(self, images: Tensor, matrices: Tensor, total: Tensor | None) -> Tensor:
+        if not _multipliable(images, matrices) or not (total is None or _dense(total)):
+            return super().summed_products(images, matrices, total)
+        out = _room(images, (*images.shape[1:4], matrices.shape[2])) if total is None else total
+        self._multiply(images, matrices, out, into_one=True, add=total is not None)
+        return out
+
+    def _multiply(self, images: Tensor, matrices: Tensor, out: Tensor, *, into_one: bool, add: bool) -> None:
+        branches = _branches(images, matrices.shape[0], matrices.shape[1], matrices.shape[2], images)
+        _done(
+            self._functions["products"](
+                images.data_ptr(), matrices.data_ptr(), _address(branches), out.data_ptr(), into_one, add,
+                torch.get_num_threads(),
+            )
+        )  # fmt: skip
+
+    def inner_products(self, left: Tensor, right: Tensor) -> Tensor:
+        if not (_dense(left) and _dense(right) and right.shape[-1] % WIDEST == 0 and left.numel()):
+            return super().inner_products(left, right)
+        out = _room(left, (len(left), left.shape[-1], right.shape[-1]))
+        branches = _branches(left, len(left), left.shape[-1], right.shape[-1], right)
+        _done(
+            self._functions["inner_products"](
+                left.data_ptr(), right.data_ptr(), _address(branches), out.data_ptr(), torch.get_num_threads()
+            )
+        )
+        return out
+
     def rectify_backward(self, gradient: Tensor, image: Tensor, slot: Slot) -> None:
         if not self._pass_back("rectify_backward", gradient, image, 1, slot):
             super().rectify_backward(gradient, image, slot)
@@ -259,6 +297,10 @@ def _walkable(term: Term, weights: Sequence[Tensor], geometry: Sequence[Geometry
     )
 
 
+def _multipliable(images: Tensor, matrices: Tensor) -> bool:
+    return _dense(images) and _dense(matrices) and matrices.shape[2] % WIDEST == 0 and bool(images.numel())
+
+
 # --- how it wants to be told
 
 
@@ -322,3 +364,9 @@ def _address(numbers: array[int]) -> int:
 def _done(code: int) -> None:
     if code:
         raise MemoryError("not enough memory for a compiled kernel")
+
+
+def _branches(images: Tensor, count: int, rows: int, columns: int, perhaps_shared: Tensor) -> array[int]:
+    """Branches as products.hpp has them; one image may serve all of them."""
+    step = 0 if len(perhaps_shared) == 1 else perhaps_shared[0].numel()
+    return array("q", (count, images[0].numel() // images.shape[-1], rows, columns, step))
