@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from archloom.backends.local import Machine, peak_memory_mb, pick_device
+from archloom import kernels
+from archloom.backends import local
+from archloom.backends.local import Machine, keep_memory, peak_memory_mb, pick_device
 from archloom.errors import SettingError
 
 
@@ -106,3 +108,34 @@ def test_on_a_gpu_its_own_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: asked.append(device) or 5 * 2**20)
     assert peak_memory_mb(torch.device("cuda", 1)) == 5.0
     assert asked == [torch.device("cuda", 1)]
+
+
+def test_a_machine_chooses_the_kernels_of_the_process(_threads_restored: None) -> None:
+    try:
+        Machine(kernels="plain").prepare()
+        assert kernels.current() is None
+    finally:
+        kernels.choose("auto")
+
+
+def test_freed_memory_is_asked_to_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[int, int] = {}
+
+    def mallopt(option: int, value: int) -> int:
+        asked[option] = value
+        return 1
+
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(local.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
+    assert keep_memory(123)
+    assert asked == {-1: 123, -3: 123}  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+
+
+def test_where_that_cannot_be_set_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(local.ctypes, "CDLL", lambda name: SimpleNamespace())  # another C library
+    assert not keep_memory()
+    monkeypatch.setattr(local.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=lambda option, value: 0))
+    assert not keep_memory()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not keep_memory()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -119,45 +118,6 @@ def test_any_number_of_workers_gives_the_same_batches(workers: int) -> None:
         assert all(same(a, b) for a, b in zip(plain.epoch(epoch, start), ahead.epoch(epoch, start), strict=True))
 
 
-class Watched(Numbered):
-    """Remembers which threads read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.threads: set[threading.Thread] = set()
-
-    def fetch(self, index: Tensor) -> Tensor:
-        self.threads.add(threading.current_thread())
-        return super().fetch(index)
-
-
-class Kept(Watched):
-    in_memory = True
-
-
-@pytest.mark.parametrize(("kind", "workers", "ahead"), [(Watched, 0, False), (Watched, 2, True), (Kept, 2, False)])
-def test_threads_read_what_is_not_in_memory(kind: type[Watched], workers: int, ahead: bool) -> None:
-    source = kind()
-    loader = Loader(source, torch.arange(COUNT), batch_size=5, mean=(0.0,), std=(1.0,), augment=None, seed=0,
-                    workers=workers)  # fmt: skip
-    list(loader.epoch(0))
-    assert (threading.current_thread() not in source.threads) is ahead
-
-
-def test_batches_are_made_by_the_thread_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = make(workers=2, augment=Augment(flip=True))
-    makers = []
-    normalized = loader._normalized
-
-    def noted(pixels: Tensor) -> Tensor:
-        makers.append(threading.current_thread())
-        return normalized(pixels)
-
-    monkeypatch.setattr(loader, "_normalized", noted)
-    assert len(list(loader.epoch(0))) == 4
-    assert makers == [threading.current_thread()] * 4
-
-
 def test_an_epoch_left_early_reads_no_further() -> None:
     source = Numbered(1000)
     loader = Loader(source, torch.arange(1000), batch_size=1, mean=(0.0,), std=(1.0,), augment=None, seed=0, workers=2)
@@ -192,8 +152,8 @@ def color_images(count: int = 12, channels: int = 3) -> Tensor:
     return torch.randint(256, (count, channels, 6, 7), generator=generator, dtype=torch.uint8)
 
 
-class Elsewhere(Source):
-    """Images that are not in memory as far as the loader knows, laid out as they were given."""
+class Plain(Source):
+    """Images laid out as they were given."""
 
     def __init__(self, images: Tensor) -> None:
         self.images, self.labels = images, torch.arange(len(images))
@@ -214,7 +174,7 @@ def test_layout_and_source_change_memory_but_no_value(dtype: torch.dtype, channe
     augment = Augment(crop_padding=2, flip=True, cutout=3)
     settings: dict[str, Any] = {"batch_size": 4, "mean": mean.tolist(), "std": std.tolist(), "seed": 0}
     batches = []
-    for source in (InMemory(images, torch.arange(12)), Elsewhere(images)):
+    for source in (InMemory(images, torch.arange(12)), Plain(images)):
         still = Loader(source, torch.arange(12), augment=None, channels_last=channels_last, **settings).batch(0, 1)
         assert torch.equal(still.images, plain[still.labels])
         moved = Loader(source, torch.arange(12), augment=augment, channels_last=channels_last, **settings).batch(0, 1)
@@ -225,7 +185,7 @@ def test_layout_and_source_change_memory_but_no_value(dtype: torch.dtype, channe
             assert made.stride() == (
                 (42 * channels, 1, 7 * channels, channels) if channels_last else (42 * channels, 42, 7, 1)
             )
-    other = Loader(Elsewhere(images), torch.arange(12), augment=augment, channels_last=not channels_last, **settings)
+    other = Loader(Plain(images), torch.arange(12), augment=augment, channels_last=not channels_last, **settings)
     assert torch.equal(batches[0], batches[1])
     assert torch.equal(batches[0], other.batch(0, 1).images)
     assert not torch.equal(batches[0], plain[still.labels])

@@ -47,7 +47,6 @@ def test_in_memory_fetches_by_index() -> None:
     assert len(source) == 6
     assert source.shape == (3, 4, 5)
     assert source.labels.dtype == torch.int64
-    assert source.in_memory and not FromTorchDataset.in_memory  # no thread need read it ahead
     fetched, pixels = source.fetch(torch.tensor([4, 0, 4])), source.pixels(torch.tensor([4, 0, 4]))
     assert torch.equal(fetched, images[[4, 0, 4]]) and fetched.is_contiguous()
     assert torch.equal(pixels, images[[4, 0, 4]].permute(0, 2, 3, 1)) and pixels.is_contiguous()

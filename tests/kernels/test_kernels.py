@@ -46,3 +46,8 @@ def test_a_choice_holds_until_the_next_and_a_scope_goes_first() -> None:
 def test_an_unknown_choice_is_refused_in_one_line(choose: Any) -> None:
     with pytest.raises(SettingError, match=r"machine\.kernels must be one of auto, torch, plain, got 'fast'"):
         choose("fast")
+
+
+def test_under_mixed_precision_modules_decide_what_is_safe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.is_autocast_enabled", lambda device: device == "cuda")
+    assert kernels.current() is None

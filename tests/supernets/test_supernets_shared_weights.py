@@ -108,6 +108,10 @@ def assert_same(first: object, second: object) -> None:
         ({"momentum": -0.1}, "weights.momentum must be in [0, 1), got -0.1"),
         ({"weight_decay": -1e-4}, "weights.weight_decay must be 0 or more, got -0.0001"),
         ({"clip": -1.0}, "weights.clip must be 0 (off) or more, got -1.0"),
+        (
+            {"mixed_precision": True},
+            "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; take a GPU",
+        ),
         ({"nesterov": True, "momentum": 0.0}, "weights.nesterov must be false where momentum is 0, got True"),
     ],
 )

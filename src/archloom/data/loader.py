@@ -19,9 +19,7 @@ from archloom.data.augment import Augment
 from archloom.data.source import Source, in_units
 from archloom.errors import DataError, require
 
-Stored = tuple[Tensor, Tensor]  # pixels [b, H, W, C] as the source has them, and labels [b]
-
-AHEAD = 2  # batches that each thread reads in advance
+AHEAD = 2  # batches that each thread prepares in advance
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,46 +74,35 @@ class Loader:
 
     def batch(self, epoch: int, step: int) -> Batch:
         """The batch of this step; the same whenever it is asked for."""
-        return self._prepared(self._stored(epoch, step), epoch, step)
+        assert 0 <= step < self.steps, f"step {step} of {self.steps}"
+        start = step * self.batch_size
+        index = self._indices(epoch)[start : start + self.batch_size]
+        pixels = self.source.pixels(index).to(self.device)  # while they are bytes, a quarter of the floats
+        images = self.augment(pixels, self._normalized, self._generator("augment", epoch, step))
+        labels = self.source.labels[index].to(self.device)
+        return Batch(_channels_first(images, channels_last_in_memory=self.channels_last), labels)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from step `start` on; `workers` threads read ahead what is not in memory."""
+        """The batches of an epoch from step `start` on, prepared ahead by `workers` threads if there are any."""
         steps = range(start, self.steps)
-        # handing a batch from thread to thread takes as long as copying it from memory
-        if self.workers == 0 or self.source.in_memory:
+        # also for images in memory: where a core is free, a thread takes the wait out of the step; where torch computes
+        # on all of them, neither way could be told to be faster
+        if self.workers == 0:
             return (self.batch(epoch, step) for step in steps)
         return self._ahead(epoch, steps)
 
     def _ahead(self, epoch: int, steps: range) -> Iterator[Batch]:
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="archloom-loader")
-        waiting: deque[tuple[int, Future[Stored]]] = deque()
-
-        def first() -> Batch:
-            step, stored = waiting.popleft()
-            # here and not in the pool: torch would give each of its threads a team of its own, to compete with ours
-            return self._prepared(stored.result(), epoch, step)
-
+        waiting: deque[Future[Batch]] = deque()
         try:
             for step in steps:
-                waiting.append((step, pool.submit(self._stored, epoch, step)))
+                waiting.append(pool.submit(self.batch, epoch, step))
                 if len(waiting) > AHEAD * self.workers:
-                    yield first()
+                    yield waiting.popleft().result()
             while waiting:
-                yield first()
+                yield waiting.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-    def _stored(self, epoch: int, step: int) -> Stored:
-        assert 0 <= step < self.steps, f"step {step} of {self.steps}"
-        start = step * self.batch_size
-        index = self._indices(epoch)[start : start + self.batch_size]
-        return self.source.pixels(index), self.source.labels[index]
-
-    def _prepared(self, stored: Stored, epoch: int, step: int) -> Batch:
-        pixels, labels = (part.to(self.device) for part in stored)  # while they are bytes, a quarter of the floats
-        generator = self._generator("augment", epoch, step)
-        images = self.augment(pixels, self._normalized, generator)
-        return Batch(_channels_first(images, channels_last_in_memory=self.channels_last), labels)
 
     def _normalized(self, pixels: Tensor) -> Tensor:
         return in_units(pixels).sub_(self._mean).div_(self._std)

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -33,7 +33,6 @@ CHUNK = 100  # of them read at a time, so that large images do not fill the memo
 class Source(ABC):
     """Images of one shape with their labels, read by index."""
 
-    in_memory: ClassVar[bool] = False  # if so, `fetch` only copies, and no thread needs to do it ahead
     shape: Shape
     labels: Tensor  # int64 [n]
 
@@ -51,8 +50,6 @@ class Source(ABC):
 
 class InMemory(Source):
     """Images that fit in memory."""
-
-    in_memory = True
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
         if images.ndim != 4 or 0 in images.shape:

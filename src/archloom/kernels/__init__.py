@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, get_args
 
+import torch
+
 from archloom.errors import require
 from archloom.kernels.base import Geometry, Kernels, Slot, Term
 
@@ -39,7 +41,7 @@ def using(choice: Choice) -> Iterator[None]:
 def current() -> Kernels | None:
     """The loops to use now; None stands for plain modules."""
     choice = _chosen.get() or _default
-    if choice == "plain":
+    if choice == "plain" or torch.is_autocast_enabled("cuda"):  # modules know which precision is safe for them
         return None
     return (_compiled() if choice == "auto" else None) or _TORCH
 

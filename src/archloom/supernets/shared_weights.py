@@ -49,6 +49,7 @@ class SharedWeights:
         weight_decay: float = 3e-4,  # of SGD
         nesterov: bool = False,  # look ahead along the momentum
         clip: float = 5.0,  # largest norm of the gradient; 0 is off
+        mixed_precision: bool = False,  # bfloat16 where it is safe, on a GPU; cells then run module by module
     ) -> None:
         require(
             {
@@ -57,10 +58,14 @@ class SharedWeights:
                 f"weights.momentum must be in [0, 1), got {momentum}": 0 <= momentum < 1,
                 f"weights.weight_decay must be 0 or more, got {weight_decay}": weight_decay >= 0,
                 f"weights.clip must be 0 (off) or more, got {clip}": clip >= 0,
+                "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; take a GPU": (
+                    not mixed_precision or next(network.parameters()).device.type != "cpu"
+                ),
                 f"weights.nesterov must be false where momentum is 0, got {nesterov}": momentum > 0 or not nesterov,
             }
         )
         self.network = network
+        self._mixed_precision = mixed_precision
         self._start, self._end, self._clip = learning_rate, learning_rate_end, clip
         self._names = [name for name, _ in network.named_parameters()]
         self._parameters = list(network.parameters())
@@ -96,10 +101,11 @@ class SharedWeights:
     def evaluate(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Outcome:
         """Loss and accuracy, at other parameters if given. The graph reaches parameters and gates."""
         try:
-            if parameters is None:
-                logits = self.network(batch.images, gates)
-            else:
-                logits = functional_call(self.network, dict(parameters), (batch.images, gates))
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self._mixed_precision):
+                if parameters is None:
+                    logits = self.network(batch.images, gates)
+                else:
+                    logits = functional_call(self.network, dict(parameters), (batch.images, gates))
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
@@ -109,7 +115,7 @@ class SharedWeights:
             ) from error
         with torch.no_grad():
             accuracy = (logits.argmax(dim=1) == batch.labels).float().mean()
-        return Outcome(F.cross_entropy(logits, batch.labels), accuracy)
+        return Outcome(F.cross_entropy(logits.to(self._parameters[0].dtype), batch.labels), accuracy)
 
     def loss(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Tensor:
         return self.evaluate(batch, gates, parameters=parameters).loss
