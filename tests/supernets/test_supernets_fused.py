@@ -323,6 +323,35 @@ def test_a_graph_that_is_kept_can_be_walked_again(darts: Any) -> None:
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
+def test_a_graph_that_was_not_kept_says_so(darts: Any) -> None:
+    dag = cell((0, 1), outputs=[1])
+    image = torch.randn(2, 2, 4, 4, dtype=torch.float64, requires_grad=True)
+    (result,) = dag([image], edges("0->1 conv"))
+    result.sum().backward()
+    with pytest.raises(RuntimeError, match="retain_graph"):
+        result.sum().backward()
+
+
+def test_gradients_gathered_by_backward_are_those_asked_for(darts: Any) -> None:
+    space, weights, batch, logits = darts
+    parameters = [*weights.parameters.values(), *logits.values()]
+    with kernels.using("torch"):
+        expected = torch.autograd.grad(weights.loss(batch, mixture(space, logits)), parameters)
+        weights.loss(batch, mixture(space, logits)).backward()
+    for parameter, gradient in zip(parameters, expected, strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+@pytest.mark.parametrize("name", ["_will_run", "_graph_is_kept"])
+def test_a_torch_that_does_not_tell_gives_the_same(darts: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    space, weights, batch, logits = darts
+    row = next(iter(logits.values()))
+    expected = gradient_by(weights.loss(batch, mixture(space, logits)), row)
+    monkeypatch.setattr(fused_module, name, lambda *arguments: True)
+    assert torch.equal(gradient_by(weights.loss(batch, mixture(space, logits)), row), expected)
+
+
 def test_a_run_is_freed_with_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """No cycle between a result and what its way back needs: memory would pile up until the collector comes."""
     cells: list[weakref.ref[Any]] = []

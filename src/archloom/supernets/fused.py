@@ -282,18 +282,22 @@ class _Function(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)  # the loss does not hang on this cell: its weights rest
         if ctx.cell is None:
             raise RuntimeError("this graph was walked before, and not kept; ask for retain_graph the first time")
-        keep = torch._C._autograd._get_current_graph_task_keep_graph()
+        keep = _graph_is_kept()
         flat, coefficients, inputs = ctx.cell.backward(gradients, ctx.needs_input_grad[1:], keep=keep)
         if not keep:
             ctx.cell = None
         return None, flat, coefficients, *inputs
 
 
+# What torch tells its own hooks of the pass under way. Where a version does not, every gradient is computed, and every
+# graph is kept until it is dropped: more work and memory, the same results.
+_will_run = getattr(torch._C, "_will_engine_execute_node", lambda node: True)
+_graph_is_kept = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+
+
 def _used(node: Any) -> bool:
     """Whether this backward pass will go on to a node. Leaves have none, and count as used."""
-    if node is None:
-        return True
-    return bool(torch._C._will_engine_execute_node(node))
+    return node is None or bool(_will_run(node))
 
 
 def _split(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
