@@ -274,6 +274,65 @@ def test_a_state_read_by_nobody_is_still_returned_if_asked_for() -> None:
     assert torch.equal(results["torch"][2], torch.zeros_like(image))
 
 
+# --- candidates of all kinds
+
+
+class Mirrored(nn.Module):
+    """Parts that nothing is known of, and a weight that is never used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.unused = nn.Parameter(torch.tensor(1.5)), nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * x.flip(3)
+
+
+class Constant(nn.Module):
+    """Makes nothing of its image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ones_like(x)
+
+
+def strided(kernel: int) -> nn.Module:
+    convolution = nn.Conv2d(2, 2, kernel, stride=2, padding=kernel // 2, bias=False)
+    return nn.Sequential(nn.ReLU(), convolution, EveryOption().normalize(2))
+
+
+@pytest.mark.parametrize("from_leaf", [False, True])  # an image that needs no gradient
+@pytest.mark.parametrize(
+    ("stride", "options"),
+    [
+        (1, {"mirrored": Mirrored, "constant": Constant, "skip": nn.Identity}),
+        (1, {"constant": Constant}),
+        (2, {"one": lambda: strided(1), "three": lambda: strided(3), "another": lambda: strided(1)}),
+    ],
+)
+def test_candidates_of_other_parts_and_strides(
+    stride: int, options: dict[str, Callable[[], nn.Module]], from_leaf: bool
+) -> None:
+    names = tuple(options)
+    choices = {
+        (0, target): Choice(Decision(f"0->{target}", names), {name: options[name]() for name in names})
+        for target in (1, 2)  # two of each leave the same state
+    }
+    dag = Dag(choices, dict.fromkeys(choices, stride), outputs=[1, 2]).double()
+    image = torch.randn(2, 2, 5, 5, dtype=torch.float64, requires_grad=not from_leaf)
+    weights = torch.linspace(0.2, 0.7, len(names), dtype=torch.float64).requires_grad_()
+    gates = {f"0->{target}": Gate(weights=weights) for target in (1, 2)}
+    inputs = [weights, *dag.parameters(), *([] if from_leaf else [image])]
+    found = {}
+    for choice in ("plain", "torch"):
+        with kernels.using(choice):
+            first, second = dag([image], gates)
+        total = (first * torch.arange(first.numel()).view_as(first)).sum() + second.square().sum()
+        gradients = torch.autograd.grad(total, inputs, allow_unused=True)
+        found[choice] = [total, *(torch.zeros(()) if one is None else one for one in gradients)]
+    for plain, fused in zip(found["plain"], found["torch"], strict=True):
+        torch.testing.assert_close(fused, plain.double().expand_as(fused), rtol=ROUNDING, atol=ROUNDING)
+
+
 # --- what only modules do
 
 

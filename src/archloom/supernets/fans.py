@@ -302,20 +302,27 @@ class Opaques(Fan):
         return [self._slot]
 
     def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
-        if self._slot is None or self._slot.image is None:
+        if self._slot is None:
             return []
         inputs = [*([self._leaf] if state.slot else []), *(self._weights if weights_wanted else [])]
-        found = list(torch.autograd.grad(self._result, inputs, self._slot.image, retain_graph=True))
+        found = self._gradients(inputs, self._slot.room(self._result))
         if state.slot is not None:
             state.slot.put(found.pop(0))
         return found
+
+    def _gradients(self, inputs: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
+        """By the inputs; zero where the candidate makes nothing of them."""
+        if not inputs or not self._result.requires_grad:
+            return [torch.zeros_like(one) for one in inputs]
+        found = torch.autograd.grad(self._result, inputs, gradient, retain_graph=True, allow_unused=True)
+        return [torch.zeros_like(one) if by is None else by for one, by in zip(inputs, found, strict=True)]
 
 
 def fans(kernels: Kernels, branches: Sequence[Branch]) -> list[tuple[Fan, list[int]]]:
     """The fans of all branches that leave a state, each with the numbers of its branches."""
     groups: dict[object, list[int]] = {}
     for number, branch in enumerate(branches):
-        alone = isinstance(branch, Opaque) or (isinstance(branch, Dense) and branch.convolution.kernel_size != (1, 1))
+        alone = isinstance(branch, Opaque) or (isinstance(branch, Dense) and not _of_pixels(branch))
         groups.setdefault(number if alone else _kind(branch), []).append(number)
     return [(_fan(kernels, [branches[n] for n in numbers]), numbers) for numbers in groups.values()]
 
@@ -325,7 +332,7 @@ def _kind(branch: Branch) -> object:
     if isinstance(branch, Dense):
         return Dense, branch.convolution.out_channels
     if isinstance(branch, Separable):
-        return Separable, branch.stride, branch.pointwise[0].out_channels
+        return Separable, branch.stride, branch.pointwise[0].out_channels, branch.pointwise[-1].out_channels
     return branch
 
 

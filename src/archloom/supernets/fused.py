@@ -1,6 +1,7 @@
 """A cell as one function with a backward pass of its own: what is shared is computed once, and nothing unasked for.
 
-* What leaves the same state is computed together (see `fans`): one rectified image, one pool, one wide convolution.
+* What leaves the same state is computed together (see `fans`): one rectified image, one pool, depthwise and 1x1
+  convolutions of several branches in one call.
 * Normalising, weighing and adding up is one step for each state, so that no branch's result is written twice, and the
   gradient by the weights of a mixture falls out of the normalisation's own.
 * States that nothing reads, and branches that see only zeros, do not run.
@@ -202,7 +203,7 @@ class _Cell:
         weights_wanted = wanted[0] and _used(self._weights_node)
         slots = self._prepare(gradients, wanted[2:], weights_wanted=weights_wanted)
         by_coefficient = torch.zeros_like(self._coefficients)
-        by_weights: list[Tensor] = []  # from the last state to the first
+        by_weights: list[Tensor] = []  # put in front, since the way back starts at the last state
         by_inputs: list[Tensor | None] = [None] * self._inputs
         for number in sorted(self._states, reverse=True):
             state, incoming, leaving = self._states[number], self._incoming.get(number), self._fans.get(number, [])
