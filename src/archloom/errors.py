@@ -41,6 +41,10 @@ class CheckpointError(StorageError):
     """A checkpoint is missing or damaged, or belongs to something else."""
 
 
+class DivergedError(ArchloomError):
+    """A loss, a step or a draw is no longer a number; the message says what led there."""
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """'; did you mean ...?' for the nearest known name, or the list of what there is."""
     names = list(known)

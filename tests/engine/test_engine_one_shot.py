@@ -11,7 +11,7 @@ from archloom.data.loader import Loader
 from archloom.data.source import InMemory
 from archloom.engine.events import Advanced, Deriving
 from archloom.engine.one_shot import OneShotSearch, SharedAccuracy
-from archloom.engine.search import DivergedError
+from archloom.errors import DivergedError
 from archloom.networks import build_network
 from archloom.spaces import Nb201
 from archloom.strategies.base import OneShot

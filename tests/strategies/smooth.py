@@ -53,4 +53,4 @@ def batch(seed: int, count: int = 12) -> Batch:
 
 
 def search_batch(seed: int, *, epoch: int = 0, epochs: int = 3) -> SearchBatch:
-    return SearchBatch(batch(2 * seed), batch(2 * seed + 1), epoch, epochs)
+    return SearchBatch(batch(2 * seed), (batch(2 * seed + 1),), epoch, epochs)

@@ -10,9 +10,10 @@ from archloom.backends.local import peak_memory_mb
 from archloom.data.loader import Batch, Loader
 from archloom.engine.chance import against_chance
 from archloom.engine.events import Advanced, Deriving, Record
-from archloom.engine.search import DivergedError, Search
+from archloom.engine.search import Search
+from archloom.errors import DivergedError
 from archloom.spaces import Architecture, SearchSpace
-from archloom.strategies.base import OneShot, SearchBatch
+from archloom.strategies.base import OneShot, Plan, SearchBatch
 from archloom.supernets import SharedWeights, path_gates
 
 
@@ -55,10 +56,21 @@ class OneShotSearch(Search):
         self._evaluate = SharedAccuracy(space, weights, evaluation)
         self._compare = SharedAccuracy(space, weights, comparison)
         self._chance_samples = chance_samples
-        self._batches: Iterator[tuple[Batch, Batch]] | None = None
+        self._batches: Iterator[tuple[Batch, tuple[Batch, ...]]] | None = None
         self._sums: dict[str, float] = {}
+        self._counts: dict[str, int] = {}  # some figures come only every so many steps
         self._images = 0
         self._seconds = 0.0
+        strategy.begin(
+            weights,
+            Plan(
+                train_images=len(train.indices),
+                valid_images=len(valid.indices),
+                batch_size=train.batch_size,
+                valid_batch_size=valid.batch_size,
+                steps=self.total,
+            ),
+        )
 
     @property
     def total(self) -> int:
@@ -71,20 +83,29 @@ class OneShotSearch(Search):
     def advance(self) -> Record | None:
         start = self._clock()
         if self._batches is None:
-            self._batches = zip(_stream(self._train, self.position), _stream(self._valid, self.position), strict=False)
+            self._batches = zip(_stream(self._train, self.position), self._valids(self.position), strict=False)
         epoch = self.position // self._train.steps
-        train, valid = next(self._batches)
+        train, valids = next(self._batches)
         self.weights.set_progress(epoch / self._epochs)
-        batch = SearchBatch(train, valid, epoch, self._epochs, self.position / self.total)
+        batch = SearchBatch(train, valids, epoch, self._epochs, self.position / self.total)
         metrics = self.strategy.step(self.weights, batch)
         self.position += 1
         self._check(metrics)
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
+            self._counts[name] = self._counts.get(name, 0) + 1
         self._images += len(train)
         self._seconds += self._clock() - start
         self.tell(Advanced(self.position, len(train), metrics))
         return self._record(epoch) if self.position % self._train.steps == 0 else None
+
+    def _valids(self, position: int) -> Iterator[tuple[Batch, ...]]:
+        """The validation batches of each step from a position on."""
+        wanted = self.strategy.validation
+        batches = _stream(self._valid, wanted.before(position))
+        while True:
+            yield tuple(next(batches) for _ in range(wanted.at(position)))
+            position += 1
 
     def _check(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
@@ -103,13 +124,13 @@ class OneShotSearch(Search):
             "seconds": self._seconds,
             "images_per_second": self._images / self._seconds if self._seconds > 0 else 0.0,
             "memory_mb": peak_memory_mb(self.weights.device),
-            "metrics": {name: total / self._train.steps for name, total in self._sums.items()},
+            "metrics": {name: total / self._counts[name] for name, total in self._sums.items()},
             "learning_rate": self.weights.learning_rate,
             "derived_accuracy": self._evaluate(architecture),
             "scores": None if scores is None else {name: list(values) for name, values in scores.items()},
             **self.describe(architecture),
         }
-        self._sums, self._images, self._seconds = {}, 0, 0.0
+        self._sums, self._counts, self._images, self._seconds = {}, {}, 0, 0.0
         return record
 
     def conclude(self) -> Mapping[str, Any]:
@@ -125,14 +146,19 @@ class OneShotSearch(Search):
             samples=self._chance_samples,
             rng=self.strategy.python_random(),
         )
-        return {**described, **verdict}
+        return {**described, **verdict, **self.strategy.findings()}
 
     def state_dict(self) -> dict[str, Any]:
         return {
             **super().state_dict(),
             "strategy": self.strategy.state_dict(),
             "weights": self.weights.state_dict(),
-            "partial": {"sums": dict(self._sums), "images": self._images, "seconds": self._seconds},
+            "partial": {
+                "sums": dict(self._sums),
+                "counts": dict(self._counts),
+                "images": self._images,
+                "seconds": self._seconds,
+            },
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -140,7 +166,8 @@ class OneShotSearch(Search):
         self.strategy.load_state_dict(state["strategy"])
         self.weights.load_state_dict(state["weights"])
         partial = state["partial"]
-        self._sums, self._images, self._seconds = dict(partial["sums"]), partial["images"], partial["seconds"]
+        self._sums, self._counts = dict(partial["sums"]), dict(partial["counts"])
+        self._images, self._seconds = partial["images"], partial["seconds"]
         self._batches = None
 
 

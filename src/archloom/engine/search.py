@@ -10,7 +10,7 @@ from typing import Any
 
 from archloom.benchmarks.base import Benchmark
 from archloom.engine.events import Event, Listener, Record, Recorded, Started
-from archloom.errors import ArchloomError, BenchmarkError
+from archloom.errors import BenchmarkError
 from archloom.spaces import Architecture, SearchSpace
 
 Clock = Callable[[], float]
@@ -19,10 +19,6 @@ Save = Callable[[dict[str, Any], int], object]
 
 class SearchInterrupted(Exception):  # noqa: N818 - nothing went wrong
     """The search was asked to stop; everything up to here is saved."""
-
-
-class DivergedError(ArchloomError):
-    """A loss is no longer a number."""
 
 
 class Judge:

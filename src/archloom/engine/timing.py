@@ -87,7 +87,7 @@ def _search_batch(workload: Workload, place: torch.device, layout: torch.memory_
         labels = torch.randint(CLASSES, (workload.batch,), generator=generator)
         parts.append(Batch(images.to(device=place, memory_format=layout), labels.to(place)))
     train, valid = parts
-    return SearchBatch(train=train, valid=valid, epoch=0, epochs=1)
+    return SearchBatch(train=train, valids=(valid,), epoch=0, epochs=1)
 
 
 def take_turns(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 
@@ -10,17 +12,35 @@ from archloom.supernets import Gate, Gates
 
 
 class Logits(nn.Module):
-    """One logit per option of every decision, kept in one flat parameter so that curvature can see them together."""
+    """One logit per option of every decision, kept in one flat parameter so that curvature can see them together.
 
-    def __init__(self, space: SearchSpace, generator: torch.Generator, *, spread: float = 1e-3) -> None:
+    Options that are left out keep their place, but have probability zero and no gradient.
+    """
+
+    def __init__(
+        self, space: SearchSpace, generator: torch.Generator, *, spread: float = 1e-3, without: Collection[str] = ()
+    ) -> None:
         super().__init__()
         self._names = [decision.name for decision in space.decisions]
         self._sizes = [len(decision.options) for decision in space.decisions]
         self.values = nn.Parameter(spread * torch.randn(sum(self._sizes), generator=generator))
+        live = [
+            option not in without or len(decision.options) == 1
+            for decision in space.decisions
+            for option in decision.options
+        ]
+        self.register_buffer("live", torch.tensor(live), persistent=False)
+        self.live: Tensor
 
     def rows(self) -> dict[str, Tensor]:
-        """The logits of each decision, as views."""
-        return dict(zip(self._names, torch.split(self.values, self._sizes), strict=True))
+        """The logits of each decision; minus infinity where an option is left out."""
+        return self.split(self.values)
+
+    def split(self, values: Tensor) -> dict[str, Tensor]:
+        """A vector like the logits, or several in rows, by decision."""
+        if not bool(self.live.all()):
+            values = values.masked_fill(~self.live, -torch.inf)
+        return dict(zip(self._names, torch.split(values, self._sizes, dim=-1), strict=True))
 
     def mixture(self) -> Gates:
         """Every option, weighted by its probability."""
@@ -29,6 +49,15 @@ class Logits(nn.Module):
     def scores(self) -> Scores:
         """The probability of every option."""
         return {name: row.softmax(dim=0).tolist() for name, row in self.rows().items()}
+
+    def centred(self, movement: Tensor) -> Tensor:
+        """A movement without what a softmax cannot see: no sum over the options of a decision, none of those left out.
+
+        The likelihood is constant along what is taken away, and the prior there is independent of the rest.
+        """
+        live = self.live.to(movement.dtype)
+        parts = zip(torch.split(movement * live, self._sizes), torch.split(live, self._sizes), strict=True)
+        return torch.cat([part - mask * (part.sum() / mask.sum()) for part, mask in parts])
 
     def adam(self, *, learning_rate: float, weight_decay: float) -> torch.optim.Adam:
         """The optimizer that the differentiable strategies use on their logits."""

@@ -8,6 +8,7 @@ STRATEGIES = Catalogue(
     "strategy",
     {
         "darts": Entry("archloom.strategies.darts:Darts"),
+        "gibbs": Entry("archloom.strategies.gibbs:Gibbs"),
         "gdas": Entry("archloom.strategies.gdas:Gdas"),
         "rsps": Entry("archloom.strategies.rsps:Rsps"),
         "random_search": Entry("archloom.strategies.random_search:RandomSearch"),

@@ -34,10 +34,43 @@ class SearchBatch:
     """What one step of a search gets."""
 
     train: Batch
-    valid: Batch
+    valids: tuple[Batch, ...]  # as many as the strategy asks for at this step, usually one
     epoch: int
     epochs: int
     progress: float = 0.0  # of the whole search, from 0 to 1, step by step
+
+    @property
+    def valid(self) -> Batch:
+        """The one validation batch of a strategy that takes one at every step."""
+        (only,) = self.valids
+        return only
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The sizes of a search, known before its first step."""
+
+    train_images: int
+    valid_images: int
+    batch_size: int
+    valid_batch_size: int
+    steps: int  # of the whole search
+
+
+@dataclass(frozen=True)
+class Validation:
+    """When a strategy wants validation batches: so many at once, every so many steps."""
+
+    every: int = 1
+    batches: int = 1
+
+    def at(self, position: int) -> int:
+        """How many at this step."""
+        return self.batches if (position + 1) % self.every == 0 else 0
+
+    def before(self, position: int) -> int:
+        """How many at all the steps before."""
+        return position // self.every * self.batches
 
 
 class Stateful(ABC):  # noqa: B024 - its two families below have the abstract methods
@@ -53,6 +86,10 @@ class Stateful(ABC):  # noqa: B024 - its two families below have the abstract me
     def python_random(self) -> random.Random:
         """A generator for the space's torch-free sampling, itself drawn from this strategy's generator."""
         return random.Random(int(torch.randint(2**62, (), generator=self.generator)))
+
+    def new_generator(self) -> torch.Generator:
+        """Another stream of random numbers, for a part that keeps its own state."""
+        return torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=self.generator)))
 
     def state_dict(self) -> dict[str, Any]:
         parts = {name: getattr(self, name) for name in self.stateful}
@@ -71,6 +108,11 @@ class Stateful(ABC):  # noqa: B024 - its two families below have the abstract me
 class OneShot(Stateful):
     """A strategy that trains shared weights and learns from them which architecture to take."""
 
+    validation = Validation()
+
+    def begin(self, weights: SharedWeights, plan: Plan) -> None:
+        """Called once before the first step, and before a saved state is loaded: the place to fit things to sizes."""
+
     @abstractmethod
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
         """One step of the search, as in the algorithm box of its paper."""
@@ -83,6 +125,10 @@ class OneShot(Stateful):
         """Probabilities of the options, for strategies that have any."""
         return None
 
+    def findings(self) -> Mapping[str, Any]:
+        """What the search came to know beside the architecture, as JSON has it; kept with the result."""
+        return {}
+
     def to(self, device: torch.device) -> None:
         for name in self.stateful:
             part = getattr(self, name)
@@ -93,7 +139,7 @@ class OneShot(Stateful):
 class Differentiable(OneShot):
     """A one-shot strategy that descends on the logits of every option, and derives what their softmax favours."""
 
-    stateful = ("policy", "optimizer")
+    stateful: ClassVar[tuple[str, ...]] = ("policy", "optimizer")
 
     def __init__(
         self,
@@ -115,14 +161,17 @@ class Differentiable(OneShot):
         )
         self._warmup, self._keep_none = warmup, keep_none
         self.policy = Logits(space, generator)
-        self.optimizer = self.policy.adam(learning_rate=learning_rate, weight_decay=weight_decay)
+        self.optimizer: torch.optim.Optimizer = self.policy.adam(learning_rate=learning_rate, weight_decay=weight_decay)
 
     def descend(self, gradient: Tensor, batch: SearchBatch) -> None:
         """One optimizer step on the logits; none while the weights warm up and operations without any look best."""
-        if batch.epoch < self._warmup * batch.epochs:
+        if self.warming_up(batch):
             return
         self.policy.values.grad = gradient
         self.optimizer.step()
+
+    def warming_up(self, batch: SearchBatch) -> bool:
+        return batch.epoch < self._warmup * batch.epochs
 
     def scores(self) -> Scores:
         return self.policy.scores()

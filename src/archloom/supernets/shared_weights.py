@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from archloom.data.loader import Batch
 from archloom.errors import SettingError, require
 from archloom.kernels import using
+from archloom.samplers import Classification
 from archloom.supernets.gate import Gates
 
 Parameters = Mapping[str, Tensor]
@@ -33,7 +34,7 @@ class Outcome:
 
 
 class SharedWeights:
-    """A network, its loss and its optimizer: SGD with a cosine learning rate and clipped gradients.
+    """A network, its loss and its optimizer: SGD with a cosine learning rate and clipped gradients, or another one.
 
     Weights outside the sampled path get no gradient at all, and so neither decay nor momentum moves them: what was not
     part of the loss rests.
@@ -69,7 +70,7 @@ class SharedWeights:
         self._start, self._end, self._clip = learning_rate, learning_rate_end, clip
         self._names = [name for name, _ in network.named_parameters()]
         self._parameters = list(network.parameters())
-        self.optimizer = torch.optim.SGD(
+        self.optimizer: torch.optim.Optimizer = torch.optim.SGD(
             self._parameters,
             lr=learning_rate,
             momentum=momentum,
@@ -77,6 +78,15 @@ class SharedWeights:
             nesterov=nesterov,
             foreach=True,  # one call for all tensors, of which a supernet has a thousand
         )
+
+    def optimize_with(self, optimizer: torch.optim.Optimizer) -> None:
+        """Move the weights by another optimizer, which sees gradients as they are and does its own clipping.
+
+        Its learning rate falls on a cosine from where it is to the `lr_end` of its group, 0 where there is none.
+        """
+        self.optimizer, self._clip = optimizer, 0.0
+        group = optimizer.param_groups[0]
+        self._start, self._end = group["lr"], group.get("lr_end", 0.0)
 
     @property
     def device(self) -> torch.device:
@@ -100,6 +110,10 @@ class SharedWeights:
 
     def evaluate(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Outcome:
         """Loss and accuracy, at other parameters if given. The graph reaches parameters and gates."""
+        logits = self._logits(batch, gates, parameters)
+        return Outcome(F.cross_entropy(logits, batch.labels), _accuracy(logits, batch))
+
+    def _logits(self, batch: Batch, gates: Gates, parameters: Parameters | None = None) -> Tensor:
         try:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self._mixed_precision):
                 if parameters is None:
@@ -113,9 +127,8 @@ class SharedWeights:
                 "batch normalisation needs more than one value per channel, got one image of one pixel; "
                 "take larger images or batches, or one path for the whole batch"
             ) from error
-        with torch.no_grad():
-            accuracy = (logits.argmax(dim=1) == batch.labels).float().mean()
-        return Outcome(F.cross_entropy(logits.to(self._parameters[0].dtype), batch.labels), accuracy)
+        result: Tensor = logits.to(self._parameters[0].dtype)
+        return result
 
     def loss(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Tensor:
         return self.evaluate(batch, gates, parameters=parameters).loss
@@ -128,15 +141,20 @@ class SharedWeights:
 
     def fit(self, batch: Batch, gates: Gates) -> Outcome:
         """One optimizer step on the weights. Gradients of the gates are not computed."""
-        outcome = self.evaluate(batch, {name: gate.detach() for name, gate in gates.items()})
-        gradients = torch.autograd.grad(outcome.loss, self._parameters, allow_unused=True)
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient
-        if self._clip:
-            nn.utils.clip_grad_norm_([p for p in self._parameters if p.grad is not None], self._clip, foreach=True)
-        self.optimizer.step()
+        fixed = {name: gate.detach() for name, gate in gates.items()}
+        loss = Classification(self.network, lambda: self._logits(batch, fixed), batch.labels)
+        self.optimizer.step(self._clipping(loss) if self._clip else loss)  # type: ignore[arg-type]
         self.optimizer.zero_grad(set_to_none=True)
-        return Outcome(outcome.loss.detach(), outcome.accuracy)
+        assert loss.loss is not None and loss.logits is not None
+        return Outcome(loss.loss, _accuracy(loss.logits, batch))
+
+    def _clipping(self, closure: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        def clipped() -> Tensor:
+            loss = closure()
+            nn.utils.clip_grad_norm_([p for p in self._parameters if p.grad is not None], self._clip, foreach=True)
+            return loss
+
+        return clipped
 
     def virtual_step(self, batch: Batch, gates: Gates) -> Parameters:
         """The weights after one SGD step, leaving the real ones alone.
@@ -153,7 +171,7 @@ class SharedWeights:
         if gradient is None:
             return torch.zeros_like(parameter)
         group = self.optimizer.param_groups[0]
-        step: Tensor = gradient + group["weight_decay"] * parameter.detach()
+        step: Tensor = gradient + group.get("weight_decay", 0.0) * parameter.detach()
         buffer = self.optimizer.state.get(parameter, {}).get("momentum_buffer")  # get: looking must not make an entry
         if buffer is not None:
             step = step + group["momentum"] * buffer
@@ -213,6 +231,11 @@ class SharedWeights:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
+
+
+def _accuracy(logits: Tensor, batch: Batch) -> Tensor:
+    with torch.no_grad():
+        return (logits.argmax(dim=1) == batch.labels).float().mean()
 
 
 def gradient_by(value: Tensor, by: Tensor) -> Tensor:

@@ -1,0 +1,22 @@
+"""Posterior samplers as torch optimizers: for GibbsNAS, and for anyone with a loss."""
+
+from archloom.samplers.base import NOISE_RULES, NoiseRule, PosteriorSampler
+from archloom.samplers.bfgs import BfgsPosterior, InverseHessian
+from archloom.samplers.closures import Classification, SelfLabelling
+from archloom.samplers.diagonal_lbfgs import CompactInverse, DiagonalLbfgsPosterior
+from archloom.samplers.evidence import laplace_evidence
+from archloom.samplers.precision import draw_precision
+
+__all__ = [
+    "NOISE_RULES",
+    "BfgsPosterior",
+    "Classification",
+    "CompactInverse",
+    "DiagonalLbfgsPosterior",
+    "InverseHessian",
+    "NoiseRule",
+    "PosteriorSampler",
+    "SelfLabelling",
+    "draw_precision",
+    "laplace_evidence",
+]

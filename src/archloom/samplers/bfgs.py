@@ -1,0 +1,203 @@
+"""Posterior samples with the full inverse Hessian, estimated by BFGS: for up to some hundred parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from archloom.errors import require
+from archloom.samplers.base import Closure, NoiseRule, PosteriorSampler
+
+DAMPING = 0.2  # Powell's: the least curvature along a step that is believed, relative to the estimate
+SMALLEST_COSINE = 1e-10  # between a step and the change of the gradient; below it a pair says nothing
+JITTERS = (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # tried in turn, relative to the mean of the diagonal
+
+
+class InverseHessian:
+    """A symmetric positive definite estimate P of an inverse Hessian that learns from steps and changes of gradient."""
+
+    def __init__(self, size: int, *, smallest: float, largest: float, device: torch.device | None = None) -> None:
+        self._smallest, self._largest = smallest, largest
+        self.matrix = torch.eye(size, dtype=torch.float64, device=device)
+        self.learnt = False  # before the first pair, P is only a scale
+
+    def learn(self, step: Tensor, change: Tensor) -> Literal["plain", "damped", "skipped"]:
+        """The BFGS update, with Powell's damping where the loss curves too little or the wrong way."""
+        size = step.norm()
+        if not bool(size > 0):
+            return "skipped"
+        if not self.learnt:
+            self._scale(step, change)
+        along = torch.linalg.solve(self.matrix, step)
+        expected, seen = step @ along, step @ change
+        damped = bool(seen < DAMPING * expected)
+        if damped:
+            share = (1 - DAMPING) * expected / (expected - seen)
+            change = share * change + (1 - share) * along
+            seen = step @ change
+        if not bool(seen > SMALLEST_COSINE * size * change.norm()):
+            return "skipped"
+        keep = torch.eye(len(step), dtype=step.dtype, device=step.device) - torch.outer(step, change) / seen
+        self.matrix = self._bounded(keep @ self.matrix @ keep.T + torch.outer(step, step) / seen)
+        self.learnt = True
+        return "damped" if damped else "plain"
+
+    def _scale(self, step: Tensor, change: Tensor) -> None:
+        """The size of the inverse curvature along the first step, for all directions."""
+        product = step @ change
+        if bool(product > 0):
+            self.matrix = self._bounded(self.matrix * (product / change.square().sum()))
+
+    def _bounded(self, matrix: Tensor) -> Tensor:
+        """Symmetric, its eigenvalues within the bounds."""
+        values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
+        bounded = values.clamp(self._smallest, self._largest)
+        result: Tensor = vectors @ (bounded.unsqueeze(1) * vectors.T)
+        return result
+
+    def root(self) -> tuple[Tensor, bool]:
+        """R with R R' = P; and whether P had to be given up because there was none."""
+        unit = torch.eye(len(self.matrix), dtype=self.matrix.dtype, device=self.matrix.device)
+        level = self.matrix.diagonal().mean()
+        for jitter in JITTERS:
+            factor, failure = torch.linalg.cholesky_ex(self.matrix + jitter * level * unit)
+            if int(failure) == 0 and bool(torch.isfinite(factor).all()):
+                return factor, False
+        self.reset()
+        return unit, True
+
+    def reset(self) -> None:
+        self.matrix = torch.eye(len(self.matrix), dtype=self.matrix.dtype, device=self.matrix.device)
+        self.learnt = False
+
+    def extremes(self) -> tuple[float, float]:
+        values = torch.linalg.eigvalsh(self.matrix)
+        return float(values[0]), float(values[-1])
+
+
+class BfgsPosterior(PosteriorSampler):
+    """Draws from the posterior of a few parameters together, their curvature learnt from pairs on the same batch.
+
+    Each step calls the closure twice: before and after the move. Both must see the same batch, or the difference of
+    their gradients is noise and not curvature (`pairs="different"` learns from successive batches instead, to show it).
+    `project` maps every movement to what is allowed, for directions that the loss cannot see.
+    """
+
+    counted: ClassVar[tuple[str, ...]] = ("draws", "clipped", "damped", "skipped", "failed")
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        *,
+        generator: torch.Generator,
+        observations: float,  # N: how many observations the mean loss stands for
+        lr: float = 0.1,  # 1 is a full Newton step
+        decay: float = 1e-4,  # precision of the prior, in units of the mean loss
+        temperature: float = 1.0,  # 0 is the mean only, below 1 a cold posterior
+        noise_rule: NoiseRule = "exact",
+        noise_limit: float = 3.0,  # largest standard normal number; 0 is off
+        sample: bool = True,
+        curvature: Literal["bfgs", "identity"] = "bfgs",
+        pairs: Literal["same", "different"] = "same",
+        smallest: float = 1e-3,  # bounds of the eigenvalues of P
+        largest: float = 100.0,
+        step_clip: float = 1.0,  # largest norm of the mean step; 0 is off
+        reset_every: int = 0,  # forget the curvature after so many draws; 0 is never
+        project: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__(
+            parameters,
+            generator=generator,
+            observations=observations,
+            lr=lr,
+            decay=decay,
+            temperature=temperature,
+            noise_rule=noise_rule,
+            noise_limit=noise_limit,
+            sample=sample,
+        )
+        require(
+            {
+                f"the bounds of P must be 0 < smallest <= largest, got {smallest} and {largest}": (
+                    0 < smallest <= largest
+                ),
+                f"step_clip must be 0 (off) or more, got {step_clip}": step_clip >= 0,
+                f"reset_every must be 0 (never) or more, got {reset_every}": reset_every >= 0,
+            }
+        )
+        self._identity, self._same_batch = curvature == "identity", pairs == "same"
+        self._step_clip, self._reset_every, self._project = step_clip, reset_every, project
+        size, device = sum(parameter.numel() for parameter in self.parameters), self.parameters[0].device
+        self.inverse = InverseHessian(size, smallest=smallest, largest=largest, device=device)
+        self._last: tuple[Tensor, Tensor] | None = None  # the step and gradient before, for pairs of different batches
+
+    @torch.no_grad()
+    def step(self, closure: Closure) -> Tensor:  # type: ignore[override]
+        loss, parts = self._regularized(closure)
+        self._begin_draw()
+        if self._identity and not self.noise_scale():
+            self._descend(parts)
+            return loss
+        gradient = self._flat(parts)
+        if not self._same_batch and self._last is not None:
+            self._learn(self._last[0], gradient - self._last[1])
+        mean, noise = self._movement(gradient)
+        self._check(loss, mean, noise)
+        before = self._flat(self.parameters)
+        self._move(mean + noise)
+        moved = self._flat(self.parameters) - before  # as it was after rounding
+        self.draw |= {"step_norm": float(mean.norm()), "noise_norm": float(noise.norm())}
+        if self._same_batch:
+            self._learn(moved, self._flat(self._regularized(closure)[1]) - gradient)
+        else:
+            self._last = (moved, gradient)
+        self.draw["smallest"], self.draw["largest"] = self.inverse.extremes()
+        if self._reset_every and self.counts["draws"] % self._reset_every == 0:
+            self.inverse.reset()
+        return loss
+
+    def _movement(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean step and the noise, both where they are allowed to go."""
+        mean = -self.param_groups[0]["lr"] * (self.inverse.matrix @ gradient)
+        length = float(mean.norm())
+        if self._step_clip and length > self._step_clip:
+            mean *= self._step_clip / length
+            self._count("clipped")
+        noise, scale = torch.zeros_like(mean), self.noise_scale()
+        if scale:
+            root, failed = self.inverse.root()
+            self._count("failed", int(failed))
+            noise = scale * (root @ self._numbers(mean))
+        return (mean, noise) if self._project is None else (self._project(mean), self._project(noise))
+
+    def _learn(self, step: Tensor, change: Tensor) -> None:
+        if self._identity:
+            return
+        outcome = self.inverse.learn(step, change)
+        if outcome != "plain":
+            self._count(outcome)
+
+    def _flat(self, tensors: Iterable[Tensor | None]) -> Tensor:
+        """All of it as one vector in double precision; zero where there is no gradient."""
+        pairs = zip(tensors, self.parameters, strict=True)
+        return torch.cat([(torch.zeros_like(p) if t is None else t).flatten().double() for t, p in pairs])
+
+    def _move(self, movement: Tensor) -> None:
+        start = 0
+        for parameter in self.parameters:
+            part = movement[start : start + parameter.numel()].view_as(parameter)
+            parameter.copy_(parameter.double() + part)
+            start += parameter.numel()
+
+    def _curvature_state(self) -> dict[str, Any]:
+        last = None if self._last is None else list(self._last)
+        return {"matrix": self.inverse.matrix, "learnt": self.inverse.learnt, "last": last}
+
+    def _load_curvature(self, state: Mapping[str, Any]) -> None:
+        self.inverse.matrix = state["matrix"].to(self.inverse.matrix)
+        self.inverse.learnt = state["learnt"]
+        last = state["last"]
+        self._last = None if last is None else (last[0].to(self.inverse.matrix), last[1].to(self.inverse.matrix))

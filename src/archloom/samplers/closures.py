@@ -1,0 +1,68 @@
+"""What a sampler asks of a loss: the gradient, once more on the same batch, and the gradient on labels of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@runtime_checkable
+class SelfLabelling(Protocol):
+    """A closure that can also judge the model by labels drawn from its own prediction."""
+
+    def on_own_labels(self, generator: torch.Generator) -> int:
+        """Sets the gradients of the mean loss on such labels, and returns the number of observations."""
+
+
+class Classification:
+    """The mean cross-entropy of a module on one batch, as a closure for any torch optimizer.
+
+    The first call may draw random numbers and move running statistics; every later one sees the same numbers and leaves
+    the statistics alone, so that two gradients differ by the parameters and by nothing else. Parameters that the loss
+    does not depend on get no gradient.
+    """
+
+    def __init__(self, module: nn.Module, forward: Callable[[], Tensor], labels: Tensor) -> None:
+        self._module, self._forward, self._labels = module, forward, labels
+        self._parameters: Sequence[nn.Parameter] = list(module.parameters())
+        self._random: Tensor | None = None
+        self.loss: Tensor | None = None  # of the first call, with the logits it came from
+        self.logits: Tensor | None = None
+
+    def __call__(self) -> Tensor:
+        if self._random is None:
+            self._random = torch.get_rng_state()
+            logits = self._forward()
+            self.loss = self._descend(logits, self._labels)
+            self.logits = logits.detach()
+            return self.loss
+        return self._descend(self._again(), self._labels)
+
+    def on_own_labels(self, generator: torch.Generator) -> int:
+        logits = self._again()
+        chances = logits.detach().softmax(dim=1).to(generator.device)
+        labels = torch.multinomial(chances, 1, generator=generator).squeeze(1)
+        self._descend(logits, labels.to(logits.device))
+        return len(labels)
+
+    def _descend(self, logits: Tensor, labels: Tensor) -> Tensor:
+        loss = F.cross_entropy(logits, labels)
+        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        return loss.detach()
+
+    def _again(self) -> Tensor:
+        assert self._random is not None, "the loss itself comes first"
+        kept = [buffer.clone() for buffer in self._module.buffers()]
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self._random)
+            logits = self._forward()
+        with torch.no_grad():
+            for buffer, value in zip(self._module.buffers(), kept, strict=True):
+                buffer.copy_(value)
+        return logits

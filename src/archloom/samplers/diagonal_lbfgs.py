@@ -1,0 +1,244 @@
+"""Posterior samples with a diagonal of the inverse Hessian, estimated by limited-memory BFGS: for many parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from archloom.errors import SettingError, require
+from archloom.samplers.base import Closure, NoiseRule, PosteriorSampler
+from archloom.samplers.closures import SelfLabelling
+
+SMALLEST_COSINE = 1e-4  # between a step and the change of the gradient; below it a pair is not believed
+SMALLEST_SIZE = 1e-3  # of a tensor that starts at zero, for clips relative to its size
+
+
+class CompactInverse:
+    """The limited-memory BFGS inverse H over a diagonal start h, without ever forming it.
+
+    With steps S and changes of gradient Y (m rows of n, oldest first), R the upper triangle of S Y', D its diagonal:
+
+        H = diag(h) + S'M S - S'R^-T (Y h) - (h Y)' R^-1 S,      M = R^-T (D + Y diag(h) Y') R^-1
+
+    Its diagonal costs O(n m^2), its product with a vector O(n m).
+    """
+
+    def __init__(self, start: Tensor, steps: Sequence[Tensor], changes: Sequence[Tensor]) -> None:
+        self._start, self._any = start, bool(steps)
+        if not steps:
+            return
+        self._steps, changed = torch.stack(list(steps)), torch.stack(list(changes))
+        self._scaled = start * changed  # Y h
+        products = (self._steps @ changed.T).double()
+        inner = (changed @ self._scaled.T).double()
+        unit = torch.eye(len(products), dtype=torch.float64, device=start.device)
+        inverse = torch.linalg.solve_triangular(products.triu(), unit, upper=True)
+        middle = inverse.T @ (products.diagonal().diag() + inner) @ inverse
+        self._inverse, self._middle = inverse.to(start), middle.to(start)
+
+    def diagonal(self) -> Tensor:
+        if not self._any:
+            return self._start
+        squared = ((self._middle @ self._steps) * self._steps).sum(dim=0)
+        crossed = ((self._inverse @ self._steps) * self._scaled).sum(dim=0)
+        result: Tensor = self._start + squared - 2 * crossed
+        return result
+
+    def product(self, vector: Tensor) -> Tensor:
+        if not self._any:
+            return self._start * vector
+        along = self._steps @ vector
+        across = self._scaled @ vector
+        steps = self._middle @ along - self._inverse.T @ across
+        result: Tensor = self._start * vector + steps @ self._steps - (self._inverse @ along) @ self._scaled
+        return result
+
+
+class DiagonalLbfgsPosterior(PosteriorSampler):
+    """Draws from the posterior of a network's weights, each by itself, at a cost linear in their number.
+
+    Each step calls the closure before and after the move, on the same batch. The start of the inverse is, by `start`,
+    one over the Gauss-Newton diagonal (`gnb`: the squared gradient on labels that the model draws itself, which needs a
+    closure that can, such as `Classification`), or the `scalar` of textbook L-BFGS. Mean step and noise are clipped
+    tensor by tensor, relative to the tensor; there is no noise in the first `quiet_steps`, then it rises to its full
+    size over `ramp_steps`. Parameters without gradient rest.
+    """
+
+    counted: ClassVar[tuple[str, ...]] = ("draws", "clipped", "noise_clipped", "skipped")
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        *,
+        generator: torch.Generator,
+        observations: float,  # N: how many observations the mean loss stands for
+        lr: float = 0.1,  # 1 is a full Newton step
+        decay: float = 1e-4,  # precision of the prior, in units of the mean loss
+        temperature: float = 1.0,  # 0 is the mean only, below 1 a cold posterior
+        noise_rule: NoiseRule = "exact",
+        noise_limit: float = 3.0,  # largest standard normal number; 0 is off
+        sample: bool = True,
+        curvature: Literal["lbfgs", "identity"] = "lbfgs",
+        memory: int = 10,  # pairs of step and change of gradient; 0 keeps the start
+        start: Literal["gnb", "scalar"] = "gnb",
+        start_every: int = 5,  # steps between looks at the Gauss-Newton diagonal
+        start_average: float = 0.9,  # share of the old diagonal that stays
+        damping: float = 1e-2,  # added to the diagonal before it is inverted
+        mean: Literal["diagonal", "direction"] = "diagonal",  # of the step: by the diagonal, or by all of L-BFGS
+        smallest: float = 1e-3,  # bounds of the diagonal of P
+        largest: float = 50.0,
+        step_clip: float = 0.1,  # largest mean step of a tensor, relative to it; 0 is off
+        noise_clip: float = 0.02,  # largest noise of a tensor, relative to it; 0 is off
+        quiet_steps: int = 0,
+        ramp_steps: int = 0,
+    ) -> None:
+        super().__init__(
+            parameters,
+            generator=generator,
+            observations=observations,
+            lr=lr,
+            decay=decay,
+            temperature=temperature,
+            noise_rule=noise_rule,
+            noise_limit=noise_limit,
+            sample=sample,
+        )
+        require(
+            {
+                f"memory must be 0 or more, got {memory}": memory >= 0,
+                f"start_every must be at least 1, got {start_every}": start_every >= 1,
+                f"start_average must lie in [0, 1), got {start_average}": 0 <= start_average < 1,
+                f"damping must be 0 or more, got {damping}": damping >= 0,
+                f"the bounds of P must be 0 < smallest <= largest, got {smallest} and {largest}": (
+                    0 < smallest <= largest
+                ),
+                f"step_clip must be 0 (off) or more, got {step_clip}": step_clip >= 0,
+                f"noise_clip must be 0 (off) or more, got {noise_clip}": noise_clip >= 0,
+            }
+        )
+        self._identity, self._along_direction = curvature == "identity", mean == "direction"
+        self._memory, self._start, self._start_every = memory, start, start_every
+        self._start_average, self._damping = start_average, damping
+        self._smallest, self._largest = smallest, largest
+        self._step_clip, self._noise_clip = step_clip, noise_clip
+        self._quiet_steps, self._ramp_steps = quiet_steps, ramp_steps
+        self._sizes = [parameter.numel() for parameter in self.parameters]
+        self._lengths = torch.tensor(self._sizes, device=self.parameters[0].device)
+        self.curvature: Tensor | None = None  # running mean of the Gauss-Newton diagonal
+        self.steps: list[Tensor] = []  # the last moves, oldest first, each as one vector
+        self.changes: list[Tensor] = []  # and what they did to the gradient
+
+    @torch.no_grad()
+    def step(self, closure: Closure) -> Tensor:  # type: ignore[override]
+        loss, parts = self._regularized(closure)
+        self._begin_draw()
+        if self._identity and not self._scale_now():
+            self._descend(parts)
+            return loss
+        gradient, active = self._flat(parts), self._active(parts)
+        mean, noise = self._movement(gradient, closure)
+        before = self._flat(self.parameters)
+        self._check(loss, mean, noise)
+        self._move((mean + noise) * active)
+        moved = self._flat(self.parameters) - before  # as it was after rounding
+        self.draw |= {"step_norm": float(mean.norm()), "noise_norm": float(noise.norm())}
+        if not self._identity and self._memory:
+            self._learn(moved, self._flat(self._regularized(closure)[1]) - gradient)
+        return loss
+
+    def _movement(self, gradient: Tensor, closure: Closure) -> tuple[Tensor, Tensor]:
+        """The mean step and the noise, clipped."""
+        group = self.param_groups[0]
+        sizes = self._root_mean_squares(self._flat(self.parameters)).clamp_min(SMALLEST_SIZE)
+        if self._identity:
+            spread, mean = torch.ones_like(gradient), gradient
+        else:
+            if self._start == "gnb" and (self.counts["draws"] - 1) % self._start_every == 0:
+                self._look(closure)
+            inverse = CompactInverse(self._first(gradient), self.steps, self.changes)
+            spread = inverse.diagonal().clamp(self._smallest, self._largest)
+            mean = inverse.product(gradient) if self._along_direction else spread * gradient
+        self.draw |= {"smallest": float(spread.min()), "largest": float(spread.max())}
+        mean = self._clipped(-group["lr"] * mean, self._step_clip * sizes, "clipped")
+        scale = self._scale_now()
+        if not scale:
+            return mean, torch.zeros_like(mean)
+        noise = scale * spread.sqrt() * self._numbers(mean)
+        return mean, self._clipped(noise, self._noise_clip * sizes, "noise_clipped")
+
+    def _scale_now(self) -> float:
+        """The scale of the noise, as far as it has been let in."""
+        done = self.counts["draws"] - 1 - self._quiet_steps
+        share = 1.0 if self._ramp_steps == 0 else min(1.0, done / self._ramp_steps)
+        return 0.0 if done < 0 else share * self.noise_scale()
+
+    def _look(self, closure: Closure) -> None:
+        """A fresh look at the Gauss-Newton diagonal (Bartlett): observations times the squared mean gradient."""
+        if not isinstance(closure, SelfLabelling):
+            raise SettingError("start 'gnb' must have a closure with on_own_labels, such as samplers.Classification")
+        with torch.enable_grad():
+            observations = closure.on_own_labels(self.generator)
+        seen = observations * self._flat([parameter.grad for parameter in self.parameters]).square_()
+        if self.curvature is None:
+            self.curvature = seen
+        else:
+            self.curvature.lerp_(seen, 1 - self._start_average)
+
+    def _first(self, gradient: Tensor) -> Tensor:
+        """The diagonal that L-BFGS starts from."""
+        if self._start == "gnb":
+            assert self.curvature is not None
+            damping = float(self.param_groups[0]["decay"]) + self._damping
+            return (self.curvature + damping).reciprocal()
+        newest = float(self.steps[-1] @ self.changes[-1] / self.changes[-1].square().sum()) if self.steps else 1.0
+        return torch.full_like(gradient, newest)
+
+    def _learn(self, step: Tensor, change: Tensor) -> None:
+        if not bool(step @ change > SMALLEST_COSINE * step.norm() * change.norm()):
+            self._count("skipped")
+            return
+        self.steps, self.changes = [*self.steps, step][-self._memory :], [*self.changes, change][-self._memory :]
+
+    # --- all parameters as one vector
+
+    def _flat(self, tensors: Iterable[Tensor | None]) -> Tensor:
+        pairs = zip(tensors, self.parameters, strict=True)
+        return torch.cat([(torch.zeros_like(p) if t is None else t).flatten() for t, p in pairs])
+
+    def _active(self, gradients: list[Tensor | None]) -> Tensor:
+        """One for the parameters that have a gradient, zero for those that rest."""
+        moving = torch.tensor([gradient is not None for gradient in gradients], device=self._lengths.device)
+        return self._spread(moving.to(self.parameters[0].dtype))
+
+    def _root_mean_squares(self, vector: Tensor) -> Tensor:
+        """Of each tensor, as one vector of tensors."""
+        norms = torch._foreach_norm(torch.split(vector, self._sizes))
+        return torch.stack(norms) / self._lengths.to(vector.dtype).sqrt()
+
+    def _spread(self, values: Tensor) -> Tensor:
+        """One value per tensor, repeated for each of its elements."""
+        return values.repeat_interleave(self._lengths, output_size=sum(self._sizes))
+
+    def _clipped(self, vector: Tensor, most: Tensor, counted: str) -> Tensor:
+        """No tensor's root mean square above its bound; bounds of zero are none."""
+        sizes = self._root_mean_squares(vector)
+        over = (sizes > most) & (most > 0)
+        if not bool(over.any()):
+            return vector
+        self._count(counted, int(over.sum()))
+        return vector * self._spread(torch.where(over, most / sizes, torch.ones_like(sizes)))
+
+    def _move(self, movement: Tensor) -> None:
+        parts = [part.view_as(p) for part, p in zip(torch.split(movement, self._sizes), self.parameters, strict=True)]
+        torch._foreach_add_(self.parameters, parts)
+
+    def _curvature_state(self) -> dict[str, Any]:
+        return {"diagonal": self.curvature, "steps": list(self.steps), "changes": list(self.changes)}
+
+    def _load_curvature(self, state: Mapping[str, Any]) -> None:
+        like = self.parameters[0]
+        self.curvature = None if state["diagonal"] is None else state["diagonal"].to(like)
+        self.steps, self.changes = ([vector.to(like) for vector in state[name]] for name in ("steps", "changes"))

@@ -1,0 +1,299 @@
+"""GibbsNAS: draw weights and architecture importance in turn from their posterior (Xue et al., 2021).
+
+Each block is drawn from a local Gaussian: a quasi-Newton step towards the mode, and noise with the inverse curvature.
+`docs/gibbs.md` has the corrected equations and says what each setting stands for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from archloom.errors import require
+from archloom.policies import Chain, Logits, mean_scores, mixing, posterior
+from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior, NoiseRule, PosteriorSampler, draw_precision
+from archloom.spaces import NONE, Scores, SearchSpace
+from archloom.strategies.base import Differentiable, Metrics, Plan, Preset, SearchBatch, Validation, metrics
+from archloom.supernets import Outcome, SharedWeights, gradient_by
+
+SKIP = "skip_connect"
+
+
+class Gibbs(Differentiable):
+    """A draw of the weights on every training batch; after some of them, one of the logits on validation images."""
+
+    stateful = ("policy", "optimizer", "chain")
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": {
+            "strategy": {
+                "noise_rule": "lr",
+                "n_eff_least": 1,
+                "center": False,
+                "none": "free",
+                "derive_share": 0.0,
+            },
+            "weights": {"learning_rate": 0.1, "learning_rate_end": 0.0, "weight_decay": 1e-4},
+            "search": {"epochs": 50},
+        },
+    }
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        generator: torch.Generator,
+        *,
+        order: Literal["first", "second"] = "second",  # curvature for the logits only, or for the weights too
+        w_update: Literal["sgd", "mean", "sample"] | None = None,  # left out: sgd in first order, sample in second
+        a_update: Literal["mean", "sample", "sgd", "adam"] = "sample",  # how the logits move
+        learning_rate: float = 0.1,  # of the logits; 1 is a full Newton step
+        schedule: Literal["cosine", "constant"] = "cosine",  # of that learning rate
+        learning_rate_w: float = 0.1,  # of the weights, on a cosine to 0; section weights has that of sgd
+        weight_decay: float = 1e-4,  # of the logits: the precision of their prior
+        weight_decay_w: float = 1e-4,  # of the weights; section weights has that of sgd
+        decay_units: Literal["mean", "sum"] = "mean",  # decays beside the mean loss, or beside its sum over all images
+        n_eff: int | None = None,  # images that the posterior believes in; left out: those there are,
+        n_eff_least: int = 25_000,  # but at least so many, which is a cold posterior on small data
+        temperature_w: float = 1.0,  # of the posterior of the weights; below 1 is colder
+        temperature_a: float = 1.0,  # of the posterior of the logits
+        noise_rule: NoiseRule = "exact",  # how the noise depends on the learning rate
+        noise_limit: float = 3.0,  # largest standard normal number; 0 is off
+        noise_wait: float = 0.2,  # share of the steps that leave the weights without noise
+        noise_ramp: float = 0.2,  # share of the steps over which it then rises
+        draw_images: int = 2048,  # validation images for a draw of the logits, as far as there are
+        steps_per_draw: int | None = None,  # weight steps to each; left out: those that see as many images
+        pairs: Literal["same", "different"] = "same",  # batches that teach curvature; different is there to fail
+        center: bool = True,  # keep out movements of the logits that a softmax cannot see
+        smallest_a: float = 1e-3,  # bounds of the inverse curvature of the logits
+        largest_a: float = 100.0,  # see smallest_a
+        step_clip_a: float = 1.0,  # largest mean step of the logits; 0 is off
+        reset_every: int = 0,  # draws after which the curvature of the logits is forgotten; 0 is never
+        lbfgs_memory: int = 10,  # steps that the curvature of the weights is learnt from
+        w_start: Literal["gnb", "scalar"] = "gnb",  # the Gauss-Newton diagonal or one number, to start L-BFGS from
+        w_start_every: int = 5,  # weight steps between looks at that diagonal
+        w_start_average: float = 0.9,  # share of the old diagonal that stays
+        damping_w: float = 1e-2,  # added to that diagonal
+        w_mean: Literal["diagonal", "direction"] = "diagonal",  # the mean step: by the diagonal, or all of L-BFGS
+        smallest_w: float = 1e-3,  # bounds of the inverse curvature of the weights
+        largest_w: float = 50.0,  # see smallest_w
+        step_clip_w: float = 0.1,  # largest mean step of a weight tensor, relative to it; 0 is off
+        noise_clip_w: float = 0.02,  # largest noise on a weight tensor, relative to it; 0 is off
+        gamma_shape: float = 0.0,  # of a Gamma prior on both precisions, which are then drawn as well; 0 is off
+        gamma_rate: float = 1.0,  # of that prior
+        none: Literal["absent", "free"] = "absent",  # whether `none` takes part in the mixture
+        derive_share: float = 0.1,  # latest share of the draws to derive from; 0 is the last draw alone
+        burn_in: float = 0.5,  # first share of the draws that the posterior leaves out
+        **common: Any,
+    ) -> None:
+        super().__init__(space, generator, learning_rate=learning_rate, weight_decay=weight_decay, **common)
+        positive = {
+            "learning_rate_w": learning_rate_w,
+            "n_eff": 1 if n_eff is None else n_eff,
+            "n_eff_least": n_eff_least,
+            "draw_images": draw_images,
+            "steps_per_draw": 1 if steps_per_draw is None else steps_per_draw,
+            "smallest_a": smallest_a,
+            "smallest_w": smallest_w,
+            "w_start_every": w_start_every,
+            "gamma_rate": gamma_rate,
+        }
+        not_negative = {
+            "weight_decay_w": weight_decay_w,
+            "temperature_w": temperature_w,
+            "temperature_a": temperature_a,
+            "noise_limit": noise_limit,
+            "step_clip_a": step_clip_a,
+            "step_clip_w": step_clip_w,
+            "noise_clip_w": noise_clip_w,
+            "reset_every": reset_every,
+            "lbfgs_memory": lbfgs_memory,
+            "damping_w": damping_w,
+            "gamma_shape": gamma_shape,
+        }
+        shares = {
+            "noise_wait": noise_wait,
+            "noise_ramp": noise_ramp,
+            "w_start_average": w_start_average,
+            "derive_share": derive_share,
+            "burn_in": burn_in,
+        }
+        require(
+            {f"strategy.{name} must be above 0, got {value}": value > 0 for name, value in positive.items()}
+            | {f"strategy.{name} must be 0 or more, got {value}": value >= 0 for name, value in not_negative.items()}
+            | {f"strategy.{name} must lie in [0, 1), got {value}": 0 <= value < 1 for name, value in shares.items()}
+            | {
+                f"strategy.largest_a must be at least smallest_a ({smallest_a}), got {largest_a}": largest_a
+                >= smallest_a,
+                f"strategy.largest_w must be at least smallest_w ({smallest_w}), got {largest_w}": largest_w
+                >= smallest_w,
+                f"strategy.learning_rate_w must be below 2, got {learning_rate_w}": learning_rate_w < 2,
+                f"strategy.learning_rate must be below 2, got {learning_rate}": learning_rate < 2,
+            }
+        )
+        self.policy = Logits(space, generator, without=(NONE,) if none == "absent" else ())
+        self.chain = Chain(self.policy.values.numel())
+        self._w_update = w_update or ("sgd" if order == "first" else "sample")
+        self._a_update, self._rate, self._cosine = a_update, learning_rate, schedule == "cosine"
+        self._draw_images, self._steps_per_draw = draw_images, steps_per_draw
+        self._n_eff, self._n_eff_least, self._summed = n_eff, n_eff_least, decay_units == "sum"
+        self._gamma = {"shape": gamma_shape, "rate": gamma_rate} if gamma_shape else None
+        self._derive_share, self._burn_in = derive_share, burn_in
+        self._noise_wait, self._noise_ramp = noise_wait, noise_ramp
+        self._logit_sampler = partial(
+            BfgsPosterior,
+            lr=learning_rate,
+            temperature=temperature_a,
+            noise_rule=noise_rule,
+            noise_limit=noise_limit,
+            sample=a_update == "sample",
+            pairs=pairs,
+            smallest=smallest_a,
+            largest=largest_a,
+            step_clip=step_clip_a,
+            reset_every=reset_every,
+            project=self.policy.centred if center else None,
+        )
+        self._weight_sampler = partial(
+            DiagonalLbfgsPosterior,
+            lr=learning_rate_w,
+            temperature=temperature_w,
+            noise_rule=noise_rule,
+            noise_limit=noise_limit,
+            sample=self._w_update == "sample",
+            memory=lbfgs_memory,
+            start=w_start,
+            start_every=w_start_every,
+            start_average=w_start_average,
+            damping=damping_w,
+            mean=w_mean,
+            smallest=smallest_w,
+            largest=largest_w,
+            step_clip=step_clip_w,
+            noise_clip=noise_clip_w,
+        )
+        self._decay, self._decay_w = weight_decay, weight_decay_w
+
+    def begin(self, weights: SharedWeights, plan: Plan) -> None:
+        """Give both blocks their samplers, now that the numbers of images are known."""
+        most = max(1, plan.valid_images // plan.valid_batch_size)
+        batches = min(math.ceil(self._draw_images / plan.valid_batch_size), most)
+        images = batches * plan.valid_batch_size
+        self.validation = Validation(every=self._steps_per_draw or math.ceil(images / plan.batch_size), batches=batches)
+        believed, believed_w = self._believed(plan.valid_images), self._believed(plan.train_images)
+        self._believed_images = {"a": believed, "w": believed_w}
+        self._draws_from = {"a": images, "w": plan.batch_size}
+        decay = self._decay / believed if self._summed else self._decay
+        decay_w = self._decay_w / believed_w if self._summed else self._decay_w
+        if self._a_update == "sgd":
+            self.optimizer = torch.optim.SGD([self.policy.values], lr=self._rate, weight_decay=decay)
+        elif self._a_update != "adam":
+            self.optimizer = self._logit_sampler(
+                [self.policy.values], generator=self.new_generator(), observations=believed, decay=decay
+            )
+        if self._w_update != "sgd":
+            sampler = self._weight_sampler(
+                weights.parameters.values(),
+                generator=self.new_generator(),
+                observations=believed_w,
+                decay=decay_w,
+                quiet_steps=round(self._noise_wait * plan.steps),
+                ramp_steps=round(self._noise_ramp * plan.steps),
+            )
+            weights.optimize_with(sampler)
+
+    def _believed(self, images: int) -> int:
+        return self._n_eff if self._n_eff is not None else max(images, self._n_eff_least)
+
+    # --- the search
+
+    def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        fitted = weights.fit(batch.train, self.policy.mixture())
+        self._draw_precision("w", weights.optimizer, list(weights.parameters.values()))
+        figures = self._figures("w", weights.optimizer)
+        if not batch.valids or self.warming_up(batch):
+            return {**metrics(fitted), **figures}
+        judged = self._draw(weights, batch)
+        self._draw_precision("a", self.optimizer, [self.policy.values])
+        return {**metrics(fitted, judged), **figures, **self._figures("a", self.optimizer), **self._shape()}
+
+    def _draw(self, weights: SharedWeights, batch: SearchBatch) -> Outcome:
+        """New logits, given the weights: the gradient is taken over all validation images, here and where it leads."""
+        outcomes: list[Outcome] = []
+
+        def gradient() -> Tensor:
+            outcomes.append(self._judge(weights, batch))
+            return outcomes[-1].loss
+
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate * ((1 + math.cos(math.pi * batch.progress)) / 2 if self._cosine else 1.0)
+        self.optimizer.step(gradient)  # type: ignore[arg-type]
+        self.chain.append(self.policy.values)
+        return outcomes[0]
+
+    def _judge(self, weights: SharedWeights, batch: SearchBatch) -> Outcome:
+        """Mean loss over the validation batches, one in memory at a time; its gradient is left with the logits."""
+        values, images = self.policy.values, sum(map(len, batch.valids))
+        total, loss, accuracy = torch.zeros_like(values), values.new_zeros(()), values.new_zeros(())
+        for valid in batch.valids:
+            outcome, share = weights.evaluate(valid, self.policy.mixture()), len(valid) / images
+            total += gradient_by(outcome.loss, values) * share
+            loss += outcome.loss.detach() * share
+            accuracy += outcome.accuracy * share
+        values.grad = total
+        return Outcome(loss, accuracy)
+
+    def _draw_precision(self, block: str, optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> None:
+        """The precision of a block's prior, given the block, where it has a prior of its own."""
+        if self._gamma is None:
+            return
+        precision = draw_precision(parameters, self.generator, **self._gamma)
+        for group in optimizer.param_groups:
+            name = "decay" if "decay" in group else "weight_decay"
+            group[name] = precision / self._believed_images[block]
+
+    # --- what it came to
+
+    def scores(self) -> Scores:
+        if len(self.chain) == 0:
+            return super().scores()
+        return mean_scores(self.policy, self.chain.last(self._derive_share).to(self.policy.values.device))
+
+    def findings(self) -> dict[str, Any]:
+        """The posterior as far as it was seen; of updates without noise it tells where they wandered, not how sure."""
+        draws = self.chain.last(1 - self._burn_in)
+        if len(draws) == 0:
+            return {}
+        found = posterior(self.space, self.policy.to(draws.device), draws, keep_none=self._keep_none)
+        left_out = len(self.chain) - len(draws)
+        return {
+            "posterior": {
+                **found,
+                "burn_in": left_out,
+                "sampled": self._a_update == "sample",
+                "mixing": mixing([draws]),
+            }
+        }
+
+    def _figures(self, block: str, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+        """How the last draw of a block went."""
+        if not isinstance(optimizer, PosteriorSampler):
+            return {}
+        rate = optimizer.param_groups[0]["lr"]
+        noise = rate * self._believed_images[block] / ((2 - rate) * self._draws_from[block])
+        figures = {**optimizer.draw, "batch_noise_ratio": noise, "decay": optimizer.param_groups[0]["decay"]}
+        return {f"{block}_{name}": value for name, value in figures.items()}
+
+    def _shape(self) -> dict[str, float]:
+        """How decided the logits are, and how far they lean towards skips."""
+        rows = {name: row.detach().softmax(dim=0) for name, row in self.policy.rows().items()}
+        entropies = [float(torch.special.entr(row).sum()) for row in rows.values()]
+        best = [d.options[int(rows[d.name].argmax())] for d in self.space.decisions]
+        return {
+            "entropy": sum(entropies) / len(entropies),
+            "entropy_least": min(entropies),
+            "skip_share": best.count(SKIP) / len(best),
+        }
