@@ -14,7 +14,7 @@ from archloom.engine.one_shot import OneShotSearch, SharedAccuracy
 from archloom.errors import DivergedError
 from archloom.networks import build_network
 from archloom.spaces import Nb201
-from archloom.strategies.base import OneShot
+from archloom.strategies.base import OneShot, Plan, Validation
 from archloom.supernets import EveryOption, SharedWeights, path_gates
 
 SPACE = Nb201(nodes=2, cells_per_stage=1)
@@ -88,6 +88,60 @@ def test_every_training_image_comes_once_an_epoch_and_validation_goes_round_at_i
         round_ = torch.cat([batch.images for batch in valid[start : start + 2]])
         assert len({image.sum().item() for image in round_}) == 10
     assert {batch.epochs for batch in strategy.seen} == {2}
+
+
+class Seldom(Noting):
+    """Asks for three validation batches at every second step, and has a figure of its own for these."""
+
+    validation = Validation(every=2, batches=3)
+
+    def begin(self, weights, plan):
+        self.plan = plan
+
+    def step(self, weights, batch):
+        figures = super().step(weights, batch)
+        return {**figures, "judged": float(len(self.seen))} if batch.valids else figures
+
+    def findings(self):
+        return {"rumour": 7}
+
+
+def test_validation_batches_come_as_many_and_as_often_as_a_strategy_asks(weights):
+    strategy = Seldom()
+    search = make(weights, strategy)
+    search.run()
+    assert [len(batch.valids) for batch in strategy.seen] == [0, 3, 0, 3, 0, 3]
+    sums = [batch.images.sum().item() for given in strategy.seen for batch in given.valids]
+    valid = loader(torch.arange(12, 22), batch_size=5)
+    wanted = [batch.images.sum().item() for epoch in range(5) for batch in valid.epoch(epoch)]
+    assert sums == wanted[:9]  # none left out, none twice
+    first, second = search.history
+    assert first["metrics"]["judged"] == 2.0  # the mean of the steps that have it: 2
+    assert second["metrics"]["judged"] == 5.0  # 4 and 6
+
+
+@pytest.mark.parametrize("stop_after", range(6))
+def test_a_resumed_search_sees_the_validation_batches_that_were_to_come(weights, stop_after):
+    whole, part = Seldom(), Seldom()
+    make(weights, whole).run()
+    search = make(weights, part)
+    for _ in range(stop_after):
+        search.advance()
+    state = search.state_dict()
+    rest = Seldom()
+    resumed = make(weights, rest)
+    resumed.load_state_dict(state)
+    while resumed.position < resumed.total:
+        resumed.advance()
+    wanted = [batch.images.sum().item() for given in whole.seen[stop_after:] for batch in given.valids]
+    assert [batch.images.sum().item() for given in rest.seen for batch in given.valids] == wanted
+
+
+def test_a_strategy_is_told_the_sizes_before_it_begins_and_its_findings_are_kept(weights):
+    strategy = Seldom()
+    outcome = make(weights, strategy).run()
+    assert strategy.plan == Plan(train_images=12, valid_images=10, batch_size=4, valid_batch_size=5, steps=6)
+    assert outcome["rumour"] == 7
 
 
 def test_learning_rate_follows_the_cosine_by_epoch(weights):

@@ -480,3 +480,37 @@ def test_one_image_of_one_pixel_is_one_clear_line() -> None:
 
     with pytest.raises(SettingError, match="batch normalisation needs more than one value per channel"):
         SharedWeights(Normalized()).evaluate(Batch(torch.zeros(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64)), {})
+
+
+# --- another optimizer
+
+
+def test_another_optimizer_takes_over_with_its_own_rate_and_without_clipping():
+    plain, other = SharedWeights(smooth_network(), clip=0), SharedWeights(smooth_network(), clip=1e-9)
+    for weights in (plain, other):
+        make = torch.optim.SGD([{"params": list(weights.network.parameters()), "lr_end": 0.1}], lr=0.3)
+        weights.optimize_with(make)
+        weights.set_progress(0.5)
+        assert weights.learning_rate == pytest.approx(0.2)
+    given = batch()
+    for weights in (plain, other):
+        weights.fit(given, BOTH)
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters.values(), other.parameters.values(), strict=True))
+
+
+def test_an_optimizer_that_looks_twice_gets_the_first_outcome_reported():
+    class Twice(torch.optim.SGD):
+        def step(self, closure):
+            first = closure()
+            super().step()
+            self.losses = [float(first), float(closure())]
+            return first
+
+    weights = SharedWeights(smooth_network())
+    weights.optimize_with(Twice(weights.network.parameters(), lr=0.3))
+    given = batch()
+    before = float(weights.loss(given, BOTH).detach())
+    outcome = weights.fit(given, BOTH)
+    assert float(outcome.loss) == pytest.approx(before)
+    assert weights.optimizer.losses[0] == pytest.approx(before)
+    assert weights.optimizer.losses[1] == pytest.approx(float(weights.loss(given, BOTH).detach()))

@@ -135,6 +135,7 @@ class Gibbs(Differentiable):
             }
         )
         self.policy = Logits(space, generator, without=(NONE,) if none == "absent" else ())
+        self.optimizer = self.policy.adam(learning_rate=learning_rate, weight_decay=weight_decay)
         self.chain = Chain(self.policy.values.numel())
         self._w_update = w_update or ("sgd" if order == "first" else "sample")
         self._a_update, self._rate, self._cosine = a_update, learning_rate, schedule == "cosine"

@@ -1,0 +1,182 @@
+"""What draws say: how often an option is best, which options are credible, which architectures, how well they mixed."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+import pytest
+import torch
+
+from archloom.engine.checkpoint import decode, encode
+from archloom.policies import Chain, Logits, credible_set, mean_scores, mixing, posterior
+from archloom.policies.chain import MOST_DRAWS
+from archloom.spaces import Darts, Nb201
+
+SPACE = Nb201(nodes=3, operations=("none", "left", "right"))
+
+
+def policy(space=SPACE, **options) -> Logits:
+    return Logits(space, torch.Generator().manual_seed(0), **options)
+
+
+def drawn(*winners: tuple[int, int, int]) -> torch.Tensor:
+    """Draws in which these options of the three decisions are far ahead."""
+    return torch.stack([torch.cat([5 * torch.eye(3)[option] for option in draw]) for draw in winners])
+
+
+def test_probabilities_are_the_shares_of_draws_in_which_an_option_is_best():
+    found = posterior(SPACE, policy(), drawn((1, 2, 2), (1, 2, 1), (1, 1, 2), (1, 2, 0)))
+    decisions = found["decisions"]
+    assert found["draws"] == 4
+    assert decisions["0->1"]["best"] == {"none": 0.0, "left": 1.0, "right": 0.0}
+    assert decisions["0->2"]["best"] == {"none": 0.0, "left": 0.25, "right": 0.75}
+    assert decisions["1->2"]["best"] == {"none": 0.25, "left": 0.25, "right": 0.5}
+    assert decisions["0->1"]["credible_set"] == ["left"]
+    assert decisions["0->2"]["credible_set"] == ["right", "left"]
+
+
+def test_architectures_come_by_frequency():
+    found = posterior(SPACE, policy(), drawn((1, 2, 2), (1, 1, 1), (1, 2, 2), (2, 2, 2)))
+    assert found["different_architectures"] == 3
+    first = found["architectures"][0]
+    assert first["frequency"] == 0.5
+    assert SPACE.parse(first["text"]) == SPACE.check(first["architecture"])
+    assert list(first["architecture"].values()) == ["left", "right", "right"]
+    assert sum(found["frequency"] for found in found["architectures"]) == 1
+
+
+def test_none_wins_in_a_draw_only_where_it_may():
+    draws = drawn((0, 1, 2))
+    assert "none" in posterior(SPACE, policy(), draws)["architectures"][0]["architecture"].values()
+    kept_out = posterior(SPACE, policy(), draws, keep_none=False)
+    assert "none" not in kept_out["architectures"][0]["architecture"].values()
+    absent = posterior(SPACE, policy(without=("none",)), draws)
+    assert absent["decisions"]["0->1"]["best"]["none"] == 0
+
+
+def test_draws_of_a_space_with_a_rule_of_its_own_are_decoded_by_it():
+    space = Darts(nodes=2, cells=3)
+    logits = policy(space)
+    draws = torch.randn(3, logits.values.numel(), generator=torch.Generator().manual_seed(1))
+    found = posterior(space, logits, draws)
+    for told in found["architectures"]:
+        space.check(told["architecture"])
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "wanted"),
+    [
+        ({"a": 0.2, "b": 0.8}, ["b", "a"]),
+        ({"a": 0.04, "b": 0.96}, ["b"]),
+        ({"a": 0.05, "b": 0.95}, ["b"]),
+        ({"a": 0.3, "b": 0.3, "c": 0.4}, ["c", "a", "b"]),
+    ],
+)
+def test_a_credible_set_is_the_smallest_that_holds_95_percent(probabilities, wanted):
+    assert credible_set(probabilities) == wanted
+
+
+def test_mean_scores_average_probabilities_not_logits():
+    draws = torch.stack([torch.tensor([0.0, 0, 0] * 3), torch.tensor([0.0, 2, 4] * 3)])
+    wanted = (torch.tensor([1 / 3] * 3) + torch.tensor([0.0, 2, 4]).softmax(0)) / 2
+    assert mean_scores(policy(), draws)["0->1"] == pytest.approx(wanted.tolist())
+
+
+# --- the chain
+
+
+def test_a_chain_keeps_order_and_gives_its_latest_share():
+    chain = Chain(2)
+    for number in range(10):
+        chain.append(torch.full((2,), float(number)))
+    assert chain.draws[:, 0].tolist() == list(range(10))
+    assert chain.last(0.3)[:, 0].tolist() == [7, 8, 9]
+    assert chain.last(0.0)[:, 0].tolist() == [9]
+    assert len(Chain(2).last(0.5)) == 0
+
+
+def test_a_long_chain_is_thinned_evenly_and_resumes_exactly():
+    whole, broken = Chain(1), Chain(1)
+    for number in range(3 * MOST_DRAWS):
+        whole.append(torch.tensor([float(number)]))
+        broken.append(torch.tensor([float(number)]))
+        if number == MOST_DRAWS + 7:
+            state = decode(encode(broken.state_dict()), name="chain")
+            broken = Chain(1)
+            broken.load_state_dict(state)
+    kept = whole.draws[:, 0]
+    assert len(whole) <= MOST_DRAWS
+    assert len(set((kept[1:] - kept[:-1]).tolist())) == 1, "one distance between all that are kept"
+    assert torch.equal(kept, broken.draws[:, 0])
+
+
+# --- mixing
+
+
+def test_independent_draws_mix_and_separate_chains_do_not():
+    generator = torch.Generator().manual_seed(0)
+    chains = [torch.randn(200, 3, generator=generator) for _ in range(4)]
+    found = mixing(chains)
+    assert found is not None
+    assert found["r_hat"] < 1.05
+    assert 400 < found["effective_draws"] < 1600
+    apart = mixing([chain + 5 * number for number, chain in enumerate(chains)])
+    assert apart is not None and apart["r_hat"] > 2
+
+
+def test_one_chain_is_compared_with_itself_and_a_drift_shows():
+    generator = torch.Generator().manual_seed(0)
+    steady = torch.randn(200, 2, generator=generator)
+    drifting = steady + torch.linspace(0, 10, 200).unsqueeze(1)
+    found, drifted = mixing([steady]), mixing([drifting])
+    assert found is not None and drifted is not None
+    assert found["r_hat"] < 1.1 < drifted["r_hat"]
+    assert drifted["effective_draws"] < 20 < found["effective_draws"]
+
+
+def test_what_never_moves_is_left_out_and_too_little_says_nothing():
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.randn(100, 2, generator=generator)
+    draws[:, 1] = 3.0
+    found = mixing([draws])
+    assert found is not None and np.isfinite(found["r_hat"])
+    assert mixing([draws[:, 1:]]) is None
+    assert mixing([draws[:7]]) is None
+
+
+def test_without_arviz_there_is_no_word_on_mixing(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest, **options):
+        if name.startswith("arviz_stats"):
+            raise ImportError(name)
+        return real(name, *rest, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert mixing([torch.randn(100, 2)]) is None
+
+
+# --- logits with options left out
+
+
+def test_options_left_out_have_no_probability_and_get_no_gradient():
+    logits = policy(without=("none",))
+    for gate in logits.mixture().values():
+        assert float(gate.weights[0].detach()) == 0
+    (gradient,) = torch.autograd.grad(logits.mixture()["0->1"].weights[1], [logits.values])
+    assert torch.isfinite(gradient).all()
+    assert gradient[0] == 0
+    assert sum(logits.scores()["0->1"]) == pytest.approx(1)
+
+
+def test_a_centred_movement_is_orthogonal_to_what_a_softmax_cannot_see():
+    movement = torch.randn(9, generator=torch.Generator().manual_seed(2))
+    for options in ({}, {"without": ("none",)}):
+        logits = policy(**options)
+        centred = logits.centred(movement)
+        for row in centred.split(3):
+            assert float(row.sum()) == pytest.approx(0, abs=1e-6)
+        assert torch.equal(centred[~logits.live], torch.zeros(int((~logits.live).sum())))
+        torch.testing.assert_close(logits.centred(centred), centred)  # a projection
+        assert float((movement - centred) @ centred) == pytest.approx(0, abs=1e-5)  # and an orthogonal one

@@ -1,0 +1,278 @@
+"""GibbsNAS: what it does to the logits and the weights, when it draws, and what the draws say."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from smooth import SPACE, batch, smooth_weights
+
+from archloom.errors import DivergedError
+from archloom.policies import Chain
+from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior
+from archloom.spaces import NONE
+from archloom.strategies.base import Plan, SearchBatch, Validation
+from archloom.strategies.gibbs import Gibbs
+from archloom.supernets import gradient_by
+
+PLAN = Plan(train_images=120, valid_images=96, batch_size=12, valid_batch_size=12, steps=40)
+
+
+def made(*, plan: Plan = PLAN, weights=None, seed: int = 0, **settings) -> tuple[Gibbs, object]:
+    strategy = Gibbs(SPACE, torch.Generator().manual_seed(seed), **settings)
+    strategy.policy.double()
+    weights = weights or smooth_weights()
+    strategy.begin(weights, plan)
+    return strategy, weights
+
+
+def step_batch(number: int, *, valids: int = 1, epoch: int = 0, epochs: int = 4) -> SearchBatch:
+    judging = tuple(batch(1000 + 10 * number + part) for part in range(valids))
+    return SearchBatch(batch(number), judging, epoch, epochs, progress=number / 40)
+
+
+# --- the limit in which it is DARTS
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_without_curvature_and_noise_it_is_darts_with_sgd_to_the_bit(momentum, dtype):
+    of_weights = {"learning_rate": 0.1, "learning_rate_end": 0.1, "momentum": momentum, "weight_decay": 1e-3, "clip": 0}
+    settings = {"w_update": "sgd", "a_update": "sgd", "schedule": "constant", "draw_images": 12, "none": "free"}
+    strategy, weights = made(weights=smooth_weights(**of_weights), learning_rate=0.5, weight_decay=1e-2, **settings)
+    weights.network.to(dtype)
+    strategy.policy.to(dtype)
+    other = copy.deepcopy(weights.network)
+    logits = copy.deepcopy(strategy.policy)
+    on_weights = torch.optim.SGD(other.parameters(), lr=0.1, momentum=momentum, weight_decay=1e-3)
+    on_logits = torch.optim.SGD(logits.parameters(), lr=0.5, weight_decay=1e-2)
+    for number in range(15):
+        given = step_batch(number)
+        given = SearchBatch(_as(given.train, dtype), (_as(given.valid, dtype),), 0, 4)
+        strategy.step(weights, given)
+        for optimizer, part in ((on_weights, given.train), (on_logits, given.valid)):
+            on_weights.zero_grad()
+            on_logits.zero_grad()
+            torch.nn.functional.cross_entropy(other(part.images, logits.mixture()), part.labels).backward()
+            optimizer.step()
+    assert torch.equal(strategy.policy.values, logits.values)
+    assert all(torch.equal(a, b) for a, b in zip(weights.network.parameters(), other.parameters(), strict=True))
+    assert strategy.policy.values.abs().max() > 0.02  # it went somewhere
+
+
+def _as(given, dtype):
+    return type(given)(given.images.to(dtype), given.labels)
+
+
+def test_sampling_leaves_that_limit():
+    quiet, noisy = (
+        made(order="first", a_update=update, draw_images=12, n_eff=100)[0] for update in ("mean", "sample")
+    )
+    for strategy in (quiet, noisy):
+        weights = smooth_weights()
+        for number in range(15):
+            strategy.step(weights, step_batch(number))
+    assert (quiet.policy.values - noisy.policy.values).abs().max() > 1e-2
+
+
+# --- a draw
+
+
+def test_the_first_mean_step_goes_down_the_gradient_over_all_validation_batches():
+    strategy, weights = made(order="first", a_update="mean", draw_images=36, learning_rate=0.3, weight_decay=0.5)
+    start = strategy.policy.values.detach().clone()
+    given = step_batch(0, valids=3)
+    weights.fit(given.train, strategy.policy.mixture())  # a twin of the weights step, to know where the draw is taken
+    loss = sum(weights.loss(valid, strategy.policy.mixture()) for valid in given.valids) / 3
+    gradient = gradient_by(loss, strategy.policy.values) + 0.5 * start
+    fresh, twin = made(order="first", a_update="mean", draw_images=36, learning_rate=0.3, weight_decay=0.5)
+    fresh.step(twin, given)
+    moved = fresh.policy.values.detach() - start
+    torch.testing.assert_close(moved, -0.3 * fresh.policy.centred(gradient), rtol=1e-6, atol=1e-9)
+
+
+def test_the_learning_rate_of_the_logits_falls_on_a_cosine():
+    strategy, weights = made(order="first", draw_images=12, learning_rate=0.4)
+    strategy.step(weights, step_batch(30))
+    assert strategy.optimizer.param_groups[0]["lr"] == pytest.approx(0.2 * (1 + math.cos(math.pi * 30 / 40)))
+    strategy, weights = made(order="first", draw_images=12, learning_rate=0.4, schedule="constant")
+    strategy.step(weights, step_batch(30))
+    assert strategy.optimizer.param_groups[0]["lr"] == 0.4
+
+
+def test_draws_keep_to_what_a_softmax_can_see():
+    strategy, weights = made(order="first", draw_images=12, n_eff=10)
+    before = {name: float(row.detach()[1:].sum()) for name, row in strategy.policy.rows().items()}
+    for number in range(5):
+        strategy.step(weights, step_batch(number))
+    after = {name: float(row.detach()[1:].sum()) for name, row in strategy.policy.rows().items()}
+    assert after == pytest.approx(before, abs=1e-9)
+    free, weights = made(order="first", draw_images=12, n_eff=10, center=False)
+    free.step(weights, step_batch(0))
+    assert abs(sum(float(row.detach()[1:].sum()) for row in free.policy.rows().values())) > 1e-3
+
+
+def test_none_outside_the_mixture_has_no_share_and_never_wins():
+    strategy, weights = made(order="first", draw_images=12, n_eff=1)
+    start = strategy.policy.values.detach().clone()
+    strategy.step(weights, step_batch(0))
+    place = SPACE.decisions[0].options.index(NONE)
+    for name, row in strategy.scores().items():
+        assert row[place] == 0
+        assert sum(row) == pytest.approx(1)
+    dead = ~strategy.policy.live
+    assert torch.equal(strategy.policy.values.detach()[dead], start[dead])
+    assert NONE not in strategy.best(lambda _: 0.0).values()
+    with torch.no_grad():
+        free, _ = made(order="first", none="free")
+        free.policy.values[place] = 9.0
+    assert free.best(lambda _: 0.0)[SPACE.decisions[0].name] == NONE
+
+
+def test_weights_warm_up_alone():
+    strategy, weights = made(draw_images=12, warmup=0.5)
+    start = strategy.policy.values.detach().clone()
+    assert "valid_loss" not in strategy.step(weights, step_batch(0, epoch=1))
+    assert torch.equal(strategy.policy.values, start)
+    assert "valid_loss" in strategy.step(weights, step_batch(1, epoch=2))
+    assert not torch.equal(strategy.policy.values, start)
+
+
+# --- sizes
+
+
+@pytest.mark.parametrize(
+    ("settings", "plan", "wanted"),
+    [
+        ({}, Plan(25_000, 25_000, 64, 64, 1), Validation(every=32, batches=32)),
+        ({"steps_per_draw": 1}, Plan(25_000, 25_000, 64, 64, 1), Validation(every=1, batches=32)),
+        ({"draw_images": 500}, Plan(25_000, 25_000, 64, 250, 1), Validation(every=8, batches=2)),
+        ({}, Plan(700, 700, 32, 64, 1), Validation(every=20, batches=10)),
+        ({}, Plan(700, 30, 32, 30, 1), Validation(every=1, batches=1)),
+    ],
+)
+def test_a_draw_takes_its_images_and_waits_for_as_many_training_images(settings, plan, wanted):
+    strategy, _ = made(plan=plan, order="first", **settings)
+    assert strategy.validation == wanted
+
+
+@pytest.mark.parametrize(
+    ("settings", "images", "wanted"),
+    [
+        ({}, 500, 25_000),
+        ({}, 40_000, 40_000),
+        ({"n_eff": 7}, 500, 7),
+        ({"n_eff_least": 1}, 500, 500),
+    ],
+)
+def test_how_many_images_the_posterior_believes_in(settings, images, wanted):
+    strategy, weights = made(plan=Plan(images, images, 10, 10, 1), **settings)
+    for optimizer in (strategy.optimizer, weights.optimizer):
+        assert optimizer.param_groups[0]["observations"] == wanted
+
+
+def test_decays_beside_a_summed_loss_are_divided_by_the_images():
+    strategy, weights = made(n_eff=50, weight_decay=2.0, weight_decay_w=3.0, decay_units="sum")
+    assert strategy.optimizer.param_groups[0]["decay"] == pytest.approx(2 / 50)
+    assert weights.optimizer.param_groups[0]["decay"] == pytest.approx(3 / 50)
+
+
+def test_precisions_are_drawn_around_what_their_block_says():
+    """Gamma(shape + n/2, rate + |a|^2/2) has mean (shape + n/2) / (rate + |a|^2/2); the decay is that over the images."""
+    strategy, weights = made(gamma_shape=200.0, gamma_rate=100.0, draw_images=12, n_eff=50)
+    strategy.step(weights, step_batch(0))
+    for optimizer, tensors in (
+        (strategy.optimizer, [strategy.policy.values]),
+        (weights.optimizer, list(weights.parameters.values())),
+    ):
+        count, squares = sum(t.numel() for t in tensors), sum(float(t.detach().square().sum()) for t in tensors)
+        shape = 200 + count / 2
+        mean = shape / (100 + squares / 2) / 50
+        assert optimizer.param_groups[0]["decay"] == pytest.approx(mean, rel=5 / math.sqrt(shape))
+    first, weights = made(order="first", gamma_shape=1.0, draw_images=12)
+    first.step(weights, step_batch(0))
+    assert weights.optimizer.param_groups[0]["weight_decay"] != 3e-4
+
+
+# --- settings name updates
+
+
+@pytest.mark.parametrize(
+    ("settings", "of_weights", "of_logits"),
+    [
+        ({}, (DiagonalLbfgsPosterior, True), (BfgsPosterior, True)),
+        ({"order": "first"}, (torch.optim.SGD, None), (BfgsPosterior, True)),
+        ({"order": "first", "a_update": "mean"}, (torch.optim.SGD, None), (BfgsPosterior, False)),
+        ({"a_update": "mean"}, (DiagonalLbfgsPosterior, True), (BfgsPosterior, False)),
+        ({"w_update": "mean", "a_update": "mean"}, (DiagonalLbfgsPosterior, False), (BfgsPosterior, False)),
+        ({"a_update": "adam"}, (DiagonalLbfgsPosterior, True), (torch.optim.Adam, None)),
+        ({"a_update": "sgd"}, (DiagonalLbfgsPosterior, True), (torch.optim.SGD, None)),
+    ],
+)
+def test_updates_by_name(settings, of_weights, of_logits):
+    strategy, weights = made(**settings)
+    for optimizer, (kind, sample) in ((weights.optimizer, of_weights), (strategy.optimizer, of_logits)):
+        assert type(optimizer) is kind
+        assert optimizer.param_groups[0].get("sample") is sample
+
+
+# --- what the draws say
+
+
+def test_scores_are_the_mean_of_the_latest_draws():
+    strategy, _ = made(order="first", derive_share=0.5, none="free")
+    size = strategy.policy.values.numel()
+    draws = torch.randn(4, size, generator=torch.Generator().manual_seed(1))
+    for values in draws:
+        strategy.chain.append(values)
+    wanted = {
+        name: rows[-2:].softmax(dim=-1).mean(dim=0).tolist() for name, rows in strategy.policy.split(draws).items()
+    }
+    assert strategy.scores() == {name: pytest.approx(row) for name, row in wanted.items()}
+    last, _ = made(order="first", derive_share=0.0, none="free")
+    last.chain = strategy.chain
+    wanted = {name: rows[-1].softmax(dim=-1).tolist() for name, rows in strategy.policy.split(draws).items()}
+    assert last.scores() == {name: pytest.approx(row) for name, row in wanted.items()}
+
+
+def test_before_the_first_draw_scores_are_those_of_the_logits_and_nothing_is_found():
+    strategy, _ = made()
+    assert strategy.scores() == strategy.policy.scores()
+    assert strategy.findings() == {}
+
+
+def test_findings_leave_out_the_burn_in():
+    strategy, _ = made(order="first", burn_in=0.75, none="free")
+    for number in range(8):
+        values = torch.zeros(strategy.policy.values.numel())
+        values[1 if number < 6 else 2] = 5.0  # the first decision changes its mind
+        strategy.chain.append(values)
+    found = strategy.findings()["posterior"]
+    first = found["decisions"][SPACE.decisions[0].name]
+    assert (found["draws"], found["burn_in"], found["sampled"]) == (2, 6, True)
+    assert first["best"][SPACE.decisions[0].options[2]] == 1.0
+    assert first["credible_set"] == [SPACE.decisions[0].options[2]]
+    assert found["architectures"][0]["frequency"] == 1.0
+    assert made(a_update="mean")[0].chain.draws.shape == Chain(strategy.policy.values.numel()).draws.shape
+
+
+def test_a_step_tells_how_both_draws_went():
+    strategy, weights = made(draw_images=12, n_eff=1200)
+    figures = strategy.step(weights, step_batch(0))
+    rate = 0.1 * (1 + math.cos(0)) / 2
+    assert figures["a_batch_noise_ratio"] == pytest.approx(rate * 1200 / ((2 - rate) * 12))
+    assert figures["w_batch_noise_ratio"] == pytest.approx(0.1 * 1200 / (1.9 * 12))
+    assert {"w_step_norm", "w_clipped", "a_step_norm", "a_noise_norm", "a_damped", "a_largest"} <= set(figures)
+    assert figures["entropy"] == pytest.approx(math.log(3), abs=0.05)
+    assert figures["skip_share"] == 0  # this space calls its skip otherwise
+
+
+def test_a_chain_that_diverges_stops_with_a_diagnosis():
+    strategy, weights = made(order="first", draw_images=12)
+    with torch.no_grad():
+        next(iter(weights.parameters.values())).fill_(torch.nan)
+    with pytest.raises(DivergedError, match="draw 1 of BfgsPosterior"):
+        strategy._draw(weights, step_batch(0))
+    assert torch.isfinite(strategy.policy.values).all()
