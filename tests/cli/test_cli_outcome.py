@@ -18,7 +18,13 @@ from archloom.spaces import SearchSpace
 STANDING = {"dataset": "cifar10", "test": 93.1, "valid": 90.2, "rank": 1234, "count": 15625, "regret": 1.27}
 
 
-def printed(space: SearchSpace, *, standing: dict[str, Any] | None = None, data: str = "cifar10") -> str:
+def printed(
+    space: SearchSpace,
+    *,
+    standing: dict[str, Any] | None = None,
+    data: str = "cifar10",
+    posterior: dict[str, Any] | None = None,
+) -> str:
     architecture = space.sample(random.Random(0))
     details = {
         "strategy": "gdas",
@@ -27,6 +33,7 @@ def printed(space: SearchSpace, *, standing: dict[str, Any] | None = None, data:
         "seed": 7,
         "cost": {"parameters": 1234567, "multiply_adds": 89},
         "run": {"seconds": 75.0, "records": 1, "device": "cpu", "peak_memory_mb": 512.4},
+        **({} if posterior is None else {"posterior": posterior}),
     }
     result = SearchResult(
         architecture=architecture,
@@ -96,3 +103,13 @@ def test_where_no_table_can_know_none_is_promised() -> None:
 @pytest.mark.parametrize("standing", [None, STANDING])
 def test_text_is_never_taken_for_markup(standing: dict[str, Any] | None) -> None:
     assert "[brackets]" in printed(find_space("nb201"), standing=standing)
+
+
+def test_a_posterior_is_told_before_the_way_to_the_report() -> None:
+    best = {"none": 0.0, "skip_connect": 1.0}
+    posterior = {"draws": 12, "decisions": {"0->1": {"best": best, "credible_set": ["skip_connect"]}}}
+    lines = printed(find_space("nb201"), posterior=posterior).splitlines()
+    place = lines.index("  0->1  skip_connect  100 %")
+    assert lines[place - 1].startswith("Posterior (12 draws")
+    assert lines[place + 2].startswith("report: ")
+    assert "Posterior" not in printed(find_space("nb201"))

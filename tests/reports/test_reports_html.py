@@ -185,6 +185,96 @@ def test_an_architecture_that_never_changed_is_said_to_be_steady(make_run: Any) 
     assert "changed once (open dots), the last time at epoch 1" in render(replace(run, history=once))
 
 
+def with_posterior(run: Any, **changes: Any) -> Any:
+    """The run, and a posterior that is sure of the first option of every decision but of none in the first one."""
+    decisions = {
+        decision.name: {"best": {option: float(option == decision.options[0]) for option in decision.options},
+                        "credible_set": [decision.options[0]]}
+        for decision in run.space.decisions
+    }  # fmt: skip
+    first = run.space.decisions[0]
+    decisions[first.name] = {
+        "best": dict.fromkeys(first.options, 1 / len(first.options)),
+        "credible_set": list(first.options),
+    }
+    text, chosen = run.result["text"], run.result["architecture"]
+    posterior = {
+        "draws": 40,
+        "burn_in": 20,
+        "sampled": True,
+        "different_architectures": 3,
+        "decisions": decisions,
+        "architectures": [{"text": text, "architecture": chosen, "frequency": 0.25}],
+        "mixing": None,
+        **changes,
+    }
+    return replace(run, result={**run.result, "posterior": posterior})
+
+
+def section(page: str) -> str:
+    """The posterior's part of the page."""
+    found = re.search(r'<section id="posterior">(.*?)</section>', page, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_a_posterior_has_a_section(make_run: Any) -> None:
+    run = with_posterior(replace(make_run("nb201", epochs=1), history=[]))
+    page = render(run)
+    headings = Outline(page).headings
+    assert headings.index("Posterior") == headings.index("How it fares") + 1
+    shown = section(page)
+    assert "40 draws of the logits; the 20 before are left out as burn-in" in shown
+    assert "credible set: 5 of 6." in shown
+    assert '<svg role="img" aria-label="Probability of every option to be the best one, for 6 decisions"' in shown
+    assert f"{run.result['text']} (the result)" in shown
+    assert "25.00 %" in shown
+    assert "test accuracy" not in shown
+    assert "least certain" not in shown
+
+
+def test_known_test_accuracies_stand_beside_the_architectures(make_run: Any) -> None:
+    run = with_posterior(replace(make_run("nb201", epochs=1), history=[]))
+    shown = section(render(replace(run, tested={run.result["text"]: 91.25})))
+    assert "test accuracy in the table" in shown
+    assert "91.25 %" in shown
+
+
+def test_positions_without_noise_are_not_called_probabilities(make_run: Any) -> None:
+    page = render(with_posterior(replace(make_run("nb201_mini", epochs=1), history=[]), sampled=False))
+    assert "Posterior: a path without noise" in Outline(page).headings
+    assert "deterministic path and no probabilities" in section(page)
+    assert "the share of the positions, in percent" in section(page)
+
+
+def test_of_a_large_space_the_map_shows_the_least_certain(make_run: Any) -> None:
+    run = make_run("s2", epochs=1)
+    count = len(run.space.decisions)
+    assert f"the 40 least certain of {count} decisions" in section(render(with_posterior(replace(run, history=[]))))
+
+
+def test_an_input_that_is_left_out_is_explained(make_run: Any) -> None:
+    run = replace(make_run("darts", epochs=1), history=[])
+    sure = {d.name: {"best": {"skip_connect": 1.0}, "credible_set": ["skip_connect"]} for d in run.space.decisions}
+    hint = "A diamond at none is an input that the cell leaves out"
+    assert hint in section(render(with_posterior(run, decisions=sure)))
+    everywhere_none = {d.name: {"best": {"none": 1.0}, "credible_set": ["none"]} for d in run.space.decisions}
+    assert hint not in section(render(with_posterior(run, decisions=everywhere_none)))
+
+
+@pytest.mark.parametrize("posterior", [None, {}, [], {"decisions": {"x": None}}])
+def test_without_draws_there_is_no_section(make_run: Any, posterior: object) -> None:
+    run = make_run("nb201_mini", epochs=1)
+    page = render(replace(run, history=[], result={**run.result, "posterior": posterior}))
+    assert "Posterior" not in Outline(page).headings
+
+
+def test_how_the_draws_went_is_shown_of_an_unfinished_run_too(make_run: Any) -> None:
+    run = make_run("nb201_mini", epochs=2)
+    history = [{"epoch": record["epoch"], "metrics": {"a_step_norm": 0.1}} for record in run.history]
+    assert "How the draws went" in Outline(render(replace(run, history=history, result=None))).headings
+
+
 def test_reports_load_without_torch() -> None:
     code = "import sys, archloom.reports.html; sys.exit('torch' in sys.modules or 'matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

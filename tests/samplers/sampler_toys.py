@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior, PosteriorSampler
 
 OBSERVATIONS, DECAY = 400, 0.01
-CHAINS = 10  # side by side in one tensor, which is ten times quicker than one after another
+CHAINS = 20  # side by side in one tensor, which is that much quicker than one after another
 BURN_IN = 100  # of each chain: the slowest of them forgets 10 % in a step
 
 

@@ -162,9 +162,19 @@ def test_root_is_one():
     root, failed = inverse.root()
     assert not failed
     assert (root @ root.T - inverse.matrix).abs().max() < 1e-12
-    low, high = inverse.extremes()
-    values = torch.linalg.eigvalsh(inverse.matrix)
-    assert (low, high) == (float(values[0]), float(values[-1])) and low < high
+
+
+def test_extremes_are_those_of_the_matrix_there_is():
+    inverse = inverse_hessian(5)
+    assert inverse.extremes() == (1.0, 1.0)
+    for step, change in random_vectors(1, 20, 5).view(10, 2, 5):
+        inverse.learn(step, change + step)
+        values = torch.linalg.eigvalsh(inverse.matrix)
+        assert inverse.extremes() == pytest.approx((float(values[0]), float(values[-1])))
+    inverse.matrix = 7 * torch.eye(5, dtype=torch.float64)
+    assert inverse.extremes() == pytest.approx((7.0, 7.0))
+    inverse.reset()
+    assert inverse.extremes() == (1.0, 1.0)
 
 
 def test_root_of_what_is_almost_positive_definite_takes_jitter():
@@ -216,7 +226,9 @@ def test_learns_the_curvature_of_a_quadratic():
     assert closure.calls == 200
     wanted = torch.linalg.inv(hessian + 0.5 * torch.eye(3))  # the prior is part of the curvature
     assert (sampler.inverse.matrix - wanted).abs().max() < 1e-6
-    assert (sampler.draw["smallest"], sampler.draw["largest"]) == sampler.inverse.extremes()
+    values = torch.linalg.eigvalsh(wanted)
+    assert sampler.draw["smallest"] == pytest.approx(float(values[0]))
+    assert sampler.draw["largest"] == pytest.approx(float(values[-1]))
     assert sampler.counts == {"draws": 100, "clipped": 0, "damped": 0, "skipped": 0, "failed": 0}
 
 
@@ -272,7 +284,7 @@ def test_project_maps_mean_and_noise():
     sampler = make([parameter], observations=2, project=lambda movement: movement - movement.mean())
     for _ in range(10):
         sampler.step(Given([parameter], lambda x: x + torch.arange(5)))
-    assert abs(float(parameter.sum())) < 1e-12
+    assert parameter.detach().sum().abs() < 1e-12
     assert parameter.detach().abs().max() > 0.1 and sampler.draw["noise_norm"] > 0.01
 
 
@@ -286,12 +298,12 @@ def test_parameters_without_gradient_rest():
 
 
 def test_parameters_of_many_shapes_are_one_vector():
-    parameters = [zeros(2, 2), zeros(), zeros(3, dtype=torch.float32)]
+    parameters = [zeros(2, 2), nn.Parameter(vector(0.0)[0]), zeros(3, dtype=torch.float32)]
     sampler = make(parameters, curvature="fixed", sample=False, lr=1.0, step_clip=0.0)
     sampler.inverse.matrix = torch.arange(1.0, 9.0).double().diag()
     sampler.step(Given(parameters, torch.ones_like))
     assert torch.equal(parameters[0].detach(), -torch.tensor([[1.0, 2.0], [3.0, 4.0]]).double())
-    assert float(parameters[1]) == -5 and torch.equal(parameters[2].detach(), -torch.tensor([6.0, 7.0, 8.0]))
+    assert parameters[1].item() == -5 and torch.equal(parameters[2].detach(), -torch.tensor([6.0, 7.0, 8.0]))
 
 
 @pytest.mark.parametrize(
@@ -311,31 +323,33 @@ def test_bad_settings_are_one_clear_line(setting, said):
 # --- T6: pairs of the same batch, and why they must be
 
 
-def curvature_error(pairs: str, *, steps: int) -> tuple[float, float]:
+def curvature_error(pairs: str, *, steps: int, features: int = 14) -> tuple[float, float]:
     """Root mean square logarithm of the eigenvalues of A^1/2 P A^1/2: 0 where P is the inverse; and of the best scalar.
 
-    The noise is what looks into all 224 directions, so it outweighs the mean step: lr 0.03, 5,000 observations.
+    The noise is what looks into all directions, so it outweighs the mean step: lr 0.03, 5,000 observations. With 28
+    features, the 224 parameters of two cells, 400 steps come to 0.44; half of them take half the steps and a fifth of
+    the time.
     """
-    model, weights, decay = SoftmaxRegression(28, 8, 8192, seed=0), zeros(28, 8), 0.01
+    model, weights, decay = SoftmaxRegression(features, 8, 8192, seed=0), zeros(features, 8), 0.01
     bounds = {"smallest": 1e-6, "largest": 1e6}
     sampler = make([weights], observations=5000, lr=0.03, decay=decay, pairs=pairs, **bounds)
     batches = model.batches(2048, seed=2)
     for _ in range(steps):
         batch = next(batches)
         sampler.step(Given([weights], lambda x, batch=batch: model.gradient(x, batch)))
-    exact = model.hessian(weights.detach()) + decay * torch.eye(224, dtype=torch.float64)
+    exact = model.hessian(weights.detach()) + decay * torch.eye(8 * features, dtype=torch.float64)
     root = torch.linalg.cholesky(exact)
     error = torch.linalg.eigvalsh(root.T @ sampler.inverse.matrix @ root).log().square().mean().sqrt()
     return float(error), float(torch.linalg.eigvalsh(exact).log().std())
 
 
 def test_pairs_of_the_same_batch_find_the_curvature():
-    error, scalar = curvature_error("same", steps=400)  # of 500: the eigenvalues of a step cost 10 ms
+    error, scalar = curvature_error("same", steps=200)
     assert error < 0.5 < scalar
 
 
 def test_pairs_of_different_batches_find_noise():
-    error, _ = curvature_error("different", steps=100)
+    error, _ = curvature_error("different", steps=60)
     assert error > 3
 
 

@@ -67,9 +67,7 @@ def _as(given, dtype):
 
 
 def test_sampling_leaves_that_limit():
-    quiet, noisy = (
-        made(order="first", a_update=update, draw_images=12, n_eff=100)[0] for update in ("mean", "sample")
-    )
+    quiet, noisy = (made(order="first", a_update=update, draw_images=12, n_eff=100)[0] for update in ("mean", "sample"))
     for strategy in (quiet, noisy):
         weights = smooth_weights()
         for number in range(15):

@@ -17,6 +17,7 @@ from archloom.cli.console import messages, say
 from archloom.cli.doctor import doctor
 from archloom.cli.draw import draw
 from archloom.cli.listing import list_names
+from archloom.cli.posterior import posterior
 from archloom.cli.report import report
 from archloom.cli.resume import resume
 from archloom.cli.search import search
@@ -74,6 +75,7 @@ def main(
 app.command()(search)
 app.command()(resume)
 app.command()(report)
+app.command()(posterior)
 app.command("list")(list_names)
 app.add_typer(benchmark.app, name="benchmark")
 app.command()(draw)

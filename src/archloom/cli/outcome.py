@@ -12,6 +12,7 @@ from rich.text import Text
 
 from archloom.cli.architectures import find_space
 from archloom.cli.console import facts_of, say
+from archloom.cli.posterior import summary
 from archloom.spaces import SPACES, SearchSpace
 
 if TYPE_CHECKING:  # the command line shows results without importing what makes them
@@ -36,6 +37,10 @@ def print_outcome(result: SearchResult, console: Console) -> None:
     if result.standing is None:
         console.print(table_hint(result.space, str(details["data"])))
     console.print()
+    if result.posterior is not None:
+        for line in summary(result.posterior, result=result.text):
+            say(line, console=console)
+        console.print()
     say(f"report: {result.directory / 'report.html'}", console=console)
     again = shlex.quote(str(result.directory / "config.toml"))
     say(f"the same with another seed: archloom search {again} --seed N", console=console)

@@ -6,7 +6,7 @@ The page holds no script and forbids itself to load anything, so that a name out
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
@@ -14,9 +14,11 @@ import jinja2
 from markupsafe import Markup
 
 from archloom.reports.cells import draw_cells, draw_text
+from archloom.reports.draws import MOST_ROWS, best_map, draw_curves
 from archloom.reports.history import changes, chosen_so_far, find, has_standing, has_trials, last_record_with, positions
 from archloom.reports.markup import printable
 from archloom.reports.plots import MOST_PANELS, learning_curves, probabilities, stability_curve, trial_scores
+from archloom.reports.posterior import CREDIBLE, architecture_table, beliefs, drawn, sentences
 from archloom.reports.tables import (
     Table,
     cost_facts,
@@ -27,7 +29,7 @@ from archloom.reports.tables import (
     standing_sentence,
     timing_facts,
 )
-from archloom.spaces.base import SearchSpace
+from archloom.spaces.base import NONE, SearchSpace
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class ReportData:
     history: Sequence[Mapping[str, Any]]
     result: Mapping[str, Any] | None
     space: SearchSpace
+    tested: Mapping[str, float] = field(default_factory=dict)  # test accuracies that a table knows, by text form
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ def _context(data: ReportData) -> dict[str, object]:
         "architecture": find(chosen, "text") or "",
         **_cells(chosen, data.space),
         **_fares(chosen, _shared_accuracy(data, chosen)),
+        "posterior": _posterior(data),
         "pictures": [picture for picture in _pictures(data) if picture.svg],
         "timing": Table("", tuple(timing_facts(data.history, find(data.result, "run")))),
         "settings": settings_tables(data.settings),
@@ -127,11 +131,53 @@ def _fares(chosen: Mapping[str, Any] | None, shared_accuracy: object) -> dict[st
     return {"fares": standing_sentence(standing) if standing else unknown, "facts": Table("", tuple(facts))}
 
 
+def _posterior(data: ReportData) -> dict[str, object] | None:
+    """The section on what the draws say; None where a strategy draws nothing."""
+    posterior = find(data.result, "posterior")
+    if not isinstance(posterior, Mapping) or not beliefs(posterior):
+        return None
+    derived = find(data.result, "architecture") or {}
+    return {
+        "heading": "Posterior" if drawn(posterior) else "Posterior: a path without noise",
+        "words": " ".join(sentences(posterior)),
+        "picture": best_map(beliefs(posterior), derived),
+        "caption": _map_caption(posterior, derived),
+        "architectures": architecture_table(posterior, derived=find(data.result, "text"), tested=data.tested),
+    }
+
+
+def _map_caption(posterior: Mapping[str, Any], derived: Mapping[str, str]) -> str:
+    share = "probability" if drawn(posterior) else "share of the positions"
+    known = beliefs(posterior)
+    parts = [
+        f"A row per decision, a column per option: the {share}, in percent, that it is the best option of that "
+        f"decision, by however little. Frames hold the {CREDIBLE} credible set: the fewest options that have "
+        f"{CREDIBLE} together. A diamond marks the option of the result, which is derived from the latest draws."
+    ]
+    if any(derived.get(belief.decision) == NONE != belief.option for belief in known):
+        parts.append("A diamond at none is an input that the cell leaves out, where others scored higher.")
+    if len(known) > MOST_ROWS:
+        parts.append(
+            f"Shown are the {MOST_ROWS} least certain of {len(known)} decisions; `archloom posterior` prints them all."
+        )
+    return " ".join(parts)
+
+
 def _pictures(data: ReportData) -> list[Picture]:
     if has_trials(data.history):
         caption = "Each dot is one trial; the line is the best score so far. A line that still climbs at the right end "
         return [Picture("Trials", trial_scores(data.history), caption + "might have gained from more trials.")]
-    return [_learning_picture(data), _stability_picture(data), _probability_picture(data)]
+    return [_learning_picture(data), _stability_picture(data), _probability_picture(data), _draws_picture(data)]
+
+
+def _draws_picture(data: ReportData) -> Picture:
+    return Picture(
+        "How the draws went",
+        draw_curves(data.history),
+        "Means over the draws of an epoch. Noise far below the mean step makes it a descent, far above it a random "
+        "walk. Many damped, skipped or clipped draws mean that the curvature fits badly. Entropy that does not fall "
+        "means that no option stands out; a rising share of skips is how one-shot searches collapse.",
+    )
 
 
 def _learning_picture(data: ReportData) -> Picture:

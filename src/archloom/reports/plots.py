@@ -1,16 +1,13 @@
-"""Plots of a search as SVG text, to stand inside a page. Every function returns '' where there is nothing to draw.
-
-Figures are made without pyplot, whose hidden global state and windows have no place in a library.
-"""
+"""Plots of a search as SVG text, to stand inside a page. Every function returns '' where there is nothing to draw."""
 
 from __future__ import annotations
 
-import io
 import math
-import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from archloom.reports.draws import SHOWN_WITH_DRAWS
+from archloom.reports.figures import MUTED, PALETTE, draw_line, grid, legend_above, legend_text, svg, whole_steps
 from archloom.reports.history import (
     History,
     changes,
@@ -23,44 +20,18 @@ from archloom.reports.history import (
     positions,
     series,
 )
-from archloom.reports.markup import escaped, printable, shortened
+from archloom.reports.markup import printable, shortened
 from archloom.spaces.base import NONE, Decision
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH = 10.0  # inches
 MOST_PANELS = 28  # the edges of a DARTS search; above it, one row of colour per decision
 MOST_OTHER_METRICS = 6
 MOST_ROW_NAMES = 24
 
-PALETTE = ("#2563eb", "#ea580c", "#0d9488", "#7c3aed", "#db2777", "#ca8a04", "#0891b2", "#65a30d", "#9f1239", "#4338ca")
-MUTED = "#9ca3af"  # for `none`, and whatever should stand back
 TRAIN, VALID = PALETTE[0], PALETTE[1]
-
-_STYLE: dict[Any, Any] = {  # Any: the library types its keys as several hundred literals
-    "svg.image_inline": True,
-    "svg.fonttype": "none",  # text stays text: small files, selectable, drawn in the reader's font
-    "text.usetex": False,
-    "text.parse_math": False,  # a '$' in a name is a '$'
-    "font.family": ["sans-serif"],
-    "font.size": 8.0,
-    "axes.titlesize": 8.5,
-    "axes.edgecolor": "#9ca3af",
-    "axes.linewidth": 0.7,
-    "axes.grid": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.color": "#e5e7eb",
-    "grid.linewidth": 0.6,
-    "xtick.color": "#4b5563",
-    "ytick.color": "#4b5563",
-    "lines.linewidth": 1.5,
-    "legend.frameon": False,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-}
 
 
 # --- what happened to the metrics
@@ -71,17 +42,17 @@ def learning_curves(history: History) -> str:
     names = metric_names(history)
     losses = [name for name in names if name.endswith("loss")]
     accuracies = [name for name in names if name.endswith("accuracy")]
-    others = [name for name in names if name not in losses and name not in accuracies][:MOST_OTHER_METRICS]
+    others = [name for name in names if name not in (*losses, *accuracies, *SHOWN_WITH_DRAWS)][:MOST_OTHER_METRICS]
     panels = [(title, group) for title, group in (("loss", losses), ("accuracy, %", accuracies)) if group]
     panels += [(name.replace("_", " "), [name]) for name in others]
     if not panels:
         return ""
 
     def draw(figure: Figure) -> None:
-        for axes, (title, group) in zip(_grid(figure, len(panels), columns=2), panels, strict=False):
+        for axes, (title, group) in zip(grid(figure, len(panels), columns=2), panels, strict=False):
             _draw_metrics(axes, history, title, group)
 
-    return _svg(draw, height=2.5 * math.ceil(len(panels) / 2), label="Learning curves: " + ", ".join(names))
+    return svg(draw, height=2.5 * math.ceil(len(panels) / 2), label="Learning curves: " + ", ".join(names))
 
 
 def _draw_metrics(axes: Axes, history: History, title: str, names: Sequence[str]) -> None:
@@ -89,7 +60,7 @@ def _draw_metrics(axes: Axes, history: History, title: str, names: Sequence[str]
     for index, name in enumerate(names):
         values = [scale * value for value in series(history, "metrics", name)]
         colour = TRAIN if name.startswith("train") else VALID if name.startswith("valid") else PALETTE[2 + index % 8]
-        _line(axes, history, values, colour=colour, label=name.replace("_", " "))
+        draw_line(axes, history, values, colour=colour, label=name.replace("_", " "))
     axes.set_title(printable(title), loc="left", fontweight="bold")
     axes.set_xlabel("epoch")
     if len(names) > 1:
@@ -108,10 +79,10 @@ def trial_scores(history: History) -> str:
         axes.step(positions(history), best, where="post", color=PALETTE[0], label="best so far")
         axes.set_xlabel("trial")
         axes.set_ylabel("score")
-        _legend_above(axes)
-        _whole_steps(axes)
+        legend_above(axes)
+        whole_steps(axes)
 
-    return _svg(draw, height=3.2, label="Score of every trial and the best so far")
+    return svg(draw, height=3.2, label="Score of every trial and the best so far")
 
 
 # --- how steady the answer was
@@ -127,7 +98,7 @@ def stability_curve(history: History) -> str:
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         colour = PALETTE[0] if tabular else PALETTE[2]
-        _line(axes, history, values, colour=colour, label="the architecture derived after each epoch")
+        draw_line(axes, history, values, colour=colour, label="the architecture derived after each epoch")
         marks = [value if changed else math.nan for value, changed in zip(values, changes(history), strict=True)]
         if known(marks):
             label = "it differs from the one before"
@@ -138,15 +109,19 @@ def stability_curve(history: History) -> str:
         axes.set_xlabel("epoch")
         axes.set_ylabel("test accuracy in the table, %" if tabular else "accuracy with shared weights, %")
         axes.margins(y=0.12)
-        _legend_above(axes)
+        legend_above(axes)
 
-    return _svg(draw, height=3.3, label="Accuracy of the derived architecture after every epoch")
+    return svg(draw, height=3.3, label="Accuracy of the derived architecture after every epoch")
 
 
 def _table_best(history: History) -> list[float]:
     """The best score of the table, as every record implies it: what was reached plus what was missed."""
     reached, missed = series(history, "standing", "test"), series(history, "standing", "regret")
     return [score + regret for score, regret in zip(reached, missed, strict=True)]
+
+
+def _percent(values: Sequence[float]) -> list[float]:
+    return [100.0 * value for value in values]
 
 
 # --- how the choices settled
@@ -186,10 +161,10 @@ def _small_panels(history: History, decisions: Sequence[Decision], table: Sequen
     flat = [value for values in table for line in values for value in known(line)]
 
     def draw(figure: Figure) -> None:
-        panels = _grid(figure, len(decisions), columns=columns, shared=True)
+        panels = grid(figure, len(decisions), columns=columns, shared=True)
         for place, (axes, decision, values) in enumerate(zip(panels, decisions, table, strict=False)):
             for option, line in zip(decision.options, values, strict=True):
-                _line(axes, history, line, colour=colours[option], label=option)
+                draw_line(axes, history, line, colour=colours[option], label=option)
             _name_panel(axes, decision, find(last, "architecture", decision.name), colours)
             if place >= len(decisions) - columns:
                 axes.set_xlabel("epoch")
@@ -198,7 +173,7 @@ def _small_panels(history: History, decisions: Sequence[Decision], table: Sequen
         _shared_legend(figure, options, colours)
 
     height = rows * (1.75 if columns < 7 else 1.3) + 0.5
-    return _svg(draw, height=height, label=f"Probability of every option for {len(decisions)} decisions over epochs")
+    return svg(draw, height=height, label=f"Probability of every option for {len(decisions)} decisions over epochs")
 
 
 def _name_panel(axes: Axes, decision: Decision, chosen: object, colours: dict[str, str]) -> None:
@@ -221,7 +196,7 @@ def _shared_legend(figure: Figure, options: Sequence[str], colours: dict[str, st
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=colours[option], linewidth=2.5) for option in options]
-    names = [_legend_text(option) for option in options]
+    names = [legend_text(option) for option in options]
     figure.legend(handles, names, loc="outside upper center", ncols=min(len(options), 8))
 
 
@@ -239,11 +214,11 @@ def _entropy_map(history: History, decisions: Sequence[Decision], entropies: Seq
         axes.set_yticks(list(rows), [printable(shortened(decisions[row].name, longest=26)) for row in rows])
         axes.set_xlabel("epoch")
         axes.grid(visible=False)
-        _whole_steps(axes)
+        whole_steps(axes)
         figure.colorbar(image, ax=axes, label="entropy: 0 decided, 1 undecided", pad=0.02)
 
     label = f"Entropy of {len(decisions)} decisions over epochs"
-    return _svg(draw, height=min(0.022 * len(decisions) + 1.6, 8.0), label=label)
+    return svg(draw, height=min(0.022 * len(decisions) + 1.6, 8.0), label=label)
 
 
 def _entropies(values: Sequence[Sequence[float]]) -> list[float]:
@@ -257,66 +232,3 @@ def _entropy(row: Sequence[float]) -> float:
         return math.nan
     shares = [value / total for value in row if value > 0]
     return -sum(share * math.log(share) for share in shares) / math.log(max(len(row), 2))
-
-
-# --- pieces
-
-
-def _percent(values: Sequence[float]) -> list[float]:
-    return [100.0 * value for value in values]
-
-
-def _line(axes: Axes, history: History, values: Sequence[float], *, colour: str, label: str) -> None:
-    """A line over epochs; with points where it is short enough, so that one epoch, or one between gaps, is seen."""
-    marker = "o" if len(values) <= 30 else ""
-    axes.plot(positions(history), values, color=colour, marker=marker, markersize=2.4, label=_legend_text(label))
-    _whole_steps(axes)
-
-
-def _legend_above(axes: Axes) -> None:
-    """A legend where it can cover nothing."""
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3)
-
-
-def _legend_text(text: str) -> str:
-    """Text that a legend shows: one that begins with '_' would be left out."""
-    return " " + printable(text) if text.startswith("_") else printable(text)
-
-
-def _whole_steps(axes: Axes) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
-
-
-def _grid(figure: Figure, count: int, *, columns: int, shared: bool = False) -> list[Axes]:
-    """So many panels in rows of `columns`; places left over stay empty."""
-    rows = math.ceil(count / columns)
-    panels = figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
-    flat: list[Axes] = list(panels.flat)
-    for spare in flat[count:]:
-        spare.remove()
-    return flat[:count]
-
-
-def _svg(draw: Callable[[Figure], None], *, height: float, label: str) -> str:
-    """Draw on a fresh figure, whatever the user's own matplotlib settings, and return it as inline SVG."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": printable(label)}):  # the salt keeps ids of two figures apart
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        draw(figure)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return _inline(buffer.getvalue(), label)
-
-
-def _inline(text: str, label: str) -> str:
-    """The SVG fit to stand in a page: no prologue, no style that leaks out, no ids but those referred to."""
-    body = text[text.index("<svg") :]
-    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
-    body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)
-    body = re.sub(r'<g id="[^"]*"', "<g", body)
-    root = f'<svg role="img" aria-label="{escaped(label)}" style="stroke-linejoin: round" class="plot"'
-    return re.sub(r'<svg(?: (?:width|height)="[^"]*")*', lambda _: root, body, count=1)

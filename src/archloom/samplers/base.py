@@ -68,6 +68,14 @@ class PosteriorSampler(torch.optim.Optimizer):
         )
         settings = {"lr": lr, "decay": decay, "temperature": temperature, "observations": observations}
         super().__init__(parameters, {**settings, "noise_rule": noise_rule, "sample": sample, "lr_end": 0.0})
+        require(
+            {
+                f"{name} must be the same for all groups of parameters, which are drawn together": (
+                    len({group[name] for group in self.param_groups}) == 1
+                )
+                for name in ("lr", "temperature", "observations", "noise_rule", "sample")
+            }
+        )
         self.generator = generator
         self.draw: dict[str, float] = {}  # what the last step did
         self.counts: dict[str, int] = dict.fromkeys(self.counted, 0)
@@ -104,6 +112,8 @@ class PosteriorSampler(torch.optim.Optimizer):
 
     def _descend(self, gradients: list[Tensor | None]) -> None:
         """Gradient descent, operation by operation as torch.optim.SGD has it: what is left without curvature."""
+        sizes = [float(gradient.norm()) for gradient in gradients if gradient is not None]
+        self._check({"the gradient": torch.tensor(sizes)})
         rest = iter(gradients)
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -111,9 +121,9 @@ class PosteriorSampler(torch.optim.Optimizer):
                 if gradient is not None:
                     parameter.add_(gradient, alpha=-group["lr"])
 
-    def _check(self, loss: Tensor, mean: Tensor, noise: Tensor) -> None:
+    def _check(self, tensors: Mapping[str, Tensor]) -> None:
         """Stop with a diagnosis before a parameter becomes something that is no number."""
-        values = {"the loss": float(loss), "the mean step": float(mean.norm()), "the noise": float(noise.norm())}
+        values = {name: float(tensor.norm()) for name, tensor in tensors.items()}
         wrong = next((name for name, value in values.items() if not math.isfinite(value)), None)
         if wrong is None:
             return

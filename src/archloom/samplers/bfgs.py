@@ -21,7 +21,13 @@ class InverseHessian:
 
     def __init__(self, size: int, *, smallest: float, largest: float, device: torch.device | None = None) -> None:
         self._smallest, self._largest = smallest, largest
-        self.matrix = torch.eye(size, dtype=torch.float64, device=device)
+        self._unit = torch.eye(size, dtype=torch.float64, device=device)
+        self._eigenvalues: tuple[Tensor, Tensor] | None = None  # a matrix, and those that it has
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to the start: one, or what of the allowed lies nearest to it, in all directions."""
+        self.matrix = self._unit * min(max(1.0, self._smallest), self._largest)  # replaced, never written to
         self.learnt = False  # before the first pair, P is only a scale
 
     def learn(self, step: Tensor, change: Tensor) -> Literal["plain", "damped", "skipped"]:
@@ -29,9 +35,8 @@ class InverseHessian:
         size = step.norm()
         if not bool(size > 0):
             return "skipped"
-        if not self.learnt:
-            self._scale(step, change)
-        along = torch.linalg.solve(self.matrix, step)
+        before = self.matrix if self.learnt else self._scaled(step, change)
+        along = torch.linalg.solve(before, step)
         expected, seen = step @ along, step @ change
         damped = bool(seen < DAMPING * expected)
         if damped:
@@ -40,41 +45,41 @@ class InverseHessian:
             seen = step @ change
         if not bool(seen > SMALLEST_COSINE * size * change.norm()):
             return "skipped"
-        keep = torch.eye(len(step), dtype=step.dtype, device=step.device) - torch.outer(step, change) / seen
-        self.matrix = self._bounded(keep @ self.matrix @ keep.T + torch.outer(step, step) / seen)
+        keep = self._unit - torch.outer(step, change / seen)
+        self.matrix = self._bounded(keep @ before @ keep.T + torch.outer(step, step / seen))
         self.learnt = True
         return "damped" if damped else "plain"
 
-    def _scale(self, step: Tensor, change: Tensor) -> None:
-        """The size of the inverse curvature along the first step, for all directions."""
-        product = step @ change
-        if bool(product > 0):
-            self.matrix = self._bounded(self.matrix * (product / change.square().sum()))
+    def _scaled(self, step: Tensor, change: Tensor) -> Tensor:
+        """P with the size of the inverse curvature along the first step, in all directions."""
+        size = step @ change / change.square().sum()
+        if not bool(size > 0):
+            return self.matrix
+        return self._unit * size.clamp(self._smallest, self._largest)
 
     def _bounded(self, matrix: Tensor) -> Tensor:
         """Symmetric, its eigenvalues within the bounds."""
         values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
         bounded = values.clamp(self._smallest, self._largest)
         result: Tensor = vectors @ (bounded.unsqueeze(1) * vectors.T)
+        self._eigenvalues = result, bounded
         return result
 
     def root(self) -> tuple[Tensor, bool]:
         """R with R R' = P; and whether P had to be given up because there was none."""
-        unit = torch.eye(len(self.matrix), dtype=self.matrix.dtype, device=self.matrix.device)
         level = self.matrix.diagonal().mean()
         for jitter in JITTERS:
-            factor, failure = torch.linalg.cholesky_ex(self.matrix + jitter * level * unit)
+            factor, failure = torch.linalg.cholesky_ex(self.matrix + jitter * level * self._unit)
             if int(failure) == 0 and bool(torch.isfinite(factor).all()):
                 return factor, False
         self.reset()
-        return unit, True
-
-    def reset(self) -> None:
-        self.matrix = torch.eye(len(self.matrix), dtype=self.matrix.dtype, device=self.matrix.device)
-        self.learnt = False
+        return self.matrix.sqrt(), True
 
     def extremes(self) -> tuple[float, float]:
-        values = torch.linalg.eigvalsh(self.matrix)
+        """The smallest and the largest eigenvalue of P."""
+        if self._eigenvalues is None or self._eigenvalues[0] is not self.matrix:
+            self._eigenvalues = self.matrix, torch.linalg.eigvalsh(self.matrix)
+        values = self._eigenvalues[1]
         return float(values[0]), float(values[-1])
 
 
@@ -83,7 +88,9 @@ class BfgsPosterior(PosteriorSampler):
 
     Each step calls the closure twice: before and after the move. Both must see the same batch, or the difference of
     their gradients is noise and not curvature (`pairs="different"` learns from successive batches instead, to show it).
-    `project` maps every movement to what is allowed, for directions that the loss cannot see.
+    With `curvature="fixed"` nothing is learnt, one call does, and P is what `inverse.matrix` was set to; `identity` is
+    the same with P = 1, and without noise nothing but gradient descent. `project` maps every movement to what is
+    allowed, for directions that the loss cannot see. Parameters without gradient rest.
     """
 
     counted: ClassVar[tuple[str, ...]] = ("draws", "clipped", "damped", "skipped", "failed")
@@ -100,7 +107,7 @@ class BfgsPosterior(PosteriorSampler):
         noise_rule: NoiseRule = "exact",
         noise_limit: float = 3.0,  # largest standard normal number; 0 is off
         sample: bool = True,
-        curvature: Literal["bfgs", "identity"] = "bfgs",
+        curvature: Literal["bfgs", "fixed", "identity"] = "bfgs",
         pairs: Literal["same", "different"] = "same",
         smallest: float = 1e-3,  # bounds of the eigenvalues of P
         largest: float = 100.0,
@@ -126,56 +133,61 @@ class BfgsPosterior(PosteriorSampler):
                 ),
                 f"step_clip must be 0 (off) or more, got {step_clip}": step_clip >= 0,
                 f"reset_every must be 0 (never) or more, got {reset_every}": reset_every >= 0,
+                f"curvature must be bfgs, fixed or identity, got '{curvature}'": (
+                    curvature in ("bfgs", "fixed", "identity")
+                ),
+                f"pairs must be same or different, got '{pairs}'": pairs in ("same", "different"),
             }
         )
-        self._identity, self._same_batch = curvature == "identity", pairs == "same"
+        self._identity, self._learning, self._same_batch = curvature == "identity", curvature == "bfgs", pairs == "same"
         self._step_clip, self._reset_every, self._project = step_clip, reset_every, project
         size, device = sum(parameter.numel() for parameter in self.parameters), self.parameters[0].device
-        self.inverse = InverseHessian(size, smallest=smallest, largest=largest, device=device)
+        bounds = (1.0, 1.0) if self._identity else (smallest, largest)
+        self.inverse = InverseHessian(size, smallest=bounds[0], largest=bounds[1], device=device)
         self._last: tuple[Tensor, Tensor] | None = None  # the step and gradient before, for pairs of different batches
 
     @torch.no_grad()
     def step(self, closure: Closure) -> Tensor:  # type: ignore[override]
         loss, parts = self._regularized(closure)
         self._begin_draw()
+        self._check({"the loss": loss})
         if self._identity and not self.noise_scale():
             self._descend(parts)
             return loss
         gradient = self._flat(parts)
         if not self._same_batch and self._last is not None:
             self._learn(self._last[0], gradient - self._last[1])
-        mean, noise = self._movement(gradient)
-        self._check(loss, mean, noise)
+        active = self._flat([None if part is None else torch.ones_like(part) for part in parts])
+        mean, noise = (part * active for part in self._movement(gradient))
+        self._check({"the mean step": mean, "the noise": noise})
         before = self._flat(self.parameters)
         self._move(mean + noise)
         moved = self._flat(self.parameters) - before  # as it was after rounding
         self.draw |= {"step_norm": float(mean.norm()), "noise_norm": float(noise.norm())}
-        if self._same_batch:
+        if self._learning and self._same_batch:
             self._learn(moved, self._flat(self._regularized(closure)[1]) - gradient)
-        else:
+        elif self._learning:
             self._last = (moved, gradient)
         self.draw["smallest"], self.draw["largest"] = self.inverse.extremes()
-        if self._reset_every and self.counts["draws"] % self._reset_every == 0:
+        if self._learning and self._reset_every and self.counts["draws"] % self._reset_every == 0:
             self.inverse.reset()
         return loss
 
     def _movement(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """The mean step and the noise, both where they are allowed to go."""
+        noise, scale = torch.zeros_like(gradient), self.noise_scale()
+        if scale:
+            root, failed = self.inverse.root()  # before the mean, which must not go by a P that is given up
+            self._count("failed", int(failed))
+            noise = scale * (root @ self._numbers(gradient))
         mean = -self.param_groups[0]["lr"] * (self.inverse.matrix @ gradient)
         length = float(mean.norm())
         if self._step_clip and length > self._step_clip:
             mean *= self._step_clip / length
             self._count("clipped")
-        noise, scale = torch.zeros_like(mean), self.noise_scale()
-        if scale:
-            root, failed = self.inverse.root()
-            self._count("failed", int(failed))
-            noise = scale * (root @ self._numbers(mean))
         return (mean, noise) if self._project is None else (self._project(mean), self._project(noise))
 
     def _learn(self, step: Tensor, change: Tensor) -> None:
-        if self._identity:
-            return
         outcome = self.inverse.learn(step, change)
         if outcome != "plain":
             self._count(outcome)

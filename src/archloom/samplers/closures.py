@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -28,7 +29,7 @@ class Classification:
 
     def __init__(self, module: nn.Module, forward: Callable[[], Tensor], labels: Tensor) -> None:
         self._module, self._forward, self._labels = module, forward, labels
-        self._parameters: Sequence[nn.Parameter] = list(module.parameters())
+        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._random: Tensor | None = None
         self.loss: Tensor | None = None  # of the first call, with the logits it came from
         self.logits: Tensor | None = None
@@ -40,13 +41,15 @@ class Classification:
             self.loss = self._descend(logits, self._labels)
             self.logits = logits.detach()
             return self.loss
-        return self._descend(self._again(), self._labels)
+        with self._again():
+            return self._descend(self._forward(), self._labels)
 
     def on_own_labels(self, generator: torch.Generator) -> int:
-        logits = self._again()
-        chances = logits.detach().softmax(dim=1).to(generator.device)
-        labels = torch.multinomial(chances, 1, generator=generator).squeeze(1)
-        self._descend(logits, labels.to(logits.device))
+        with self._again():
+            logits = self._forward()
+            chances = logits.detach().softmax(dim=1).to(generator.device)
+            labels = torch.multinomial(chances, 1, generator=generator).squeeze(1)
+            self._descend(logits, labels.to(logits.device))
         return len(labels)
 
     def _descend(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -56,13 +59,14 @@ class Classification:
             parameter.grad = gradient
         return loss.detach()
 
-    def _again(self) -> Tensor:
+    @contextmanager
+    def _again(self) -> Iterator[None]:
+        """The random numbers of the first call; afterwards no trace of the pass in generator and buffers."""
         assert self._random is not None, "the loss itself comes first"
         kept = [buffer.clone() for buffer in self._module.buffers()]
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self._random)
-            logits = self._forward()
-        with torch.no_grad():
+            yield
+        with torch.no_grad():  # only now: the backward pass refuses running statistics that were written to before it
             for buffer, value in zip(self._module.buffers(), kept, strict=True):
                 buffer.copy_(value)
-        return logits

@@ -117,6 +117,11 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
                 ),
                 f"step_clip must be 0 (off) or more, got {step_clip}": step_clip >= 0,
                 f"noise_clip must be 0 (off) or more, got {noise_clip}": noise_clip >= 0,
+                f"quiet_steps must be 0 or more, got {quiet_steps}": quiet_steps >= 0,
+                f"ramp_steps must be 0 or more, got {ramp_steps}": ramp_steps >= 0,
+                f"curvature must be lbfgs or identity, got '{curvature}'": curvature in ("lbfgs", "identity"),
+                f"start must be gnb or scalar, got '{start}'": start in ("gnb", "scalar"),
+                f"mean must be diagonal or direction, got '{mean}'": mean in ("diagonal", "direction"),
             }
         )
         self._identity, self._along_direction = curvature == "identity", mean == "direction"
@@ -135,22 +140,23 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
     def step(self, closure: Closure) -> Tensor:  # type: ignore[override]
         loss, parts = self._regularized(closure)
         self._begin_draw()
+        self._check({"the loss": loss})  # before the model is asked for labels, which it no longer has
         if self._identity and not self._scale_now():
             self._descend(parts)
             return loss
-        gradient, active = self._flat(parts), self._active(parts)
-        mean, noise = self._movement(gradient, closure)
+        gradient = self._flat(parts)
+        mean, noise = self._movement(gradient, self._active(parts), closure)
         before = self._flat(self.parameters)
-        self._check(loss, mean, noise)
-        self._move((mean + noise) * active)
+        self._check({"the mean step": mean, "the noise": noise})
+        self._move(mean + noise)
         moved = self._flat(self.parameters) - before  # as it was after rounding
         self.draw |= {"step_norm": float(mean.norm()), "noise_norm": float(noise.norm())}
         if not self._identity and self._memory:
             self._learn(moved, self._flat(self._regularized(closure)[1]) - gradient)
         return loss
 
-    def _movement(self, gradient: Tensor, closure: Closure) -> tuple[Tensor, Tensor]:
-        """The mean step and the noise, clipped."""
+    def _movement(self, gradient: Tensor, active: Tensor, closure: Closure) -> tuple[Tensor, Tensor]:
+        """The mean step and the noise of the active parameters, clipped."""
         group = self.param_groups[0]
         sizes = self._root_mean_squares(self._flat(self.parameters)).clamp_min(SMALLEST_SIZE)
         if self._identity:
@@ -160,13 +166,13 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
                 self._look(closure)
             inverse = CompactInverse(self._first(gradient), self.steps, self.changes)
             spread = inverse.diagonal().clamp(self._smallest, self._largest)
-            mean = inverse.product(gradient) if self._along_direction else spread * gradient
+            mean = active * inverse.product(gradient) if self._along_direction else spread * gradient
         self.draw |= {"smallest": float(spread.min()), "largest": float(spread.max())}
         mean = self._clipped(-group["lr"] * mean, self._step_clip * sizes, "clipped")
         scale = self._scale_now()
         if not scale:
             return mean, torch.zeros_like(mean)
-        noise = scale * spread.sqrt() * self._numbers(mean)
+        noise = scale * spread.sqrt() * self._numbers(mean) * active
         return mean, self._clipped(noise, self._noise_clip * sizes, "noise_clipped")
 
     def _scale_now(self) -> float:
@@ -181,20 +187,27 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
             raise SettingError("start 'gnb' must have a closure with on_own_labels, such as samplers.Classification")
         with torch.enable_grad():
             observations = closure.on_own_labels(self.generator)
-        seen = observations * self._flat([parameter.grad for parameter in self.parameters]).square_()
+        gradients = [parameter.grad for parameter in self.parameters]
+        seen = observations * self._flat(gradients).square_()
         if self.curvature is None:
             self.curvature = seen
-        else:
-            self.curvature.lerp_(seen, 1 - self._start_average)
+        else:  # what rests keeps what is known of it
+            self.curvature.lerp_(seen, (1 - self._start_average) * self._active(gradients))
 
     def _first(self, gradient: Tensor) -> Tensor:
         """The diagonal that L-BFGS starts from."""
         if self._start == "gnb":
             assert self.curvature is not None
-            damping = float(self.param_groups[0]["decay"]) + self._damping
-            return (self.curvature + damping).reciprocal()
+            return (self.curvature + self._decays() + self._damping).reciprocal()
         newest = float(self.steps[-1] @ self.changes[-1] / self.changes[-1].square().sum()) if self.steps else 1.0
         return torch.full_like(gradient, newest)
+
+    def _decays(self) -> Tensor | float:
+        """Of each parameter; as one number where one holds for all."""
+        if len(self.param_groups) == 1:
+            return float(self.param_groups[0]["decay"])
+        decays = [group["decay"] for group in self.param_groups for _ in group["params"]]
+        return self._spread(self.parameters[0].new_tensor(decays))
 
     def _learn(self, step: Tensor, change: Tensor) -> None:
         if not bool(step @ change > SMALLEST_COSINE * step.norm() * change.norm()):
@@ -240,5 +253,5 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
 
     def _load_curvature(self, state: Mapping[str, Any]) -> None:
         like = self.parameters[0]
-        self.curvature = None if state["diagonal"] is None else state["diagonal"].to(like)
+        self.curvature = None if state["diagonal"] is None else state["diagonal"].to(like, copy=True)
         self.steps, self.changes = ([vector.to(like) for vector in state[name]] for name in ("steps", "changes"))

@@ -108,7 +108,7 @@ class Stateful(ABC):  # noqa: B024 - its two families below have the abstract me
 class OneShot(Stateful):
     """A strategy that trains shared weights and learns from them which architecture to take."""
 
-    validation = Validation()
+    validation: Validation = Validation()
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
         """Called once before the first step, and before a saved state is loaded: the place to fit things to sizes."""

@@ -1,0 +1,103 @@
+"""Figures as SVG text that may stand inside a page, and the pieces that plots have in common.
+
+Figures are made without pyplot, whose hidden global state and windows have no place in a library.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from archloom.reports.history import History, positions
+from archloom.reports.markup import escaped, printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 10.0  # inches
+
+PALETTE = ("#2563eb", "#ea580c", "#0d9488", "#7c3aed", "#db2777", "#ca8a04", "#0891b2", "#65a30d", "#9f1239", "#4338ca")
+MUTED = "#9ca3af"  # for `none`, and whatever should stand back
+
+_STYLE: dict[Any, Any] = {  # Any: the library types its keys as several hundred literals
+    "svg.image_inline": True,
+    "svg.fonttype": "none",  # text stays text: small files, selectable, drawn in the reader's font
+    "text.usetex": False,
+    "text.parse_math": False,  # a '$' in a name is a '$'
+    "font.family": ["sans-serif"],
+    "font.size": 8.0,
+    "axes.titlesize": 8.5,
+    "axes.edgecolor": "#9ca3af",
+    "axes.linewidth": 0.7,
+    "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "#e5e7eb",
+    "grid.linewidth": 0.6,
+    "xtick.color": "#4b5563",
+    "ytick.color": "#4b5563",
+    "lines.linewidth": 1.5,
+    "legend.frameon": False,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+}
+
+
+def draw_line(axes: Axes, history: History, values: Sequence[float], *, colour: str, label: str) -> None:
+    """A line over epochs; with points where it is short enough, so that one epoch, or one between gaps, is seen."""
+    marker = "o" if len(values) <= 30 else ""
+    axes.plot(positions(history), values, color=colour, marker=marker, markersize=2.4, label=legend_text(label))
+    whole_steps(axes)
+
+
+def legend_above(axes: Axes) -> None:
+    """A legend where it can cover nothing."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3)
+
+
+def legend_text(text: str) -> str:
+    """Text that a legend shows: one that begins with '_' would be left out."""
+    return " " + printable(text) if text.startswith("_") else printable(text)
+
+
+def whole_steps(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+
+
+def grid(figure: Figure, count: int, *, columns: int, shared: bool = False) -> list[Axes]:
+    """So many panels in rows of `columns`; places left over stay empty."""
+    rows = math.ceil(count / columns)
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
+    flat: list[Axes] = list(panels.flat)
+    for spare in flat[count:]:
+        spare.remove()
+    return flat[:count]
+
+
+def svg(draw: Callable[[Figure], None], *, height: float, label: str) -> str:
+    """Draw on a fresh figure, whatever the user's own matplotlib settings, and return it as inline SVG."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": printable(label)}):  # the salt keeps ids of two figures apart
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        draw(figure)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return _inline(buffer.getvalue(), label)
+
+
+def _inline(text: str, label: str) -> str:
+    """The SVG fit to stand in a page: no prologue, no style that leaks out, no ids but those referred to."""
+    body = text[text.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)
+    body = re.sub(r'<g id="[^"]*"', "<g", body)
+    root = f'<svg role="img" aria-label="{escaped(label)}" style="stroke-linejoin: round" class="plot"'
+    return re.sub(r'<svg(?: (?:width|height)="[^"]*")*', lambda _: root, body, count=1)
