@@ -2,8 +2,8 @@
 
     python benchmarks/nb201_grid.py recipes/nb201/*.toml --seeds 0-4 --data-dir DIR --out runs/nb201-grid
 
-Searches run side by side, one thread each. One that is complete is not run again, an interrupted one goes on. No seed is
-left out: a search that fails is listed as failed. Writes `summary.json` and `curves.png` beside the runs.
+Searches run side by side, one thread each. One that is complete is not run again, an interrupted one goes on. No seed
+is left out: a search that fails is listed as failed. Writes `summary.json` and `curves.png` beside the runs.
 """
 
 from __future__ import annotations

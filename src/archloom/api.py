@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import math
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -183,19 +182,13 @@ def posterior(
     policy = _sampling_strategy(experiments[0], space, runs[0]).policy
     chains = [_chain(run, experiment, space, warn) for run, experiment in zip(runs, experiments, strict=True)]
     draws = [chain.last(1 - settings.get("burn_in", 0.0)) for chain in chains]
-    mixing = policies.mixing([_visible(policy, rows) for rows in draws])
     return {
         "runs": [str(run.path) for run in runs],
         **policies.posterior(space, policy, torch.cat(draws), keep_none=settings.get("keep_none")),
         "burn_in": sum(map(len, chains)) - sum(map(len, draws)),
         "sampled": settings.get("a_update", "sample") == "sample",
-        "mixing": mixing and {name: value if math.isfinite(value) else None for name, value in mixing.items()},
+        "mixing": policies.mixing(policy, draws),
     }
-
-
-def _visible(policy: policies.Logits, draws: torch.Tensor) -> torch.Tensor:
-    """Draws without what a softmax cannot see: there, chains stay where they started, each somewhere else."""
-    return torch.stack([policy.centred(row) for row in draws])
 
 
 def _sampling_strategy(experiment: Experiment, space: SearchSpace, run: RunDirectory) -> Any:

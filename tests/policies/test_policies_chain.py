@@ -113,36 +113,53 @@ def test_a_long_chain_is_thinned_evenly_and_resumes_exactly():
 
 # --- mixing
 
+PAIR = policy(Nb201(nodes=3, operations=("left", "right")))  # six logits
+
+
+def normal(draws: int, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(draws, 6, generator=generator)
+
 
 def test_independent_draws_mix_and_separate_chains_do_not():
     generator = torch.Generator().manual_seed(0)
-    chains = [torch.randn(200, 3, generator=generator) for _ in range(4)]
-    found = mixing(chains)
+    chains = [normal(200, generator) for _ in range(4)]
+    found = mixing(PAIR, chains)
     assert found is not None
     assert found["r_hat"] < 1.05
     assert 400 < found["effective_draws"] < 1600
-    apart = mixing([chain + 5 * number for number, chain in enumerate(chains)])
+    apart = mixing(PAIR, [chain + torch.tensor([5.0 * number, 0] * 3) for number, chain in enumerate(chains)])
     assert apart is not None and apart["r_hat"] > 2
 
 
-def test_one_chain_is_compared_with_itself_and_a_drift_shows():
+def test_chains_may_differ_where_a_softmax_cannot_see():
     generator = torch.Generator().manual_seed(0)
-    steady = torch.randn(200, 2, generator=generator)
-    drifting = steady + torch.linspace(0, 10, 200).unsqueeze(1)
-    found, drifted = mixing([steady]), mixing([drifting])
+    found = mixing(PAIR, [normal(200, generator) + 5 * number for number in range(4)])
+    assert found is not None and found["r_hat"] < 1.05
+    absent = policy(without=("none",))
+    chains = [torch.randn(100, 9, generator=generator) for _ in range(2)]
+    for number, chain in enumerate(chains):
+        chain[:, ~absent.live] = float(number)  # where an option that is left out happened to start
+    found = mixing(absent, chains)
+    assert found is not None and found["r_hat"] < 1.2
+
+
+def test_one_chain_is_compared_with_itself_and_a_drift_shows():
+    steady = normal(200, torch.Generator().manual_seed(0))
+    drift = torch.linspace(0, 10, 200).unsqueeze(1) * torch.tensor([1.0, 0] * 3)
+    found, drifted = mixing(PAIR, [steady]), mixing(PAIR, [steady + drift])
     assert found is not None and drifted is not None
     assert found["r_hat"] < 1.1 < drifted["r_hat"]
     assert drifted["effective_draws"] < 20 < found["effective_draws"]
 
 
 def test_what_never_moves_is_left_out_and_too_little_says_nothing():
-    generator = torch.Generator().manual_seed(0)
-    draws = torch.randn(100, 2, generator=generator)
-    draws[:, 1] = 3.0
-    found = mixing([draws])
+    draws = normal(100, torch.Generator().manual_seed(0))
+    draws[:, 2:] = 3.0
+    found = mixing(PAIR, [draws])
     assert found is not None and np.isfinite(found["r_hat"])
-    assert mixing([draws[:, 1:]]) is None
-    assert mixing([draws[:7]]) is None
+    draws[:, :2] = 1.0
+    assert mixing(PAIR, [draws]) is None
+    assert mixing(PAIR, [normal(7, torch.Generator().manual_seed(0))]) is None
 
 
 def test_without_arviz_there_is_no_word_on_mixing(monkeypatch):
@@ -154,7 +171,7 @@ def test_without_arviz_there_is_no_word_on_mixing(monkeypatch):
         return real(name, *rest, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    assert mixing([torch.randn(100, 2)]) is None
+    assert mixing(PAIR, [torch.randn(100, 6)]) is None
 
 
 # --- logits with options left out

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -179,11 +181,11 @@ def test_extremes_are_those_of_the_matrix_there_is():
 
 def test_root_of_what_is_almost_positive_definite_takes_jitter():
     inverse = inverse_hessian(3)
-    inverse.matrix = vector(1.0, 2.0, -1e-5).diag()
+    inverse.matrix = vector(3.0, 6.0, -2e-4).diag()
     kept = inverse.matrix.clone()
     root, failed = inverse.root()
     assert not failed and torch.equal(inverse.matrix, kept)
-    jitter = (root @ root.T - kept).diagonal()  # the first of the list that is above 1e-5: 1e-4 of the mean
+    jitter = (root @ root.T - kept).diagonal()  # the first that suffices: 1e-4 of the mean, which is 3
     assert torch.allclose(jitter, torch.full((3,), 1e-4, dtype=torch.float64).mul(kept.diagonal().mean()))
 
 
@@ -258,7 +260,7 @@ def test_fixed_curvature_never_learns():
 def test_step_clip_bounds_the_mean_step_and_not_the_noise():
     parameter = zeros(4)
     sampler = make([parameter], lr=0.5, step_clip=0.3, curvature="fixed", sample=False)
-    sampler.step(Given([parameter], lambda x: torch.ones_like(x)))
+    sampler.step(Given([parameter], lambda x: 3 * torch.ones_like(x)))
     assert parameter.detach().norm() == pytest.approx(0.3)
     assert torch.allclose(parameter.detach(), torch.full((4,), -0.15).double())
     assert sampler.draw["clipped"] == 1 and sampler.draw["step_norm"] == pytest.approx(0.3)
@@ -267,6 +269,25 @@ def test_step_clip_bounds_the_mean_step_and_not_the_noise():
     noisy = make([zeros(4)], observations=0.01, step_clip=0.3)
     noisy.step(Given(noisy.parameters, torch.zeros_like))
     assert noisy.draw["noise_norm"] > 1 and noisy.counts["clipped"] == 0
+
+
+def test_between_the_draws_that_learn_the_closure_is_called_once_and_p_stays():
+    parameter = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.float64))
+    sampler = make([parameter], learn_every=3)
+    calls, matrices = [], []
+
+    def closure():
+        calls.append(1)
+        parameter.grad = torch.tensor([2.0, 5.0], dtype=torch.float64) * parameter.detach()
+        return parameter.detach().square().sum()
+
+    for _ in range(7):
+        before = len(calls)
+        sampler.step(closure)
+        matrices.append((len(calls) - before, sampler.inverse.matrix))
+    assert [count for count, _ in matrices] == [2, 1, 1, 2, 1, 1, 2]
+    changed = [not torch.equal(a, b) for (_, a), (_, b) in itertools.pairwise(matrices)]
+    assert changed == [False, False, True, False, False, True]
 
 
 def test_reset_every_forgets_the_curvature():
@@ -309,6 +330,7 @@ def test_parameters_of_many_shapes_are_one_vector():
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
+        ({"learn_every": 0}, "learn_every must be at least 1, got 0"),
         ({"reset_every": -1}, "reset_every must be 0 (never) or more, got -1"),
         ({"pairs": "other"}, "pairs must be same or different, got 'other'"),
         ({"curvature": "newton"}, "curvature must be bfgs, fixed or identity, got 'newton'"),
@@ -367,7 +389,9 @@ def test_pairs_of_different_batches_cost_one_gradient_and_learn_from_the_step_be
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("setting", [{}, {"pairs": "different"}, {"reset_every": 3}, {"curvature": "fixed"}])
+@pytest.mark.parametrize(
+    "setting", [{}, {"pairs": "different"}, {"learn_every": 2}, {"reset_every": 3}, {"curvature": "fixed"}]
+)
 def test_a_sampler_from_a_checkpoint_goes_on_to_the_bit(dtype, setting):
     def begin() -> tuple[nn.Parameter, BfgsPosterior, Given]:
         parameter = zeros(3, 2, dtype=dtype)

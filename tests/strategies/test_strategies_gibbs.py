@@ -117,7 +117,7 @@ def test_none_outside_the_mixture_has_no_share_and_never_wins():
     start = strategy.policy.values.detach().clone()
     strategy.step(weights, step_batch(0))
     place = SPACE.decisions[0].options.index(NONE)
-    for name, row in strategy.scores().items():
+    for row in strategy.scores().values():
         assert row[place] == 0
         assert sum(row) == pytest.approx(1)
     dead = ~strategy.policy.live
@@ -178,7 +178,7 @@ def test_decays_beside_a_summed_loss_are_divided_by_the_images():
 
 
 def test_precisions_are_drawn_around_what_their_block_says():
-    """Gamma(shape + n/2, rate + |a|^2/2) has mean (shape + n/2) / (rate + |a|^2/2); the decay is that over the images."""
+    """The mean of Gamma(shape + n/2, rate + squares/2) is the one over the other; the decay is that over the images."""
     strategy, weights = made(gamma_shape=200.0, gamma_rate=100.0, draw_images=12, n_eff=50)
     strategy.step(weights, step_batch(0))
     for optimizer, tensors in (

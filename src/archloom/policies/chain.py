@@ -16,6 +16,7 @@ from archloom.spaces import Decision, Scores, SearchSpace
 MOST_DRAWS = 4096  # kept; a longer chain keeps every second one, then every fourth
 CREDIBLE = 0.95  # share of the draws that a credible set holds
 MOST_ARCHITECTURES = 10  # told by frequency
+SMALLEST_SPREAD = 1e-6  # of a logit that moves
 FEWEST_DRAWS = 8  # in a chain whose mixing can be told
 
 
@@ -90,11 +91,12 @@ def credible_set(probabilities: Mapping[str, float], *, level: float = CREDIBLE)
     return chosen
 
 
-def mixing(chains: Sequence[Tensor]) -> dict[str, float] | None:
+def mixing(policy: Logits, chains: Sequence[Tensor]) -> dict[str, float] | None:
     """How well chains of draws [draws, logits] mixed: the worst effective sample size and R-hat of any logit.
 
     By ArviZ, where it is installed; None where it is not, or where there are too few draws to say. One chain is
-    compared with itself, first half and second.
+    compared with itself, first half and second. What a softmax cannot see is taken out first: chains may well differ
+    there.
     """
     try:
         from arviz_stats.base import array_stats  # type: ignore[attr-defined]
@@ -104,8 +106,8 @@ def mixing(chains: Sequence[Tensor]) -> dict[str, float] | None:
     length = min(len(chain) for chain in chains)
     if length < FEWEST_DRAWS:
         return None
-    stacked = torch.stack([chain[-length:] for chain in chains]).double().numpy()
-    stacked = stacked[..., stacked.std(axis=(0, 1)) > 0]  # what never moves has no sample size
+    stacked = torch.stack([policy.centred(chain[-length:]) for chain in chains]).double().numpy()
+    stacked = stacked[..., stacked.std(axis=(0, 1)) > SMALLEST_SPREAD]  # what never moves has no sample size
     if stacked.shape[-1] == 0:
         return None
     sizes = statistics.ess(stacked, chain_axis=0, draw_axis=1)

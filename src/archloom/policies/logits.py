@@ -51,13 +51,13 @@ class Logits(nn.Module):
         return {name: row.softmax(dim=0).tolist() for name, row in self.rows().items()}
 
     def centred(self, movement: Tensor) -> Tensor:
-        """A movement without what a softmax cannot see: no sum over the options of a decision, none of those left out.
+        """Movements without what a softmax cannot see: no sum over the options of a decision, none of those left out.
 
         The likelihood is constant along what is taken away, and the prior there is independent of the rest.
         """
-        live = self.live.to(movement.dtype)
-        parts = zip(torch.split(movement * live, self._sizes), torch.split(live, self._sizes), strict=True)
-        return torch.cat([part - mask * (part.sum() / mask.sum()) for part, mask in parts])
+        live = self.live.to(movement)
+        parts = zip(torch.split(movement * live, self._sizes, dim=-1), torch.split(live, self._sizes), strict=True)
+        return torch.cat([part - mask * (part.sum(dim=-1, keepdim=True) / mask.sum()) for part, mask in parts], dim=-1)
 
     def adam(self, *, learning_rate: float, weight_decay: float) -> torch.optim.Adam:
         """The optimizer that the differentiable strategies use on their logits."""

@@ -22,7 +22,6 @@ class InverseHessian:
     def __init__(self, size: int, *, smallest: float, largest: float, device: torch.device | None = None) -> None:
         self._smallest, self._largest = smallest, largest
         self._unit = torch.eye(size, dtype=torch.float64, device=device)
-        self._eigenvalues: tuple[Tensor, Tensor] | None = None  # a matrix, and those that it has
         self.reset()
 
     def reset(self) -> None:
@@ -62,7 +61,6 @@ class InverseHessian:
         values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
         bounded = values.clamp(self._smallest, self._largest)
         result: Tensor = vectors @ (bounded.unsqueeze(1) * vectors.T)
-        self._eigenvalues = result, bounded
         return result
 
     def root(self) -> tuple[Tensor, bool]:
@@ -77,9 +75,7 @@ class InverseHessian:
 
     def extremes(self) -> tuple[float, float]:
         """The smallest and the largest eigenvalue of P."""
-        if self._eigenvalues is None or self._eigenvalues[0] is not self.matrix:
-            self._eigenvalues = self.matrix, torch.linalg.eigvalsh(self.matrix)
-        values = self._eigenvalues[1]
+        values = torch.linalg.eigvalsh(self.matrix)
         return float(values[0]), float(values[-1])
 
 
@@ -112,6 +108,7 @@ class BfgsPosterior(PosteriorSampler):
         smallest: float = 1e-3,  # bounds of the eigenvalues of P
         largest: float = 100.0,
         step_clip: float = 1.0,  # largest norm of the mean step; 0 is off
+        learn_every: int = 1,  # draws to each pair; between them the closure is called once
         reset_every: int = 0,  # forget the curvature after so many draws; 0 is never
         project: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
@@ -132,6 +129,7 @@ class BfgsPosterior(PosteriorSampler):
                     0 < smallest <= largest
                 ),
                 f"step_clip must be 0 (off) or more, got {step_clip}": step_clip >= 0,
+                f"learn_every must be at least 1, got {learn_every}": learn_every >= 1,
                 f"reset_every must be 0 (never) or more, got {reset_every}": reset_every >= 0,
                 f"curvature must be bfgs, fixed or identity, got '{curvature}'": (
                     curvature in ("bfgs", "fixed", "identity")
@@ -140,7 +138,8 @@ class BfgsPosterior(PosteriorSampler):
             }
         )
         self._identity, self._learning, self._same_batch = curvature == "identity", curvature == "bfgs", pairs == "same"
-        self._step_clip, self._reset_every, self._project = step_clip, reset_every, project
+        self._step_clip, self._project = step_clip, project
+        self._learn_every, self._reset_every = learn_every, reset_every
         size, device = sum(parameter.numel() for parameter in self.parameters), self.parameters[0].device
         bounds = (1.0, 1.0) if self._identity else (smallest, largest)
         self.inverse = InverseHessian(size, smallest=bounds[0], largest=bounds[1], device=device)
@@ -155,7 +154,7 @@ class BfgsPosterior(PosteriorSampler):
             self._descend(parts)
             return loss
         gradient = self._flat(parts)
-        if not self._same_batch and self._last is not None:
+        if self._learning and self._last is not None:
             self._learn(self._last[0], gradient - self._last[1])
         active = self._flat([None if part is None else torch.ones_like(part) for part in parts])
         mean, noise = (part * active for part in self._movement(gradient))
@@ -164,9 +163,9 @@ class BfgsPosterior(PosteriorSampler):
         self._move(mean + noise)
         moved = self._flat(self.parameters) - before  # as it was after rounding
         self.draw |= {"step_norm": float(mean.norm()), "noise_norm": float(noise.norm())}
-        if self._learning and self._same_batch:
+        if self._learning and self._same_batch and (self.counts["draws"] - 1) % self._learn_every == 0:
             self._learn(moved, self._flat(self._regularized(closure)[1]) - gradient)
-        elif self._learning:
+        elif not self._same_batch:
             self._last = (moved, gradient)
         self.draw["smallest"], self.draw["largest"] = self.inverse.extremes()
         if self._learning and self._reset_every and self.counts["draws"] % self._reset_every == 0:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -31,11 +30,15 @@ class Gibbs(Differentiable):
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {
             "strategy": {
+                "weight_decay": 1e-4,
+                "schedule": "cosine",
                 "noise_rule": "lr",
                 "n_eff_least": 1,
+                "draw_images": 2048,
+                "learn_every": 1,
                 "center": False,
-                "none": "free",
-                "derive_share": 0.0,
+                "keep_none": None,
+                "derive_from": "last",
             },
             "weights": {"learning_rate": 0.1, "learning_rate_end": 0.0, "weight_decay": 1e-4},
             "search": {"epochs": 50},
@@ -51,9 +54,11 @@ class Gibbs(Differentiable):
         w_update: Literal["sgd", "mean", "sample"] | None = None,  # left out: sgd in first order, sample in second
         a_update: Literal["mean", "sample", "sgd", "adam"] = "sample",  # how the logits move
         learning_rate: float = 0.1,  # of the logits; 1 is a full Newton step
-        schedule: Literal["cosine", "constant"] = "cosine",  # of that learning rate
+        schedule: Literal[
+            "constant", "cosine"
+        ] = "constant",  # of that learning rate; a cosine ends with a chain at rest
         learning_rate_w: float = 0.1,  # of the weights, on a cosine to 0; section weights has that of sgd
-        weight_decay: float = 1e-4,  # of the logits: the precision of their prior
+        weight_decay: float = 0.1,  # of the logits: the precision of their prior
         weight_decay_w: float = 1e-4,  # of the weights; section weights has that of sgd
         decay_units: Literal["mean", "sum"] = "mean",  # decays beside the mean loss, or beside its sum over all images
         n_eff: int | None = None,  # images that the posterior believes in; left out: those there are,
@@ -64,13 +69,14 @@ class Gibbs(Differentiable):
         noise_limit: float = 3.0,  # largest standard normal number; 0 is off
         noise_wait: float = 0.2,  # share of the steps that leave the weights without noise
         noise_ramp: float = 0.2,  # share of the steps over which it then rises
-        draw_images: int = 2048,  # validation images for a draw of the logits, as far as there are
+        draw_images: int = 256,  # validation images for a draw of the logits, as far as there are
         steps_per_draw: int | None = None,  # weight steps to each; left out: those that see as many images
         pairs: Literal["same", "different"] = "same",  # batches that teach curvature; different is there to fail
         center: bool = True,  # keep out movements of the logits that a softmax cannot see
         smallest_a: float = 1e-3,  # bounds of the inverse curvature of the logits
         largest_a: float = 100.0,  # see smallest_a
         step_clip_a: float = 1.0,  # largest mean step of the logits; 0 is off
+        learn_every: int = 4,  # draws to each look at the curvature of the logits, which takes a second pass
         reset_every: int = 0,  # draws after which the curvature of the logits is forgotten; 0 is never
         lbfgs_memory: int = 10,  # steps that the curvature of the weights is learnt from
         w_start: Literal["gnb", "scalar"] = "gnb",  # the Gauss-Newton diagonal or one number, to start L-BFGS from
@@ -84,12 +90,15 @@ class Gibbs(Differentiable):
         noise_clip_w: float = 0.02,  # largest noise on a weight tensor, relative to it; 0 is off
         gamma_shape: float = 0.0,  # of a Gamma prior on both precisions, which are then drawn as well; 0 is off
         gamma_rate: float = 1.0,  # of that prior
-        none: Literal["absent", "free"] = "absent",  # whether `none` takes part in the mixture
-        derive_share: float = 0.1,  # latest share of the draws to derive from; 0 is the last draw alone
-        burn_in: float = 0.5,  # first share of the draws that the posterior leaves out
+        none: Literal["free", "absent"] = "free",  # whether `none` takes part in the mixture
+        keep_none: bool | None = False,  # may `none` win; left out: as the space has it
+        burn_in: float = 0.67,  # first share of the draws that the posterior leaves out
+        derive_from: Literal["mean", "last"] = "mean",  # of the draws after the burn-in, or the last draw alone
         **common: Any,
     ) -> None:
-        super().__init__(space, generator, learning_rate=learning_rate, weight_decay=weight_decay, **common)
+        super().__init__(
+            space, generator, learning_rate=learning_rate, weight_decay=weight_decay, keep_none=keep_none, **common
+        )
         positive = {
             "learning_rate_w": learning_rate_w,
             "n_eff": 1 if n_eff is None else n_eff,
@@ -98,6 +107,7 @@ class Gibbs(Differentiable):
             "steps_per_draw": 1 if steps_per_draw is None else steps_per_draw,
             "smallest_a": smallest_a,
             "smallest_w": smallest_w,
+            "learn_every": learn_every,
             "w_start_every": w_start_every,
             "gamma_rate": gamma_rate,
         }
@@ -118,7 +128,6 @@ class Gibbs(Differentiable):
             "noise_wait": noise_wait,
             "noise_ramp": noise_ramp,
             "w_start_average": w_start_average,
-            "derive_share": derive_share,
             "burn_in": burn_in,
         }
         require(
@@ -142,40 +151,38 @@ class Gibbs(Differentiable):
         self._draw_images, self._steps_per_draw = draw_images, steps_per_draw
         self._n_eff, self._n_eff_least, self._summed = n_eff, n_eff_least, decay_units == "sum"
         self._gamma = {"shape": gamma_shape, "rate": gamma_rate} if gamma_shape else None
-        self._derive_share, self._burn_in = derive_share, burn_in
+        self._center, self._burn_in, self._from_last = center, burn_in, derive_from == "last"
         self._noise_wait, self._noise_ramp = noise_wait, noise_ramp
-        self._logit_sampler = partial(
-            BfgsPosterior,
-            lr=learning_rate,
-            temperature=temperature_a,
-            noise_rule=noise_rule,
-            noise_limit=noise_limit,
-            sample=a_update == "sample",
-            pairs=pairs,
-            smallest=smallest_a,
-            largest=largest_a,
-            step_clip=step_clip_a,
-            reset_every=reset_every,
-            project=self.policy.centred if center else None,
-        )
-        self._weight_sampler = partial(
-            DiagonalLbfgsPosterior,
-            lr=learning_rate_w,
-            temperature=temperature_w,
-            noise_rule=noise_rule,
-            noise_limit=noise_limit,
-            sample=self._w_update == "sample",
-            memory=lbfgs_memory,
-            start=w_start,
-            start_every=w_start_every,
-            start_average=w_start_average,
-            damping=damping_w,
-            mean=w_mean,
-            smallest=smallest_w,
-            largest=largest_w,
-            step_clip=step_clip_w,
-            noise_clip=noise_clip_w,
-        )
+        self._for_logits: dict[str, Any] = {
+            "lr": learning_rate,
+            "temperature": temperature_a,
+            "noise_rule": noise_rule,
+            "noise_limit": noise_limit,
+            "sample": a_update == "sample",
+            "pairs": pairs,
+            "smallest": smallest_a,
+            "largest": largest_a,
+            "step_clip": step_clip_a,
+            "learn_every": learn_every,
+            "reset_every": reset_every,
+        }
+        self._for_weights: dict[str, Any] = {
+            "lr": learning_rate_w,
+            "temperature": temperature_w,
+            "noise_rule": noise_rule,
+            "noise_limit": noise_limit,
+            "sample": self._w_update == "sample",
+            "memory": lbfgs_memory,
+            "start": w_start,
+            "start_every": w_start_every,
+            "start_average": w_start_average,
+            "damping": damping_w,
+            "mean": w_mean,
+            "smallest": smallest_w,
+            "largest": largest_w,
+            "step_clip": step_clip_w,
+            "noise_clip": noise_clip_w,
+        }
         self._decay, self._decay_w = weight_decay, weight_decay_w
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
@@ -192,17 +199,23 @@ class Gibbs(Differentiable):
         if self._a_update == "sgd":
             self.optimizer = torch.optim.SGD([self.policy.values], lr=self._rate, weight_decay=decay)
         elif self._a_update != "adam":
-            self.optimizer = self._logit_sampler(
-                [self.policy.values], generator=self.new_generator(), observations=believed, decay=decay
+            self.optimizer = BfgsPosterior(
+                [self.policy.values],
+                generator=self.new_generator(),
+                observations=believed,
+                decay=decay,
+                project=self.policy.centred if self._center else None,
+                **self._for_logits,
             )
         if self._w_update != "sgd":
-            sampler = self._weight_sampler(
+            sampler = DiagonalLbfgsPosterior(
                 weights.parameters.values(),
                 generator=self.new_generator(),
                 observations=believed_w,
                 decay=decay_w,
                 quiet_steps=round(self._noise_wait * plan.steps),
                 ramp_steps=round(self._noise_ramp * plan.steps),
+                **self._for_weights,
             )
             weights.optimize_with(sampler)
 
@@ -261,7 +274,8 @@ class Gibbs(Differentiable):
     def scores(self) -> Scores:
         if len(self.chain) == 0:
             return super().scores()
-        return mean_scores(self.policy, self.chain.last(self._derive_share).to(self.policy.values.device))
+        share = 0.0 if self._from_last else 1 - self._burn_in
+        return mean_scores(self.policy, self.chain.last(share).to(self.policy.values.device))
 
     def findings(self) -> dict[str, Any]:
         """The posterior as far as it was seen; of updates without noise it tells where they wandered, not how sure."""
@@ -275,7 +289,7 @@ class Gibbs(Differentiable):
                 **found,
                 "burn_in": left_out,
                 "sampled": self._a_update == "sample",
-                "mixing": mixing([draws]),
+                "mixing": mixing(self.policy, [draws]),
             }
         }
 
