@@ -40,7 +40,7 @@ def step_batch(number: int, *, valids: int = 1, epoch: int = 0, epochs: int = 4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_without_curvature_and_noise_it_is_darts_with_sgd_to_the_bit(momentum, dtype):
     of_weights = {"learning_rate": 0.1, "learning_rate_end": 0.1, "momentum": momentum, "weight_decay": 1e-3, "clip": 0}
-    settings = {"w_update": "sgd", "a_update": "sgd", "schedule": "constant", "draw_images": 12, "none": "free"}
+    settings = {"w_update": "sgd", "a_update": "sgd", "schedule": "constant", "draw_images": 12}
     strategy, weights = made(weights=smooth_weights(**of_weights), learning_rate=0.5, weight_decay=1e-2, **settings)
     weights.network.to(dtype)
     strategy.policy.to(dtype)
@@ -91,29 +91,31 @@ def test_the_first_mean_step_goes_down_the_gradient_over_all_validation_batches(
     torch.testing.assert_close(moved, -0.3 * fresh.policy.centred(gradient), rtol=1e-6, atol=1e-9)
 
 
-def test_the_learning_rate_of_the_logits_falls_on_a_cosine():
-    strategy, weights = made(order="first", draw_images=12, learning_rate=0.4)
+def test_the_learning_rate_of_the_logits_stays_or_falls_on_a_cosine():
+    strategy, weights = made(order="first", draw_images=12, learning_rate=0.4, schedule="cosine")
     strategy.step(weights, step_batch(30))
     assert strategy.optimizer.param_groups[0]["lr"] == pytest.approx(0.2 * (1 + math.cos(math.pi * 30 / 40)))
-    strategy, weights = made(order="first", draw_images=12, learning_rate=0.4, schedule="constant")
+    strategy, weights = made(order="first", draw_images=12, learning_rate=0.4)
     strategy.step(weights, step_batch(30))
     assert strategy.optimizer.param_groups[0]["lr"] == 0.4
 
 
 def test_draws_keep_to_what_a_softmax_can_see():
-    strategy, weights = made(order="first", draw_images=12, n_eff=10)
-    before = {name: float(row.detach()[1:].sum()) for name, row in strategy.policy.rows().items()}
-    for number in range(5):
-        strategy.step(weights, step_batch(number))
-    after = {name: float(row.detach()[1:].sum()) for name, row in strategy.policy.rows().items()}
-    assert after == pytest.approx(before, abs=1e-9)
+    for none in ("free", "absent"):
+        strategy, weights = made(order="first", draw_images=12, n_eff=10, none=none)
+        start = strategy.policy.values.detach().clone()
+        for number in range(5):
+            strategy.step(weights, step_batch(number))
+        moved = strategy.policy.values.detach() - start
+        assert moved.abs().max() > 0.01
+        torch.testing.assert_close(strategy.policy.centred(moved), moved)
     free, weights = made(order="first", draw_images=12, n_eff=10, center=False)
     free.step(weights, step_batch(0))
-    assert abs(sum(float(row.detach()[1:].sum()) for row in free.policy.rows().values())) > 1e-3
+    assert float(free.policy.values.detach().sum().abs()) > 1e-3
 
 
 def test_none_outside_the_mixture_has_no_share_and_never_wins():
-    strategy, weights = made(order="first", draw_images=12, n_eff=1)
+    strategy, weights = made(order="first", draw_images=12, n_eff=1, none="absent", keep_none=None)
     start = strategy.policy.values.detach().clone()
     strategy.step(weights, step_batch(0))
     place = SPACE.decisions[0].options.index(NONE)
@@ -123,10 +125,15 @@ def test_none_outside_the_mixture_has_no_share_and_never_wins():
     dead = ~strategy.policy.live
     assert torch.equal(strategy.policy.values.detach()[dead], start[dead])
     assert NONE not in strategy.best(lambda _: 0.0).values()
+
+
+@pytest.mark.parametrize(("settings", "wins"), [({}, False), ({"keep_none": True}, True), ({"keep_none": None}, True)])
+def test_none_in_the_mixture_wins_only_if_asked(settings, wins):
+    strategy, _ = made(order="first", **settings)
+    first = SPACE.decisions[0]
     with torch.no_grad():
-        free, _ = made(order="first", none="free")
-        free.policy.values[place] = 9.0
-    assert free.best(lambda _: 0.0)[SPACE.decisions[0].name] == NONE
+        strategy.policy.values[first.options.index(NONE)] = 9.0
+    assert (strategy.best(lambda _: 0.0)[first.name] == NONE) is wins
 
 
 def test_weights_warm_up_alone():
@@ -144,10 +151,11 @@ def test_weights_warm_up_alone():
 @pytest.mark.parametrize(
     ("settings", "plan", "wanted"),
     [
-        ({}, Plan(25_000, 25_000, 64, 64, 1), Validation(every=32, batches=32)),
-        ({"steps_per_draw": 1}, Plan(25_000, 25_000, 64, 64, 1), Validation(every=1, batches=32)),
+        ({}, Plan(25_000, 25_000, 64, 64, 1), Validation(every=4, batches=4)),
+        ({"draw_images": 2048}, Plan(25_000, 25_000, 64, 64, 1), Validation(every=32, batches=32)),
+        ({"draw_images": 2048, "steps_per_draw": 1}, Plan(25_000, 25_000, 64, 64, 1), Validation(every=1, batches=32)),
         ({"draw_images": 500}, Plan(25_000, 25_000, 64, 250, 1), Validation(every=8, batches=2)),
-        ({}, Plan(700, 700, 32, 64, 1), Validation(every=20, batches=10)),
+        ({"draw_images": 2048}, Plan(700, 700, 32, 64, 1), Validation(every=20, batches=10)),
         ({}, Plan(700, 30, 32, 30, 1), Validation(every=1, batches=1)),
     ],
 )
@@ -220,7 +228,7 @@ def test_updates_by_name(settings, of_weights, of_logits):
 
 
 def test_scores_are_the_mean_of_the_latest_draws():
-    strategy, _ = made(order="first", derive_share=0.5, none="free")
+    strategy, _ = made(order="first", burn_in=0.5)
     size = strategy.policy.values.numel()
     draws = torch.randn(4, size, generator=torch.Generator().manual_seed(1))
     for values in draws:
@@ -229,7 +237,7 @@ def test_scores_are_the_mean_of_the_latest_draws():
         name: rows[-2:].softmax(dim=-1).mean(dim=0).tolist() for name, rows in strategy.policy.split(draws).items()
     }
     assert strategy.scores() == {name: pytest.approx(row) for name, row in wanted.items()}
-    last, _ = made(order="first", derive_share=0.0, none="free")
+    last, _ = made(order="first", derive_from="last")
     last.chain = strategy.chain
     wanted = {name: rows[-1].softmax(dim=-1).tolist() for name, rows in strategy.policy.split(draws).items()}
     assert last.scores() == {name: pytest.approx(row) for name, row in wanted.items()}
@@ -242,7 +250,7 @@ def test_before_the_first_draw_scores_are_those_of_the_logits_and_nothing_is_fou
 
 
 def test_findings_leave_out_the_burn_in():
-    strategy, _ = made(order="first", burn_in=0.75, none="free")
+    strategy, _ = made(order="first", burn_in=0.75)
     for number in range(8):
         values = torch.zeros(strategy.policy.values.numel())
         values[1 if number < 6 else 2] = 5.0  # the first decision changes its mind
@@ -259,11 +267,10 @@ def test_findings_leave_out_the_burn_in():
 def test_a_step_tells_how_both_draws_went():
     strategy, weights = made(draw_images=12, n_eff=1200)
     figures = strategy.step(weights, step_batch(0))
-    rate = 0.1 * (1 + math.cos(0)) / 2
-    assert figures["a_batch_noise_ratio"] == pytest.approx(rate * 1200 / ((2 - rate) * 12))
+    assert figures["a_batch_noise_ratio"] == pytest.approx(0.1 * 1200 / (1.9 * 12))
     assert figures["w_batch_noise_ratio"] == pytest.approx(0.1 * 1200 / (1.9 * 12))
     assert {"w_step_norm", "w_clipped", "a_step_norm", "a_noise_norm", "a_damped", "a_largest"} <= set(figures)
-    assert figures["entropy"] == pytest.approx(math.log(3), abs=0.05)
+    assert figures["entropy"] == pytest.approx(math.log(4), abs=0.05)
     assert figures["skip_share"] == 0  # this space calls its skip otherwise
 
 

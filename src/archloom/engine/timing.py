@@ -20,11 +20,12 @@ from archloom.engine.training import seeded
 from archloom.networks import build_network
 from archloom.spaces import SPACES, SearchSpace
 from archloom.strategies import STRATEGIES
-from archloom.strategies.base import OneShot, SearchBatch
+from archloom.strategies.base import OneShot, Plan, SearchBatch
 from archloom.supernets import EveryOption, SharedWeights
 
 IMAGE_SHAPE = (3, 32, 32)
 CLASSES = 10
+IMAGES, STEPS = 25_000, 10_000  # of the search that a step is part of, for strategies that go by them
 PRODUCT_SIZE = 1024  # of the matrices: large enough for the peak, small enough for a moment
 
 Step = Callable[[], object]
@@ -57,13 +58,14 @@ def prepare(
     space = workload.make_space()
     strategy = _strategy(workload, space, seed)
     strategy.to(place)
-    batch = _search_batch(workload, place, layout, seed)
     with kernels.using(choice):
         with seeded(seed):
             network = build_network(
                 space, EveryOption(), classes=CLASSES, colours=IMAGE_SHAPE[0], channels=workload.channels
             )
         weights = SharedWeights(network.to(device=place, memory_format=layout))  # type: ignore[call-overload]
+    strategy.begin(weights, Plan(IMAGES, IMAGES, workload.batch, workload.batch, steps=STEPS))
+    batch = _search_batch(workload, strategy.validation.batches, place, layout, seed)
 
     def step() -> object:
         with kernels.using(choice):
@@ -79,15 +81,16 @@ def _strategy(workload: Workload, space: SearchSpace, seed: int) -> OneShot:
     return strategy
 
 
-def _search_batch(workload: Workload, place: torch.device, layout: torch.memory_format, seed: int) -> SearchBatch:
+def _search_batch(
+    workload: Workload, valids: int, place: torch.device, layout: torch.memory_format, seed: int
+) -> SearchBatch:
     generator = torch.Generator().manual_seed(seed)
     parts = []
-    for _ in range(2):
+    for _ in range(1 + valids):
         images = torch.randn(workload.batch, *IMAGE_SHAPE, generator=generator)
         labels = torch.randint(CLASSES, (workload.batch,), generator=generator)
         parts.append(Batch(images.to(device=place, memory_format=layout), labels.to(place)))
-    train, valid = parts
-    return SearchBatch(train=train, valids=(valid,), epoch=0, epochs=1)
+    return SearchBatch(train=parts[0], valids=tuple(parts[1:]), epoch=0, epochs=1)
 
 
 def take_turns(
