@@ -51,6 +51,7 @@ def test_none_wins_in_a_draw_only_where_it_may():
     assert "none" in posterior(SPACE, policy(), draws)["architectures"][0]["architecture"].values()
     kept_out = posterior(SPACE, policy(), draws, keep_none=False)
     assert "none" not in kept_out["architectures"][0]["architecture"].values()
+    assert kept_out["decisions"]["0->1"]["best"]["none"] == 0
     absent = posterior(SPACE, policy(without=("none",)), draws)
     assert absent["decisions"]["0->1"]["best"]["none"] == 0
 
@@ -62,6 +63,7 @@ def test_draws_of_a_space_with_a_rule_of_its_own_are_decoded_by_it():
     found = posterior(space, logits, draws)
     for told in found["architectures"]:
         space.check(told["architecture"])
+    assert all(row["best"]["none"] == 0 for row in found["decisions"].values())  # it may not win there
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,9 @@ def posterior(space: SearchSpace, policy: Logits, draws: Tensor, *, keep_none: b
     return {
         "draws": len(draws),
         "different_architectures": len(found),
-        "decisions": {decision.name: _decision(decision, drawn[decision.name]) for decision in space.decisions},
+        "decisions": {
+            decision.name: _decision(space, decision, drawn[decision.name], keep_none) for decision in space.decisions
+        },
         "architectures": [
             {"text": space.format(architecture), "architecture": dict(architecture), "frequency": count / len(draws)}
             for architecture, count in ranked[:MOST_ARCHITECTURES]
@@ -73,9 +75,11 @@ def posterior(space: SearchSpace, policy: Logits, draws: Tensor, *, keep_none: b
     }
 
 
-def _decision(decision: Decision, draws: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """How often each option is the best one, and the fewest options that hold most of these draws."""
-    counts = Counter(decision.options[max(range(len(row)), key=row.__getitem__)] for row in draws)
+def _decision(
+    space: SearchSpace, decision: Decision, draws: Sequence[Sequence[float]], keep_none: bool | None
+) -> dict[str, Any]:
+    """How often each option is the best of those that may win, and the fewest options that hold most of these draws."""
+    counts = Counter(space.best_option(decision, {decision.name: row}, keep_none)[0] for row in draws)
     best = {option: counts[option] / len(draws) for option in decision.options}
     return {"best": best, "credible_set": credible_set(best)}
 

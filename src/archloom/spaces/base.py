@@ -89,6 +89,7 @@ class SearchSpace(ABC):
     kept: tuple[tuple[str, tuple[str, ...]], ...] = ()  # decisions with fewer options than usual, see `restrict`
 
     network: ClassVar[str]  # `package.module:Class` that computes an architecture of this space
+    none_may_win: ClassVar[bool] = True  # in `decode`, where nothing else is asked for
 
     @abstractmethod
     def full_decisions(self) -> tuple[Decision, ...]:
@@ -118,8 +119,18 @@ class SearchSpace(ABC):
 
         `keep_none` says whether `none` may win; None leaves it to the space's own rule.
         """
-        allowed = True if keep_none is None else keep_none
-        return Architecture({d.name: best_option(d, scores, keep_none=allowed)[0] for d in self.decisions})
+        return Architecture({d.name: self.best_option(d, scores, keep_none)[0] for d in self.decisions})
+
+    def best_option(self, decision: Decision, scores: Scores, keep_none: bool | None = None) -> tuple[str, float]:
+        """The option of the highest score and that score; the first one wins a tie."""
+        values = scores[decision.name]
+        if len(values) != len(decision.options) or any(math.isnan(value) for value in values):
+            count = len(decision.options)
+            raise SettingError(f"decision '{decision.name}' needs {count} numbers as scores, got {values}")
+        allowed = self.none_may_win if keep_none is None else keep_none
+        pairs = zip(decision.options, values, strict=True)
+        candidates = [(option, value) for option, value in pairs if allowed or option != NONE]
+        return max(candidates or [(NONE, -math.inf)], key=lambda pair: pair[1])
 
     def sample(self, rng: random.Random) -> Architecture:
         """An architecture drawn uniformly."""
@@ -192,14 +203,3 @@ class SearchSpace(ABC):
         if not isinstance(value, dict) or not all(isinstance(option, str) for option in value.values()):
             raise ParseError("an architecture in JSON is an object of strings: {decision: option, ...}")
         return self.check(value)
-
-
-def best_option(decision: Decision, scores: Scores, *, keep_none: bool) -> tuple[str, float]:
-    """The option of the highest score and that score; the first one wins a tie."""
-    values = scores[decision.name]
-    if len(values) != len(decision.options) or any(math.isnan(value) for value in values):
-        raise SettingError(f"decision '{decision.name}' needs {len(decision.options)} numbers as scores, got {values}")
-    candidates = [
-        (option, value) for option, value in zip(decision.options, values, strict=True) if keep_none or option != NONE
-    ]
-    return max(candidates or [(NONE, -math.inf)], key=lambda pair: pair[1])

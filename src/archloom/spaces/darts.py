@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 from archloom.errors import ParseError, require
-from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, Scores, SearchSpace, best_option
+from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, Scores, SearchSpace
 
 OPERATIONS = (
     NONE,
@@ -56,6 +56,7 @@ class Darts(SearchSpace):
     cells_per_block: int = 0  # above 0: three blocks of so many cells with a reduction cell between, instead of `cells`
 
     network: ClassVar[str] = "archloom.networks.darts:DartsNetwork"
+    none_may_win: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operations", tuple(self.operations))
@@ -149,7 +150,7 @@ class Darts(SearchSpace):
         Unless `keep_none`, `none` takes part neither in ranking edges nor in choosing operations, as in DARTS. With it,
         an edge that ranks among the two best through `none` is kept, and connects nothing.
         """
-        best = {d.name: best_option(d, scores, keep_none=bool(keep_none)) for d in self.decisions}
+        best = {d.name: self.best_option(d, scores, keep_none) for d in self.decisions}
         choices = {name: operation for name, (operation, _) in best.items()}
         if self.edges == "searched":
             for cell in self.cell_names:

@@ -1,0 +1,59 @@
+"""The script that runs recipes over seeds: what it makes of its options and of what the searches found."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def grid(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("nb201_grid")
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("0-4", [0, 1, 2, 3, 4]), ("3", [3]), ("0,5,7", [0, 5, 7])])
+def test_seeds_are_a_list_or_a_range(grid, text, wanted):
+    assert grid.seeds(text) == wanted
+
+
+def row(seed: int, test: float, **others) -> dict:
+    found = {"recipe": "gibbs", "seed": seed, "failed": None, "text": f"cell {seed}", "valid": test - 3, "rank": 1}
+    scores = {
+        "test": dict.fromkeys(("cifar10", "cifar100", "imagenet16"), test),
+        "regret": 94.37 - test,
+        "seconds": 60.0,
+    }
+    return {**found, **scores, "curve": [80.0, test], **others}
+
+
+def test_a_failed_search_is_counted_and_not_averaged(grid):
+    grouped = {"gibbs": [row(0, 93.0), row(1, 94.0), {"recipe": "gibbs", "seed": 2, "failed": "no data"}]}
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(grid._table(grouped))
+    text = console.export_text()
+    assert "2 of 3" in text
+    assert "93.50 ± 0.71" in text
+
+
+def test_curves_are_drawn_from_what_succeeded(grid, tmp_path):
+    grouped = {"gibbs": [row(0, 93.0), row(1, 94.0)], "gdas": [{"recipe": "gdas", "seed": 0, "failed": "no data"}]}
+    grid.draw_curves(grouped, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 1000
+
+
+def test_a_search_that_cannot_start_is_a_row_with_its_message(grid, tmp_path):
+    options = SimpleNamespace(out=tmp_path, data_dir=tmp_path, set=["search.epochs=none"])
+    recipe = tmp_path / "broken.toml"
+    recipe.write_text('seed = 0\n[strategy]\nname = "gibbs"\n')
+    found = grid._search(recipe, 0, options, Console(quiet=True))
+    assert "search.epochs" in found["failed"]
+    assert json.dumps(found)
