@@ -35,8 +35,8 @@ DEFAULT = Path(__file__).parent.parent / "docs/results/gibbs-overhead"
 PAIR = {"steps_per_draw": 1, "noise_wait": 0.0, "noise_ramp": 0.0}
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "DARTS, first order": ("darts", {}),
-    "GibbsNAS, first order, curvature at every 4th draw (default)": ("gibbs", {**PAIR, "order": "first"}),
-    "GibbsNAS, first order, curvature at every draw": ("gibbs", {**PAIR, "order": "first", "learn_every": 1}),
+    "GibbsNAS, first order, curvature at every 4th draw (default)": ("gibbs", PAIR),
+    "GibbsNAS, first order, curvature at every draw": ("gibbs", {**PAIR, "learn_every": 1}),
     "GibbsNAS, second order, curvature at every 4th draw": ("gibbs", {**PAIR, "order": "second"}),
     "GibbsNAS, second order, curvature at every draw": ("gibbs", {**PAIR, "order": "second", "learn_every": 1}),
 }

@@ -21,7 +21,7 @@ PLAN = Plan(train_images=120, valid_images=96, batch_size=12, valid_batch_size=1
 
 
 def made(*, plan: Plan = PLAN, weights=None, seed: int = 0, **settings) -> tuple[Gibbs, object]:
-    strategy = Gibbs(SPACE, torch.Generator().manual_seed(seed), **settings)
+    strategy = Gibbs(SPACE, torch.Generator().manual_seed(seed), **{"order": "second"} | settings)
     strategy.policy.double()
     weights = weights or smooth_weights()
     strategy.begin(weights, plan)
@@ -41,7 +41,7 @@ def step_batch(number: int, *, valids: int = 1, epoch: int = 0, epochs: int = 4)
 def test_without_curvature_and_noise_it_is_darts_with_sgd_to_the_bit(momentum, dtype):
     of_weights = {"learning_rate": 0.1, "learning_rate_end": 0.1, "momentum": momentum, "weight_decay": 1e-3, "clip": 0}
     settings = {"w_update": "sgd", "a_update": "sgd", "schedule": "constant", "draw_images": 12}
-    strategy, weights = made(weights=smooth_weights(**of_weights), learning_rate=0.5, weight_decay=1e-2, **settings)
+    strategy, weights = made(weights=smooth_weights(**of_weights), learning_rate_a=0.5, weight_decay_a=1e-2, **settings)
     weights.network.to(dtype)
     strategy.policy.to(dtype)
     other = copy.deepcopy(weights.network)
@@ -79,23 +79,23 @@ def test_sampling_leaves_that_limit():
 
 
 def test_the_first_mean_step_goes_down_the_gradient_over_all_validation_batches():
-    strategy, weights = made(order="first", a_update="mean", draw_images=36, learning_rate=0.3, weight_decay=0.5)
+    strategy, weights = made(order="first", a_update="mean", draw_images=36, learning_rate_a=0.3, weight_decay_a=0.5)
     start = strategy.policy.values.detach().clone()
     given = step_batch(0, valids=3)
     weights.fit(given.train, strategy.policy.mixture())  # a twin of the weights step, to know where the draw is taken
     loss = sum(weights.loss(valid, strategy.policy.mixture()) for valid in given.valids) / 3
     gradient = gradient_by(loss, strategy.policy.values) + 0.5 * start
-    fresh, twin = made(order="first", a_update="mean", draw_images=36, learning_rate=0.3, weight_decay=0.5)
+    fresh, twin = made(order="first", a_update="mean", draw_images=36, learning_rate_a=0.3, weight_decay_a=0.5)
     fresh.step(twin, given)
     moved = fresh.policy.values.detach() - start
     torch.testing.assert_close(moved, -0.3 * fresh.policy.centred(gradient), rtol=1e-6, atol=1e-9)
 
 
 def test_the_learning_rate_of_the_logits_stays_or_falls_on_a_cosine():
-    strategy, weights = made(order="first", draw_images=12, learning_rate=0.4, schedule="cosine")
+    strategy, weights = made(order="first", draw_images=12, learning_rate_a=0.4, schedule="cosine")
     strategy.step(weights, step_batch(30))
     assert strategy.optimizer.param_groups[0]["lr"] == pytest.approx(0.2 * (1 + math.cos(math.pi * 30 / 40)))
-    strategy, weights = made(order="first", draw_images=12, learning_rate=0.4)
+    strategy, weights = made(order="first", draw_images=12, learning_rate_a=0.4)
     strategy.step(weights, step_batch(30))
     assert strategy.optimizer.param_groups[0]["lr"] == 0.4
 
@@ -180,7 +180,7 @@ def test_how_many_images_the_posterior_believes_in(settings, images, wanted):
 
 
 def test_decays_beside_a_summed_loss_are_divided_by_the_images():
-    strategy, weights = made(n_eff=50, weight_decay=2.0, weight_decay_w=3.0, decay_units="sum")
+    strategy, weights = made(n_eff=50, weight_decay_a=2.0, weight_decay_w=3.0, decay_units="sum")
     assert strategy.optimizer.param_groups[0]["decay"] == pytest.approx(2 / 50)
     assert weights.optimizer.param_groups[0]["decay"] == pytest.approx(3 / 50)
 

@@ -30,7 +30,8 @@ class Gibbs(Differentiable):
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {
             "strategy": {
-                "weight_decay": 1e-4,
+                "order": "second",
+                "weight_decay_a": 1e-4,
                 "schedule": "cosine",
                 "noise_rule": "lr",
                 "n_eff_least": 1,
@@ -50,15 +51,15 @@ class Gibbs(Differentiable):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        order: Literal["first", "second"] = "second",  # curvature for the logits only, or for the weights too
+        order: Literal["first", "second"] = "first",  # curvature for the logits only, or for the weights too
         w_update: Literal["sgd", "mean", "sample"] | None = None,  # left out: sgd in first order, sample in second
         a_update: Literal["mean", "sample", "sgd", "adam"] = "sample",  # how the logits move
-        learning_rate: float = 0.1,  # of the logits; 1 is a full Newton step
+        learning_rate_a: float = 0.1,  # of the logits; 1 is a full Newton step
         schedule: Literal[
             "constant", "cosine"
         ] = "constant",  # of that learning rate; a cosine ends with a chain at rest
         learning_rate_w: float = 0.1,  # of the weights, on a cosine to 0; section weights has that of sgd
-        weight_decay: float = 0.1,  # of the logits: the precision of their prior
+        weight_decay_a: float = 0.1,  # of the logits: the precision of their prior
         weight_decay_w: float = 1e-4,  # of the weights; section weights has that of sgd
         decay_units: Literal["mean", "sum"] = "mean",  # decays beside the mean loss, or beside its sum over all images
         n_eff: int | None = None,  # images that the posterior believes in; left out: those there are,
@@ -92,14 +93,12 @@ class Gibbs(Differentiable):
         gamma_rate: float = 1.0,  # of that prior
         none: Literal["free", "absent"] = "free",  # whether `none` takes part in the mixture
         keep_none: bool | None = False,  # may `none` win; left out: as the space has it
+        warmup: float = 0.0,  # share of the epochs that moves the weights alone
         burn_in: float = 0.67,  # first share of the draws that the posterior leaves out
         derive_from: Literal["mean", "last"] = "mean",  # of the draws after the burn-in, or the last draw alone
-        **common: Any,
     ) -> None:
-        super().__init__(
-            space, generator, learning_rate=learning_rate, weight_decay=weight_decay, keep_none=keep_none, **common
-        )
         positive = {
+            "learning_rate_a": learning_rate_a,
             "learning_rate_w": learning_rate_w,
             "n_eff": 1 if n_eff is None else n_eff,
             "n_eff_least": n_eff_least,
@@ -112,6 +111,7 @@ class Gibbs(Differentiable):
             "gamma_rate": gamma_rate,
         }
         not_negative = {
+            "weight_decay_a": weight_decay_a,
             "weight_decay_w": weight_decay_w,
             "temperature_w": temperature_w,
             "temperature_a": temperature_a,
@@ -127,6 +127,7 @@ class Gibbs(Differentiable):
         shares = {
             "noise_wait": noise_wait,
             "noise_ramp": noise_ramp,
+            "warmup": warmup,
             "w_start_average": w_start_average,
             "burn_in": burn_in,
         }
@@ -140,21 +141,29 @@ class Gibbs(Differentiable):
                 f"strategy.largest_w must be at least smallest_w ({smallest_w}), got {largest_w}": largest_w
                 >= smallest_w,
                 f"strategy.learning_rate_w must be below 2, got {learning_rate_w}": learning_rate_w < 2,
-                f"strategy.learning_rate must be below 2, got {learning_rate}": learning_rate < 2,
+                f"strategy.learning_rate_a must be below 2, got {learning_rate_a}": learning_rate_a < 2,
             }
         )
+        super().__init__(
+            space,
+            generator,
+            learning_rate=learning_rate_a,
+            weight_decay=weight_decay_a,
+            warmup=warmup,
+            keep_none=keep_none,
+        )
         self.policy = Logits(space, generator, without=(NONE,) if none == "absent" else ())
-        self.optimizer = self.policy.adam(learning_rate=learning_rate, weight_decay=weight_decay)
+        self.optimizer = self.policy.adam(learning_rate=learning_rate_a, weight_decay=weight_decay_a)
         self.chain = Chain(self.policy.values.numel())
         self._w_update = w_update or ("sgd" if order == "first" else "sample")
-        self._a_update, self._rate, self._cosine = a_update, learning_rate, schedule == "cosine"
+        self._a_update, self._rate, self._cosine = a_update, learning_rate_a, schedule == "cosine"
         self._draw_images, self._steps_per_draw = draw_images, steps_per_draw
         self._n_eff, self._n_eff_least, self._summed = n_eff, n_eff_least, decay_units == "sum"
         self._gamma = {"shape": gamma_shape, "rate": gamma_rate} if gamma_shape else None
         self._center, self._burn_in, self._from_last = center, burn_in, derive_from == "last"
         self._noise_wait, self._noise_ramp = noise_wait, noise_ramp
         self._for_logits: dict[str, Any] = {
-            "lr": learning_rate,
+            "lr": learning_rate_a,
             "temperature": temperature_a,
             "noise_rule": noise_rule,
             "noise_limit": noise_limit,
@@ -183,7 +192,7 @@ class Gibbs(Differentiable):
             "step_clip": step_clip_w,
             "noise_clip": noise_clip_w,
         }
-        self._decay, self._decay_w = weight_decay, weight_decay_w
+        self._decay, self._decay_w = weight_decay_a, weight_decay_w
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
         """Give both blocks their samplers, now that the numbers of images are known."""
