@@ -3,7 +3,8 @@
     python benchmarks/nb201_grid.py recipes/nb201/*.toml --seeds 0-4 --data-dir DIR --out runs/nb201-grid
 
 Searches run side by side, one thread each. One that is complete is not run again, an interrupted one goes on. No seed
-is left out: a search that fails is listed as failed. Writes `summary.json` and `curves.png` beside the runs.
+is left out: a search that fails is listed as failed. "Without none" is what the same probabilities give where `none` may
+not win. Writes `summary.json` and `curves.png` beside the runs.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ def _found(path: Path, data: Path) -> dict[str, Any]:
         "text": result["text"],
         "valid": table.query(result["architecture"], "cifar10", metric="valid"),
         "test": {name: table.query(result["architecture"], name) for name in DATASETS},
+        "without_none": _without_none(table, history[-1].get("scores")),
         "regret": result["standing"]["regret"],
         "rank": result["standing"]["rank"],
         "seconds": result["run"]["seconds"],
@@ -92,8 +94,13 @@ def _found(path: Path, data: Path) -> dict[str, Any]:
     }
 
 
+def _without_none(table: Any, scores: dict[str, list[float]] | None) -> float | None:
+    """Test accuracy of what the last probabilities favour beside `none`; None for strategies that have none."""
+    return None if scores is None else table.query(table.space.decode(scores, keep_none=False), "cifar10")
+
+
 def _table(grouped: dict[str, list[dict[str, Any]]]) -> Table:
-    table = Table("recipe", "seeds", *DATASETS, "regret", "worst", "valid", "minutes", "cells found")
+    table = Table("recipe", "seeds", *DATASETS, "regret", "worst", "without none", "valid", "minutes", "cells")
     for name, rows in grouped.items():
         found = [row for row in rows if row["failed"] is None]
         if not found:
@@ -105,6 +112,7 @@ def _table(grouped: dict[str, list[dict[str, Any]]]) -> Table:
             *(spread([row["test"][dataset] for row in found]) for dataset in DATASETS),
             spread([row["regret"] for row in found]),
             f"{min(row['test']['cifar10'] for row in found):.2f}",
+            spread([row["without_none"] for row in found if row["without_none"] is not None]),
             spread([row["valid"] for row in found]),
             f"{statistics.mean(row['seconds'] for row in found) / 60:.1f}",
             str(len({row["text"] for row in found})),
@@ -114,6 +122,8 @@ def _table(grouped: dict[str, list[dict[str, Any]]]) -> Table:
 
 def spread(values: list[float]) -> str:
     """Mean and standard deviation."""
+    if not values:
+        return ""
     deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.2f}{deviation}"
 

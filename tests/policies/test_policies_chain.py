@@ -33,6 +33,8 @@ def test_probabilities_are_the_shares_of_draws_in_which_an_option_is_best():
     assert decisions["0->2"]["best"] == {"none": 0.0, "left": 0.25, "right": 0.75}
     assert decisions["1->2"]["best"] == {"none": 0.25, "left": 0.25, "right": 0.5}
     assert decisions["0->1"]["credible_set"] == ["left"]
+    sharp = torch.tensor([5.0, 0.0, 0.0]).softmax(dim=0)
+    assert decisions["0->1"]["entropy"] == pytest.approx(float(-(sharp * sharp.log()).sum()), rel=1e-5)
     assert decisions["0->2"]["credible_set"] == ["right", "left"]
 
 

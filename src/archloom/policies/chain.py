@@ -81,7 +81,8 @@ def _decision(
     """How often each option is the best of those that may win, and the fewest options that hold most of these draws."""
     counts = Counter(space.best_option(decision, {decision.name: row}, keep_none)[0] for row in draws)
     best = {option: counts[option] / len(draws) for option in decision.options}
-    return {"best": best, "credible_set": credible_set(best)}
+    entropy = torch.special.entr(torch.tensor(draws)).sum(dim=-1).mean()  # of a draw's own probabilities
+    return {"best": best, "credible_set": credible_set(best), "entropy": float(entropy)}
 
 
 def credible_set(probabilities: Mapping[str, float], *, level: float = CREDIBLE) -> list[str]:

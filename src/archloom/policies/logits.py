@@ -39,7 +39,7 @@ class Logits(nn.Module):
     def split(self, values: Tensor) -> dict[str, Tensor]:
         """A vector like the logits, or several in rows, by decision."""
         if not bool(self.live.all()):
-            values = values.masked_fill(~self.live, -torch.inf)
+            values = values.masked_fill(~self.live.to(values.device), -torch.inf)
         return dict(zip(self._names, torch.split(values, self._sizes, dim=-1), strict=True))
 
     def mixture(self) -> Gates:

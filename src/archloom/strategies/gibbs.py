@@ -284,14 +284,14 @@ class Gibbs(Differentiable):
         if len(self.chain) == 0:
             return super().scores()
         share = 0.0 if self._from_last else 1 - self._burn_in
-        return mean_scores(self.policy, self.chain.last(share).to(self.policy.values.device))
+        return mean_scores(self.policy, self.chain.last(share))
 
     def findings(self) -> dict[str, Any]:
         """The posterior as far as it was seen; of updates without noise it tells where they wandered, not how sure."""
         draws = self.chain.last(1 - self._burn_in)
         if len(draws) == 0:
             return {}
-        found = posterior(self.space, self.policy.to(draws.device), draws, keep_none=self._keep_none)
+        found = posterior(self.space, self.policy, draws, keep_none=self._keep_none)
         left_out = len(self.chain) - len(draws)
         return {
             "posterior": {
