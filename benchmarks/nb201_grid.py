@@ -1,10 +1,10 @@
 """Recipes x seeds on NAS-Bench-201: what each search finds, with mean and spread over seeds, and how it got there.
 
-    python benchmarks/nb201_grid.py recipes/nb201/*.toml --seeds 0-4 --data-dir DIR --out runs/nb201-grid
+    python benchmarks/nb201_grid.py recipes/nb201_proxy/*.toml --seeds 0-4 --data-dir DIR --out runs/grid
 
 Searches run side by side, one thread each. One that is complete is not run again, an interrupted one goes on. No seed
-is left out: a search that fails is listed as failed. "Without none" is what the same probabilities give where `none` may
-not win. Writes `summary.json` and `curves.png` beside the runs.
+is left out: a search that fails is listed as failed. "Without none" is what the same probabilities give where `none`
+may not win. Writes `summary.json` and `curves.png` beside the runs.
 """
 
 from __future__ import annotations
