@@ -47,6 +47,7 @@ def make_search(tiny_data):
                 "chance_samples": 2,
                 "trials": 6,
                 "score_epochs": 1,
+                "finalist_steps": 1,
                 **sections.pop("search", {}),
             },
             "machine": {"threads": 1, "device": "cpu"},

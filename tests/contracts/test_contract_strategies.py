@@ -24,20 +24,30 @@ ONE_SHOT = [name for name, entry in STRATEGIES.items() if issubclass(entry.load(
 BLACK_BOX = [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), BlackBox)]
 SMALL = {  # settings that keep a tiny search tiny
     "rsps": {"candidates": 6, "candidates_each_epoch": 2},
-    "gibbs": {"draw_images": 8},
+    "gibbs": {"draw_images": 8, "finalists": 2},
 }
 VARIANTS = [
     *((name, SMALL.get(name, {})) for name in STRATEGIES),
     ("darts", {"order": "second"}),
     ("darts", {"order": "second", "products": "differences"}),
-    ("gibbs", {"order": "second", "draw_images": 8}),
-    ("gibbs", {"draw_images": 16, "none": "absent", "center": False, "schedule": "cosine"}),
-    ("gibbs", {"w_update": "mean", "a_update": "mean", "draw_images": 8}),
-    ("gibbs", {"w_update": "sample", "a_update": "adam", "draw_images": 8, "w_mean": "direction"}),
-    ("gibbs", {"w_update": "sgd", "a_update": "sgd", "learning_rate_a": 1.0, "draw_images": 8}),
-    ("gibbs", {"learn_every": 2, "draw_images": 8}),
-    ("gibbs", {"order": "second", "gamma_shape": 1.0, "draw_images": 8, "reset_every": 2, "w_start": "scalar"}),
-    ("gibbs", {"pairs": "different", "learn_every": 1, "draw_images": 8}),
+    ("gibbs", {"order": "second", "draw_images": 8, "finalists": 1}),
+    ("gibbs", {"draw_images": 16, "none": "absent", "center": False, "schedule": "cosine", "finalists": 1}),
+    ("gibbs", {"w_update": "mean", "a_update": "mean", "draw_images": 8, "finalists": 1}),
+    ("gibbs", {"w_update": "sample", "a_update": "adam", "draw_images": 8, "w_mean": "direction", "finalists": 1}),
+    ("gibbs", {"w_update": "sgd", "a_update": "sgd", "learning_rate_a": 1.0, "draw_images": 8, "finalists": 1}),
+    ("gibbs", {"learn_every": 2, "draw_images": 8, "finalists": 1}),
+    (
+        "gibbs",
+        {
+            "order": "second",
+            "gamma_shape": 1.0,
+            "draw_images": 8,
+            "reset_every": 2,
+            "w_start": "scalar",
+            "finalists": 1,
+        },
+    ),
+    ("gibbs", {"pairs": "different", "learn_every": 1, "draw_images": 8, "finalists": 1}),
     ("gdas", {"sampling": "sample"}),
     ("gdas", {"gradient": "nb201_code"}),
     ("gdas", {"gradient": "all"}),
@@ -66,6 +76,7 @@ BAD_SETTINGS = {
         ("noise_wait", 1.0),
         ("noise_ramp", -0.1),
         ("draw_images", 0),
+        ("finalists", 0),
         ("steps_per_draw", 0),
         ("smallest_a", 0.0),
         ("largest_a", 1e-4),
@@ -180,7 +191,7 @@ def test_finds_the_right_way_through_a_toy(name, settings):
             "strategy": {"name": name, **learning, **settings},
             "data": {"name": "given"},
             "weights": {"learning_rate": 0.1},
-            "search": {"epochs": 15, "batch_size": 16, "chance_samples": 0},
+            "search": {"epochs": 15, "batch_size": 16, "chance_samples": 0, "finalist_steps": 0},
             "machine": {"threads": 1, "device": "cpu"},
         }
     )

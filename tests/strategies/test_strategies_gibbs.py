@@ -281,3 +281,21 @@ def test_a_chain_that_diverges_stops_with_a_diagnosis():
     with pytest.raises(DivergedError, match="draw 1 of BfgsPosterior"):
         strategy._draw(weights, step_batch(0))
     assert torch.isfinite(strategy.policy.values).all()
+
+
+# --- finalists
+
+
+def test_finalists_are_what_is_derived_and_then_the_most_frequent():
+    strategy, _ = made(burn_in=0.0, finalists=3)
+    first, size = SPACE.decisions[0], strategy.policy.values.numel()
+    for winner in (1, 1, 2, 2, 2, 3):
+        values = torch.zeros(size)
+        values[winner] = 1.0
+        values[4 + 1], values[8 + 1] = 1.0, 1.0
+        strategy.chain.append(values)
+    named = [architecture[first.name] for architecture in strategy.finalists()]
+    assert named == [first.options[2], first.options[1], first.options[3]]
+    assert strategy.finalists()[0] == strategy.best(lambda _: 0.0)
+    assert made(finalists=1)[0].finalists() == []
+    assert made(finalists=3)[0].finalists() == []  # nothing was drawn yet

@@ -10,6 +10,7 @@ from archloom.backends.local import peak_memory_mb
 from archloom.data.loader import Batch, Loader
 from archloom.engine.chance import against_chance
 from archloom.engine.events import Advanced, Deriving, Record
+from archloom.engine.finals import Finals
 from archloom.engine.search import Search
 from archloom.errors import DivergedError
 from archloom.spaces import Architecture, SearchSpace
@@ -48,6 +49,7 @@ class OneShotSearch(Search):
         comparison: Loader,
         epochs: int,
         chance_samples: int = 30,
+        finals: Finals | None = None,
         **common: Any,
     ) -> None:
         super().__init__(space, **common)
@@ -55,7 +57,7 @@ class OneShotSearch(Search):
         self._train, self._valid, self._epochs = train, valid, epochs
         self._evaluate = SharedAccuracy(space, weights, evaluation)
         self._compare = SharedAccuracy(space, weights, comparison)
-        self._chance_samples = chance_samples
+        self._chance_samples, self._finals = chance_samples, finals
         self._batches: Iterator[tuple[Batch, tuple[Batch, ...]]] | None = None
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}  # some figures come only every so many steps
@@ -135,7 +137,7 @@ class OneShotSearch(Search):
 
     def conclude(self) -> Mapping[str, Any]:
         self.tell(Deriving("picking the final architecture"))
-        architecture = self.strategy.best(self._evaluate, final=True)
+        architecture, race = self._decided()
         described = self.describe(architecture)
         self.tell(Deriving("comparing it with architectures drawn by chance"))
         verdict = against_chance(
@@ -146,7 +148,18 @@ class OneShotSearch(Search):
             samples=self._chance_samples,
             rng=self.strategy.python_random(),
         )
-        return {**described, **verdict, **self.strategy.findings()}
+        return {**described, **verdict, **race, **self.strategy.findings()}
+
+    def _decided(self) -> tuple[Architecture, dict[str, Any]]:
+        """The final architecture, and how the finalists did if there were any."""
+        derived = self.strategy.best(self._evaluate, final=True)
+        finalists = self.strategy.finalists()
+        if self._finals is None or len(finalists) < 2:
+            return derived, {}
+        start = self._clock()
+        winner, told = self._finals.winner(finalists, lambda what: self.tell(Deriving(what)))
+        rows = [{"text": self.space.format(self.space.check(row["architecture"])), **row} for row in told]
+        return winner, {"finalists": rows, "finalists_seconds": self._clock() - start}
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from archloom.policies.logits import Logits
-from archloom.spaces import Decision, Scores, SearchSpace
+from archloom.spaces import Architecture, Decision, Scores, SearchSpace
 
 MOST_DRAWS = 4096  # kept; a longer chain keeps every second one, then every fourth
 CREDIBLE = 0.95  # share of the draws that a credible set holds
@@ -54,23 +54,29 @@ def mean_scores(policy: Logits, draws: Tensor) -> Scores:
     return {name: rows.softmax(dim=-1).mean(dim=0).tolist() for name, rows in policy.split(draws).items()}
 
 
-def posterior(space: SearchSpace, policy: Logits, draws: Tensor, *, keep_none: bool | None = None) -> dict[str, Any]:
-    """What draws from a posterior say, as JSON: for every decision by itself, and for whole architectures."""
+def by_frequency(
+    space: SearchSpace, policy: Logits, draws: Tensor, *, keep_none: bool | None = None
+) -> list[tuple[Architecture, int]]:
+    """The architectures that draws decode to, with their numbers, the most frequent first."""
     drawn = {name: rows.softmax(dim=-1).tolist() for name, rows in policy.split(draws).items()}
     found = Counter(
         space.decode({name: rows[number] for name, rows in drawn.items()}, keep_none=keep_none)
         for number in range(len(draws))
     )
-    ranked = sorted(found.items(), key=lambda item: (-item[1], space.format(item[0])))
+    return sorted(found.items(), key=lambda item: (-item[1], space.format(item[0])))
+
+
+def posterior(space: SearchSpace, policy: Logits, draws: Tensor, *, keep_none: bool | None = None) -> dict[str, Any]:
+    """What draws from a posterior say, as JSON: for every decision by itself, and for whole architectures."""
+    rows = {name: rows.softmax(dim=-1).tolist() for name, rows in policy.split(draws).items()}
+    found = by_frequency(space, policy, draws, keep_none=keep_none)
     return {
         "draws": len(draws),
         "different_architectures": len(found),
-        "decisions": {
-            decision.name: _decision(space, decision, drawn[decision.name], keep_none) for decision in space.decisions
-        },
+        "decisions": {d.name: _decision(space, d, rows[d.name], keep_none) for d in space.decisions},
         "architectures": [
             {"text": space.format(architecture), "architecture": dict(architecture), "frequency": count / len(draws)}
-            for architecture, count in ranked[:MOST_ARCHITECTURES]
+            for architecture, count in found[:MOST_ARCHITECTURES]
         ],
     }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from archloom.backends.local import Machine
 from archloom.benchmarks import find_benchmark
@@ -17,14 +18,16 @@ from archloom.data.source import ImageData
 from archloom.data.splits import Split, limited, nb201_split, random_split
 from archloom.engine.black_box import BlackBoxSearch, Score, TableScore
 from archloom.engine.events import Listener
+from archloom.engine.finals import Finals
 from archloom.engine.one_shot import OneShotSearch
 from archloom.engine.search import Judge, Search
 from archloom.engine.training import StandaloneScore, seeded
 from archloom.errors import ArchloomError, DataError
 from archloom.networks import build_network
 from archloom.runs.experiment import Experiment, SearchSettings, divided, stream
+from archloom.spaces import Architecture
 from archloom.strategies.base import BlackBox
-from archloom.supernets import EveryOption, SharedWeights
+from archloom.supernets import EveryOption, Only, SharedWeights
 
 NB201_SPLIT = "cifar-split.txt"
 EVALUATION_BATCH = 250
@@ -69,15 +72,39 @@ class _Builder:
             comparison=self._evaluation_loader(split, part=1),
             epochs=self._settings.epochs,
             chance_samples=self._settings.chance_samples,
+            finals=self._finals(split),
             **common,
         )
+
+    def _finals(self, split: Split) -> Finals | None:
+        if self._settings.finalist_steps == 0:
+            return None
+        return Finals(
+            self._begin_finalist,
+            train=self._loader(split.train, "finalists"),
+            judge=self._evaluation_loader(split, part=0),
+            steps=self._settings.finalist_steps,
+        )
+
+    def _begin_finalist(self, architecture: Architecture) -> SharedWeights:
+        """A network of one architecture, as deep as it will be, with the same random start for all."""
+        width = self._settings.finalist_channels
+        network = {**self._experiment.settings["network"], **({} if width is None else {"channels": width})}
+        rate = self._settings.finalist_learning_rate
+        weights = {**self._experiment.settings["weights"], "learning_rate": rate, "learning_rate_end": rate}
+        with seeded(stream(self._experiment.seed, "finalists")):
+            made = build_network(self._space.at_full_depth(), Only(architecture), **self._shape, **network)
+        return SharedWeights(self._placed(made), **weights)
+
+    def _placed(self, network: nn.Module) -> nn.Module:
+        layout = torch.channels_last if self._settings.channels_last else torch.contiguous_format
+        placed: nn.Module = network.to(device=self._device, memory_format=layout)  # type: ignore[call-overload]
+        return placed
 
     def _weights(self) -> SharedWeights:
         with seeded(stream(self._experiment.seed, "weights")):
             network = build_network(self._space, EveryOption(), **self._shape, **self._experiment.settings["network"])
-        layout = torch.channels_last if self._settings.channels_last else torch.contiguous_format
-        network = network.to(device=self._device, memory_format=layout)  # type: ignore[call-overload]
-        return SharedWeights(network, **self._experiment.settings["weights"])
+        return SharedWeights(self._placed(network), **self._experiment.settings["weights"])
 
     def _split(self) -> Split:
         if self._common.split == "nb201":

@@ -78,6 +78,9 @@ class SearchSettings:
     cutout: int | None = None  # side of the square blanked out in training images; left out: as the data have it
     evaluation_images: int = 1000  # validation images that judge one path under the shared weights
     chance_samples: int = 30  # architectures drawn by chance that the result is compared with
+    finalist_steps: int = 60  # first round of a strategy's finalists, each trained at full depth; 0: no rounds
+    finalist_channels: int | None = None  # their width; left out: that of the search
+    finalist_learning_rate: float = 0.05  # of their SGD
     trials: int = 100  # of a black-box search
     score: Literal["auto", "table", "training"] = "auto"  # what a black-box search asks; auto: a table if there is one
     score_epochs: int = 5  # for how long `training` trains each architecture
@@ -86,9 +89,16 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         least = {"epochs": 1, "batch_size": 2, "evaluation_images": 2, "trials": 1, "score_epochs": 1}
-        least |= {"valid_batch_size": 0, "cutout": 0, "chance_samples": 0}
+        least |= {"valid_batch_size": 0, "cutout": 0, "chance_samples": 0, "finalist_steps": 0}
         values = {name: getattr(self, name) or 0 for name in least}
-        require({f"search.{n} must be at least {least[n]}, got {values[n]}": values[n] >= least[n] for n in least})
+        channels, rate = self.finalist_channels, self.finalist_learning_rate
+        require(
+            {f"search.{n} must be at least {least[n]}, got {values[n]}": values[n] >= least[n] for n in least}
+            | {
+                f"search.finalist_channels must be at least 1, got {channels}": channels is None or channels >= 1,
+                f"search.finalist_learning_rate must be above 0, got {rate}": rate > 0,
+            }
+        )
 
     def check_extras(self) -> None:
         missing = self.tensorboard and importlib.util.find_spec("tensorboard") is None

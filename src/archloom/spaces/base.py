@@ -132,6 +132,10 @@ class SearchSpace(ABC):
         candidates = [(option, value) for option, value in pairs if allowed or option != NONE]
         return max(candidates or [(NONE, -math.inf)], key=lambda pair: pair[1])
 
+    def at_full_depth(self) -> Self:
+        """The same choices in networks as deep as those that are trained in the end; here, as they are."""
+        return self
+
     def sample(self, rng: random.Random) -> Architecture:
         """An architecture drawn uniformly."""
         return Architecture({decision.name: rng.choice(decision.options) for decision in self.decisions})

@@ -125,6 +125,10 @@ class OneShot(Stateful):
         """Probabilities of the options, for strategies that have any."""
         return None
 
+    def finalists(self) -> list[Architecture]:
+        """Architectures that may be the best one, to be decided between by training each for a short while."""
+        return []
+
     def findings(self) -> Mapping[str, Any]:
         """What the search came to know beside the architecture, as JSON has it; kept with the result."""
         return {}

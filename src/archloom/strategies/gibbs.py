@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from archloom.errors import require
-from archloom.policies import Chain, Logits, mean_scores, mixing, posterior
+from archloom.policies import Chain, Logits, by_frequency, mean_scores, mixing, posterior
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior, NoiseRule, PosteriorSampler, draw_precision
-from archloom.spaces import NONE, Scores, SearchSpace
+from archloom.spaces import NONE, Architecture, Scores, SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Plan, Preset, SearchBatch, Validation, metrics
 from archloom.supernets import Outcome, SharedWeights, gradient_by
 
@@ -40,6 +40,7 @@ class Gibbs(Differentiable):
                 "center": False,
                 "keep_none": None,
                 "derive_from": "last",
+                "finalists": 1,
             },
             "weights": {"learning_rate": 0.1, "learning_rate_end": 0.0, "weight_decay": 1e-4},
             "search": {"epochs": 50},
@@ -94,6 +95,7 @@ class Gibbs(Differentiable):
         none: Literal["free", "absent"] = "free",  # whether `none` takes part in the mixture
         keep_none: bool | None = False,  # may `none` win; left out: as the space has it
         warmup: float = 0.0,  # share of the epochs that moves the weights alone
+        finalists: int = 8,  # most probable architectures that are trained for a short while to decide; 1 is the first
         burn_in: float = 0.67,  # first share of the draws that the posterior leaves out
         derive_from: Literal["mean", "last"] = "mean",  # of the draws after the burn-in, or the last draw alone
     ) -> None:
@@ -103,6 +105,7 @@ class Gibbs(Differentiable):
             "n_eff": 1 if n_eff is None else n_eff,
             "n_eff_least": n_eff_least,
             "draw_images": draw_images,
+            "finalists": finalists,
             "steps_per_draw": 1 if steps_per_draw is None else steps_per_draw,
             "smallest_a": smallest_a,
             "smallest_w": smallest_w,
@@ -160,6 +163,7 @@ class Gibbs(Differentiable):
         self._draw_images, self._steps_per_draw = draw_images, steps_per_draw
         self._n_eff, self._n_eff_least, self._summed = n_eff, n_eff_least, decay_units == "sum"
         self._gamma = {"shape": gamma_shape, "rate": gamma_rate} if gamma_shape else None
+        self._finalists = finalists
         self._center, self._burn_in, self._from_last = center, burn_in, derive_from == "last"
         self._noise_wait, self._noise_ramp = noise_wait, noise_ramp
         self._for_logits: dict[str, Any] = {
@@ -285,6 +289,15 @@ class Gibbs(Differentiable):
             return super().scores()
         share = 0.0 if self._from_last else 1 - self._burn_in
         return mean_scores(self.policy, self.chain.last(share))
+
+    def finalists(self) -> list[Architecture]:
+        """What is derived, then the most probable architectures; none where one of them is enough."""
+        draws = self.chain.last(1 - self._burn_in)
+        if self._finalists == 1 or len(draws) == 0:
+            return []
+        derived = self.space.decode(self.scores(), keep_none=self._keep_none)
+        others = [found for found, _ in by_frequency(self.space, self.policy, draws, keep_none=self._keep_none)]
+        return [derived, *(other for other in others if other != derived)][: self._finalists]
 
     def findings(self) -> dict[str, Any]:
         """The posterior as far as it was seen; of updates without noise it tells where they wandered, not how sure."""
