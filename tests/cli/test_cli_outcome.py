@@ -24,6 +24,7 @@ def printed(
     standing: dict[str, Any] | None = None,
     data: str = "cifar10",
     posterior: dict[str, Any] | None = None,
+    **others: Any,
 ) -> str:
     architecture = space.sample(random.Random(0))
     details = {
@@ -34,6 +35,7 @@ def printed(
         "cost": {"parameters": 1234567, "multiply_adds": 89},
         "run": {"seconds": 75.0, "records": 1, "device": "cpu", "peak_memory_mb": 512.4},
         **({} if posterior is None else {"posterior": posterior}),
+        **others,
     }
     result = SearchResult(
         architecture=architecture,
@@ -113,3 +115,12 @@ def test_a_posterior_is_told_before_the_way_to_the_report() -> None:
     assert lines[place - 1].startswith("Posterior (12 draws")
     assert lines[place + 2].startswith("report: ")
     assert "Posterior" not in printed(find_space("nb201"))
+
+
+def test_finalists_are_told_with_what_decided_between_them() -> None:
+    row = {"steps": 420, "valid_loss": 1.51922, "valid_accuracy": 0.42, "text": "|skip_connect~0|"}
+    text = printed(find_space("nb201"), finalists=[row, *[{**row, "valid_loss": None}] * 4], finalists_seconds=290.0)
+    assert "Finalists, each trained at full depth for a short while (4 min 50 s in all):" in text
+    assert "  validation loss 1.519 after 420 steps  |skip_connect~0|" in text
+    assert "... and 2 more in the report" in text
+    assert "Finalists" not in printed(find_space("nb201"))

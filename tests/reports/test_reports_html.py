@@ -278,3 +278,13 @@ def test_how_the_draws_went_is_shown_of_an_unfinished_run_too(make_run: Any) -> 
 def test_reports_load_without_torch() -> None:
     code = "import sys, archloom.reports.html; sys.exit('torch' in sys.modules or 'matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_finalists_have_a_section_where_there_are_any(make_run: Any) -> None:
+    run = replace(make_run("nb201", epochs=1), history=[])
+    assert 'id="finalists"' not in render(run)
+    row = {"steps": 420, "valid_loss": 1.51922, "valid_accuracy": 0.42, "text": "|skip_connect~0|"}
+    page = render(replace(run, result={**run.result, "finalists": [row], "finalists_seconds": 290.0}))
+    section = re.search(r'<section id="finalists">(.*?)</section>', page, re.DOTALL)
+    assert section is not None
+    assert all(part in section[1] for part in ("4 min 50 s", "420", "1.519", "42.00 %", "|skip_connect~0|"))

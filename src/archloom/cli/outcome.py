@@ -18,6 +18,7 @@ from archloom.spaces import SPACES, SearchSpace
 if TYPE_CHECKING:  # the command line shows results without importing what makes them
     from archloom.api import SearchResult
 
+MOST_FINALISTS = 3  # told in a terminal
 MOST_CELLS = 4  # drawn in a terminal; spaces without sharing have twenty
 
 
@@ -37,6 +38,8 @@ def print_outcome(result: SearchResult, console: Console) -> None:
     if result.standing is None:
         console.print(table_hint(result.space, str(details["data"])))
     console.print()
+    for line in _finalists(result):
+        say(line, console=console)
     if result.posterior is not None:
         for line in summary(result.posterior, result=result.text):
             say(line, console=console)
@@ -53,6 +56,23 @@ def _drawings(result: SearchResult) -> Iterator[str]:
     yield from (draw_text(graph) for graph in graphs[:MOST_CELLS])
     if len(graphs) > MOST_CELLS:
         yield f"... and {len(graphs) - MOST_CELLS} more cells, all of them in the report"
+
+
+def _finalists(result: SearchResult) -> Iterator[str]:
+    """Who was trained for a short while to decide, and how they did."""
+    from archloom.reports.tables import decimal, duration
+
+    finalists = result.details.get("finalists") or []
+    if not finalists:
+        return
+    spent = duration(result.details.get("finalists_seconds"))
+    yield f"Finalists, each trained at full depth for a short while ({spent} in all):"
+    for row in finalists[:MOST_FINALISTS]:
+        loss = decimal(row["valid_loss"], digits=3)
+        yield f"  validation loss {loss} after {row['steps']} steps  {row['text']}"
+    if len(finalists) > MOST_FINALISTS:
+        yield f"  ... and {len(finalists) - MOST_FINALISTS} more in the report"
+    yield ""
 
 
 def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:

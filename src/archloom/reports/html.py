@@ -22,6 +22,8 @@ from archloom.reports.posterior import CREDIBLE, architecture_table, beliefs, dr
 from archloom.reports.tables import (
     Table,
     cost_facts,
+    duration,
+    finalists_table,
     percent,
     record_table,
     settings_tables,
@@ -77,6 +79,8 @@ def _context(data: ReportData) -> dict[str, object]:
         **_cells(chosen, data.space),
         **_fares(chosen, _shared_accuracy(data, chosen)),
         "posterior": _posterior(data),
+        "finalists": finalists_table(data.result),
+        "finalists_time": duration(find(data.result, "finalists_seconds")),
         "pictures": [picture for picture in _pictures(data) if picture.svg],
         "timing": Table("", tuple(timing_facts(data.history, find(data.result, "run")))),
         "settings": settings_tables(data.settings),

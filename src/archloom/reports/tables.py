@@ -21,6 +21,22 @@ class Table:
     columns: tuple[str, ...] = ()
 
 
+def finalists_table(result: Mapping[str, Any] | None) -> Table:
+    """A row per architecture that was trained for a short while to decide, the best first."""
+    found = (result or {}).get("finalists")
+    rows = tuple(
+        (
+            str(place),
+            whole(find(row, "steps")),
+            decimal(find(row, "valid_loss"), digits=3),
+            percent(find(row, "valid_accuracy")),
+            str(find(row, "text")),
+        )
+        for place, row in enumerate(found if isinstance(found, list | tuple) else (), start=1)
+    )
+    return Table("", rows, ("place", "steps", "validation loss", "validation accuracy", "architecture"))
+
+
 # --- numbers
 
 
