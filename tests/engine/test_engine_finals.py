@@ -58,7 +58,7 @@ def finals(begun: dict, speeds: dict, steps: int = 2) -> Finals:
 def test_the_better_half_goes_on_for_twice_as_long_and_the_best_wins(begun):
     speeds = dict(zip(FIVE, (0.1, 3.0, 0.3, 2.0, 0.0), strict=True))
     told: list[str] = []
-    winner, rows = finals(begun, speeds).winner(FIVE, told.append)
+    winner, rows = finals(begun, speeds).winner(FIVE, tell=told.append)
     assert winner == FIVE[1]
     assert [row["architecture"] for row in rows[:2]] == [dict(FIVE[1]), dict(FIVE[3])]
     assert [row["steps"] for row in rows] == [14, 14, 6, 2, 2]  # 2, then 4 more for three, then 8 more for two
@@ -83,6 +83,18 @@ def test_one_that_diverges_loses_and_a_tie_goes_to_who_was_named_first(begun):
     assert winner == FIVE[1]
     assert rows[-1]["architecture"] == dict(FIVE[0])
     assert rows[-1]["valid_loss"] is None
+
+
+def test_it_can_be_stopped_before_any_step(begun):
+    left = iter(range(3))
+
+    def before_step() -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        finals(begun, dict.fromkeys(FIVE, 1.0)).winner(FIVE, before_step=before_step)
+    assert [len(network.seen) for network in begun.values()] == [2, 1, 0, 0, 0]
 
 
 def test_full_depth_is_that_of_the_networks_trained_in_the_end():

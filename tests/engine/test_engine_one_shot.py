@@ -11,6 +11,7 @@ from archloom.data.loader import Loader
 from archloom.data.source import InMemory
 from archloom.engine.events import Advanced, Deriving
 from archloom.engine.one_shot import OneShotSearch, SharedAccuracy
+from archloom.engine.search import SearchInterrupted
 from archloom.errors import DivergedError
 from archloom.networks import build_network
 from archloom.spaces import Nb201
@@ -225,3 +226,44 @@ def test_progress_is_told_step_by_step(weights):
     strategy = Noting()
     make(weights, strategy).run()
     assert [batch.progress for batch in strategy.seen] == pytest.approx([step / 6 for step in range(6)])
+
+
+# --- finals
+
+
+class Undecided(Noting):
+    """Names finalists: its own answer, and another one that the finals prefer."""
+
+    def finalists(self):
+        return [SPACE.parse("|skip_connect~0|"), SPACE.parse("|nor_conv_3x3~0|")]
+
+
+class Latter:
+    """Finals that the last of them wins."""
+
+    def winner(self, finalists, *, tell, before_step):
+        for number, _ in enumerate(finalists):
+            before_step()
+            tell(f"training number {number}")
+        return finalists[-1], [{"architecture": dict(one), "steps": 1} for one in reversed(finalists)]
+
+
+def test_finals_decide_where_a_strategy_is_undecided(weights):
+    events: list = []
+    outcome = make(weights, Undecided(), finals=Latter(), listeners=[events.append]).run()
+    assert outcome["text"] == "|nor_conv_3x3~0|"
+    assert [row["text"] for row in outcome["finalists"]] == ["|nor_conv_3x3~0|", "|skip_connect~0|"]
+    assert outcome["finalists_seconds"] == 1
+    assert Deriving("training number 1") in events
+    assert "finalists" not in make(weights, Undecided()).run()  # without finals
+    assert "finalists" not in make(weights, Noting(), finals=Latter()).run()  # with nothing to decide
+
+
+def test_finals_stop_when_asked_and_are_done_again_on_resuming(weights):
+    search, saved = make(weights, Undecided(), finals=Latter()), []
+    with pytest.raises(SearchInterrupted):
+        search.run(save=lambda state, step: saved.append(step), stop=lambda: search.position == search.total)
+    assert saved[-1] == search.total
+    again = make(weights, Undecided(), finals=Latter())
+    again.load_state_dict(search.state_dict())
+    assert again.run()["text"] == "|nor_conv_3x3~0|"

@@ -40,15 +40,22 @@ class Finals:
         self._begin, self._train, self._judge, self._steps = begin, train, judge, steps
 
     def winner(
-        self, architectures: Sequence[Architecture], tell: Callable[[str], None] = lambda what: None
+        self,
+        architectures: Sequence[Architecture],
+        *,
+        tell: Callable[[str], None] = lambda what: None,
+        before_step: Callable[[], None] = lambda: None,
     ) -> tuple[Architecture, list[dict[str, Any]]]:
-        """The one that is left, and how each of them did when it was last judged, the best first."""
+        """The one that is left, and how each of them did when it was last judged, the best first.
+
+        `before_step` may raise to stop.
+        """
         racing = [Finalist(architecture, self._begin(architecture)) for architecture in architectures]
         everyone, steps = list(racing), self._steps
         while True:
             for place, finalist in enumerate(racing, start=1):
                 tell(f"training finalist {place} of {len(racing)} for {steps} steps")
-                self._train_on(finalist, steps)
+                self._train_on(finalist, steps, before_step)
             racing.sort(key=lambda finalist: finalist.loss)  # stable: who was named first wins a tie
             if len(racing) <= 2:
                 break
@@ -56,8 +63,9 @@ class Finals:
         everyone.sort(key=lambda finalist: (-finalist.steps, finalist.loss))
         return everyone[0].architecture, [_told(finalist) for finalist in everyone]
 
-    def _train_on(self, finalist: Finalist, steps: int) -> None:
+    def _train_on(self, finalist: Finalist, steps: int, before_step: Callable[[], None]) -> None:
         for position in range(finalist.steps, finalist.steps + steps):
+            before_step()
             finalist.weights.fit(self._train.batch(*divmod(position, self._train.steps)), {})
         finalist.steps += steps
         losses, rights, images = 0.0, 0.0, 0

@@ -157,7 +157,9 @@ class OneShotSearch(Search):
         if self._finals is None or len(finalists) < 2:
             return derived, {}
         start = self._clock()
-        winner, told = self._finals.winner(finalists, lambda what: self.tell(Deriving(what)))
+        winner, told = self._finals.winner(
+            finalists, tell=lambda what: self.tell(Deriving(what)), before_step=self.stop_if_asked
+        )
         rows = [{"text": self.space.format(self.space.check(row["architecture"])), **row} for row in told]
         return winner, {"finalists": rows, "finalists_seconds": self._clock() - start}
 

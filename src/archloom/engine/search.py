@@ -56,6 +56,7 @@ class Search(ABC):
         self.judge = judge or Judge()
         self.history: list[Record] = []
         self.position = 0
+        self._stop: Callable[[], bool] = lambda: False
         self._listeners = list(listeners)
         self._clock = clock
 
@@ -79,7 +80,7 @@ class Search(ABC):
     def run(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> Mapping[str, Any]:
         """Go on from where the search is to its end. `save` gets the whole state after every record."""
         self.tell(Started(self.unit, self.position, self.total, self.units_per_record, tuple(self.history)))
-        saved = self._clock()
+        saved, self._stop = self._clock(), stop
         while self.position < self.total:
             record = self.advance()
             if record is not None:
@@ -93,6 +94,11 @@ class Search(ABC):
             if stopping and self.position < self.total:
                 raise SearchInterrupted
         return self.conclude()
+
+    def stop_if_asked(self) -> None:
+        """For long work at the end of a search: what came before it is saved, and resuming does it from its start."""
+        if self._stop():
+            raise SearchInterrupted
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
