@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import pickle
 import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -207,3 +210,42 @@ def test_json_that_is_no_architecture_is_refused(text: str, message: str) -> Non
 def test_a_large_space_is_not_enumerated() -> None:
     with pytest.raises(SettingError, match=r"^Darts has 1\.1e\+18 architectures: too many to enumerate$"):
         Darts().enumerate()
+
+
+# --- the likeliest architectures
+
+
+def test_the_likeliest_come_by_the_product_of_their_scores() -> None:
+    space = Nb201(nodes=3, operations=("none", "left", "right"))
+    rng = random.Random(0)
+    scores = {d.name: [rng.random() for _ in d.options] for d in space.decisions}
+    for keep_none in (None, True, False):
+        allowed = [option for option in ("none", "left", "right") if option != "none" or keep_none is not False]
+        cells = [dict(zip(scores, options, strict=True)) for options in itertools.product(allowed, repeat=3)]
+
+        def favour(cell: Mapping[str, str]) -> float:
+            return math.prod(scores[name][("none", "left", "right").index(option)] for name, option in cell.items())
+
+        wanted = sorted(cells, key=favour, reverse=True)
+        found = space.likeliest(scores, 100, keep_none=keep_none)
+        assert [dict(one) for one in found] == wanted
+        assert space.likeliest(scores, 4, keep_none=keep_none) == found[:4]
+        assert found[0] == space.decode(scores, keep_none=keep_none)
+
+
+def test_the_likeliest_of_a_space_with_a_rule_of_its_own_are_valid_and_begin_with_the_derived() -> None:
+    space = Darts(nodes=2, cells=3)
+    rng = random.Random(1)
+    scores = {d.name: [rng.random() for _ in d.options] for d in space.decisions}
+    found = space.likeliest(scores, 6)
+    assert found[0] == space.decode(scores)
+    assert len(set(found)) == 6
+    for other in found[1:]:
+        space.check(dict(other))
+        assert sum(other[name] != found[0][name] for name in other) == 1
+    changed = [next(name for name in other if other[name] != found[0][name]) for other in found[1:]]
+    ratios = []
+    for other, name in zip(found[1:], changed, strict=True):
+        options = space.decision(name).options
+        ratios.append(scores[name][options.index(other[name])] / scores[name][options.index(found[0][name])])
+    assert ratios == sorted(ratios, reverse=True)

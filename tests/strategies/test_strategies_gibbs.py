@@ -286,16 +286,17 @@ def test_a_chain_that_diverges_stops_with_a_diagnosis():
 # --- finalists
 
 
-def test_finalists_are_what_is_derived_and_then_the_most_frequent():
+def test_finalists_are_what_is_derived_and_what_else_the_draws_favour():
     strategy, _ = made(burn_in=0.0, finalists=3)
-    first, size = SPACE.decisions[0], strategy.policy.values.numel()
-    for winner in (1, 1, 2, 2, 2, 3):
-        values = torch.zeros(size)
-        values[winner] = 1.0
-        values[4 + 1], values[8 + 1] = 1.0, 1.0
+    for strength in (1.0, 2.0):
+        values = torch.zeros(strategy.policy.values.numel())
+        values[1:4] = strength * torch.tensor([1.0, 0.9, 0.0])  # the first decision wavers between two options
+        values[4 + 1], values[8 + 1] = strength, strength
         strategy.chain.append(values)
-    named = [architecture[first.name] for architecture in strategy.finalists()]
-    assert named == [first.options[2], first.options[1], first.options[3]]
-    assert strategy.finalists()[0] == strategy.best(lambda _: 0.0)
+    first = SPACE.decisions[0]
+    finalists = strategy.finalists()
+    assert finalists[0] == strategy.best(lambda _: 0.0)
+    assert finalists == SPACE.likeliest(strategy.scores(), 3, keep_none=False)
+    assert [one[first.name] for one in finalists[:2]] == list(first.options[1:3])
     assert made(finalists=1)[0].finalists() == []
     assert made(finalists=3)[0].finalists() == []  # nothing was drawn yet

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from archloom.errors import require
-from archloom.policies import Chain, Logits, by_frequency, mean_scores, mixing, posterior
+from archloom.policies import Chain, Logits, mean_scores, mixing, posterior
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior, NoiseRule, PosteriorSampler, draw_precision
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Plan, Preset, SearchBatch, Validation, metrics
@@ -95,7 +95,7 @@ class Gibbs(Differentiable):
         none: Literal["free", "absent"] = "free",  # whether `none` takes part in the mixture
         keep_none: bool | None = False,  # may `none` win; left out: as the space has it
         warmup: float = 0.0,  # share of the epochs that moves the weights alone
-        finalists: int = 8,  # most probable architectures that are trained for a short while to decide; 1 is the first
+        finalists: int = 8,  # architectures that draws favour, trained for a short while to decide; 1 is none
         burn_in: float = 0.67,  # first share of the draws that the posterior leaves out
         derive_from: Literal["mean", "last"] = "mean",  # of the draws after the burn-in, or the last draw alone
     ) -> None:
@@ -291,13 +291,10 @@ class Gibbs(Differentiable):
         return mean_scores(self.policy, self.chain.last(share))
 
     def finalists(self) -> list[Architecture]:
-        """What is derived, then the most probable architectures; none where one of them is enough."""
-        draws = self.chain.last(1 - self._burn_in)
-        if self._finalists == 1 or len(draws) == 0:
+        """What is derived, and what else the draws favour most on average; none where one is enough."""
+        if self._finalists == 1 or len(self.chain) == 0:
             return []
-        derived = self.space.decode(self.scores(), keep_none=self._keep_none)
-        others = [found for found, _ in by_frequency(self.space, self.policy, draws, keep_none=self._keep_none)]
-        return [derived, *(other for other in others if other != derived)][: self._finalists]
+        return self.space.likeliest(self.scores(), self._finalists, keep_none=self._keep_none)
 
     def findings(self) -> dict[str, Any]:
         """The posterior as far as it was seen; of updates without noise it tells where they wandered, not how sure."""
