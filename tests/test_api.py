@@ -181,7 +181,7 @@ def test_black_box_search_on_the_embedded_table(tmp_path):
 
 
 def test_a_sampling_strategy_has_a_posterior_and_its_checkpoint_the_same(tmp_path):
-    sampled = {"draw_images": 16, "warmup": 0.0, "order": "first"}
+    sampled = {"draw_images": 16, "warmup": 0.0, "finalists": 1}
     settings = {**TINY, "space": {}, "strategy": sampled}
     result = archloom.search("nb201_mini", "gibbs", epochs=3, settings=settings, out=tmp_path / "run")
     assert result.posterior == result.details["posterior"]
@@ -197,7 +197,8 @@ def test_a_sampling_strategy_has_a_posterior_and_its_checkpoint_the_same(tmp_pat
 
 def write_chain(path: Path, draws: torch.Tensor, *, seed: int = 0, **settings) -> Path:
     """A gibbs run on nb201_mini, of which nothing is there but its configuration and its draws."""
-    given = {"seed": seed, "space": {"name": "nb201_mini"}, "strategy": {"name": "gibbs", **settings}}
+    chosen = {"name": "gibbs", "burn_in": 0.5, "none": "absent", **settings}
+    given = {"seed": seed, "space": {"name": "nb201_mini"}, "strategy": chosen}
     run = RunDirectory.create(path, settings=Experiment.resolve(given).to_settings())
     chain = Chain(draws.shape[1])
     for values in draws:
