@@ -151,6 +151,7 @@ def draw_curves(grouped: dict[str, list[dict[str, Any]]], path: Path) -> None:
         place.set_title(f"{name} ({len(curves)} seeds)", fontsize=9)
         place.set_xlabel("epoch", fontsize=8)
         place.set_ylim(80, 95)
+        place.xaxis.get_major_locator().set_params(integer=True)
         place.tick_params(labelsize=8)
     for place in list(axes.flat)[len(names) :]:
         place.remove()

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-TIMING = {"seconds", "images_per_second", "memory_mb"}
+TIMING = {"seconds", "images_per_second", "memory_mb", "finalists_seconds"}
 
 
 def differences(first: Any, second: Any, place: str = "state") -> list[str]:
