@@ -56,9 +56,7 @@ class Gibbs(Differentiable):
         w_update: Literal["sgd", "mean", "sample"] | None = None,  # left out: sgd in first order, sample in second
         a_update: Literal["mean", "sample", "sgd", "adam"] = "sample",  # how the logits move
         learning_rate_a: float = 0.1,  # of the logits; 1 is a full Newton step
-        schedule: Literal[
-            "constant", "cosine"
-        ] = "constant",  # of that learning rate; a cosine ends with a chain at rest
+        schedule: Literal["constant", "cosine"] = "constant",  # of that rate; a cosine ends with a chain at rest
         learning_rate_w: float = 0.1,  # of the weights, on a cosine to 0; section weights has that of sgd
         weight_decay_a: float = 0.1,  # of the logits: the precision of their prior
         weight_decay_w: float = 1e-4,  # of the weights; section weights has that of sgd
