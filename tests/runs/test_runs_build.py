@@ -146,3 +146,23 @@ def test_cutout_is_the_datas_own_unless_asked_for_and_only_in_training(data):
     assert (search._train.augment.cutout, search._valid.augment.cutout) == (4, 4)
     search = build(data, search={"batch_size": 8, "cutout": 2})
     assert (search._train.augment.cutout, search._valid.augment.cutout) == (2, 0)
+
+
+def test_finalists_are_networks_of_full_depth_and_the_width_asked_for_with_one_random_start(data):
+    def finals(**search):
+        settings = {"space": {"cells_per_stage": 1}, "network": {"channels": 2}, "strategy": {"name": "gibbs"}}
+        return build(data, **settings, search={"finalist_learning_rate": 0.07, **search})._finals
+
+    cell = Nb201().parse("|nor_conv_1x1~0|+|none~0|none~1|+|nor_conv_1x1~0|none~1|none~2|")
+    weights = finals()._begin(cell)
+    assert len(weights.network.blocks) == 15 + 2  # three stages of five cells, and not of one as in the supernet
+    assert weights.learning_rate == 0.07
+    weights.set_progress(0.9)
+    assert weights.learning_rate == 0.07  # constant: all that is asked is who learns faster
+    again = finals()._begin(cell)
+    pairs = zip(weights.network.parameters(), again.network.parameters(), strict=True)
+    assert all(torch.equal(one, two) for one, two in pairs)
+    wide = finals(finalist_channels=6)._begin(cell)
+    assert next(wide.network.parameters()).shape[0] == 6
+    assert next(weights.network.parameters()).shape[0] == 2
+    assert finals(finalist_steps=0) is None

@@ -48,13 +48,13 @@ class PosteriorSampler(torch.optim.Optimizer):
         parameters: Iterable[Tensor],
         *,
         generator: torch.Generator,
-        observations: float,
-        lr: float,
-        decay: float,
-        temperature: float,
-        noise_rule: NoiseRule,
-        noise_limit: float,
-        sample: bool,
+        observations: float,  # N: how many observations the mean loss stands for
+        lr: float = 0.1,  # 1 is a full Newton step
+        decay: float = 1e-4,  # precision of the prior, in units of the mean loss
+        temperature: float = 1.0,  # 0 is the mean only, below 1 a cold posterior
+        noise_rule: NoiseRule = "exact",
+        noise_limit: float = 3.0,  # largest standard normal number; 0 is off
+        sample: bool = True,
     ) -> None:
         require(
             {

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from archloom.errors import require
-from archloom.samplers.base import Closure, NoiseRule, PosteriorSampler
+from archloom.samplers.base import Closure, PosteriorSampler
 
 DAMPING = 0.2  # Powell's: the least curvature along a step that is believed, relative to the estimate
 SMALLEST_COSINE = 1e-10  # between a step and the change of the gradient; below it a pair says nothing
@@ -95,14 +95,6 @@ class BfgsPosterior(PosteriorSampler):
         self,
         parameters: Iterable[Tensor],
         *,
-        generator: torch.Generator,
-        observations: float,  # N: how many observations the mean loss stands for
-        lr: float = 0.1,  # 1 is a full Newton step
-        decay: float = 1e-4,  # precision of the prior, in units of the mean loss
-        temperature: float = 1.0,  # 0 is the mean only, below 1 a cold posterior
-        noise_rule: NoiseRule = "exact",
-        noise_limit: float = 3.0,  # largest standard normal number; 0 is off
-        sample: bool = True,
         curvature: Literal["bfgs", "fixed", "identity"] = "bfgs",
         pairs: Literal["same", "different"] = "same",
         smallest: float = 1e-3,  # bounds of the eigenvalues of P
@@ -111,18 +103,9 @@ class BfgsPosterior(PosteriorSampler):
         learn_every: int = 1,  # draws to each pair; between them the closure is called once
         reset_every: int = 0,  # forget the curvature after so many draws; 0 is never
         project: Callable[[Tensor], Tensor] | None = None,
+        **common: Any,  # generator, observations, lr, ...: those of PosteriorSampler
     ) -> None:
-        super().__init__(
-            parameters,
-            generator=generator,
-            observations=observations,
-            lr=lr,
-            decay=decay,
-            temperature=temperature,
-            noise_rule=noise_rule,
-            noise_limit=noise_limit,
-            sample=sample,
-        )
+        super().__init__(parameters, **common)
         require(
             {
                 f"the bounds of P must be 0 < smallest <= largest, got {smallest} and {largest}": (

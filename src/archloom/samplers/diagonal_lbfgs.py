@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from archloom.errors import SettingError, require
-from archloom.samplers.base import Closure, NoiseRule, PosteriorSampler
+from archloom.samplers.base import Closure, PosteriorSampler
 from archloom.samplers.closures import SelfLabelling
 
 SMALLEST_COSINE = 1e-4  # between a step and the change of the gradient; below it a pair is not believed
@@ -73,14 +73,6 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
         self,
         parameters: Iterable[Tensor],
         *,
-        generator: torch.Generator,
-        observations: float,  # N: how many observations the mean loss stands for
-        lr: float = 0.1,  # 1 is a full Newton step
-        decay: float = 1e-4,  # precision of the prior, in units of the mean loss
-        temperature: float = 1.0,  # 0 is the mean only, below 1 a cold posterior
-        noise_rule: NoiseRule = "exact",
-        noise_limit: float = 3.0,  # largest standard normal number; 0 is off
-        sample: bool = True,
         curvature: Literal["lbfgs", "identity"] = "lbfgs",
         memory: int = 10,  # pairs of step and change of gradient; 0 keeps the start
         start: Literal["gnb", "scalar"] = "gnb",
@@ -94,18 +86,9 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
         noise_clip: float = 0.02,  # largest noise of a tensor, relative to it; 0 is off
         quiet_steps: int = 0,
         ramp_steps: int = 0,
+        **common: Any,  # generator, observations, lr, ...: those of PosteriorSampler
     ) -> None:
-        super().__init__(
-            parameters,
-            generator=generator,
-            observations=observations,
-            lr=lr,
-            decay=decay,
-            temperature=temperature,
-            noise_rule=noise_rule,
-            noise_limit=noise_limit,
-            sample=sample,
-        )
+        super().__init__(parameters, **common)
         require(
             {
                 f"memory must be 0 or more, got {memory}": memory >= 0,
