@@ -4,7 +4,7 @@
     python benchmarks/finals_control.py recipes/cifar10/gibbs.toml --runs runs/darts-0 runs/darts-1 --data-dir DIR
 
 The finals are those of the recipe (how many finalists, for how long, how wide). `--runs` takes, for each run, the
-architectures that its last probabilities favour most, by their product and without `none`; its number is the seed.
+architecture that its last probabilities favour and its neighbours, without `none`; its number is the seed.
 With `--bound` nothing is trained: told is the best of the finalists by the table, which no finals could beat.
 """
 
@@ -77,7 +77,7 @@ def by_chance(space: SearchSpace, count: int, seed: int) -> list[Architecture]:
 
 def by_probabilities(space: SearchSpace, count: int, run: Path) -> list[Architecture]:
     scores = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["scores"]
-    return space.likeliest(scores, count, keep_none=False)
+    return space.neighbours(scores, count, keep_none=False)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,8 @@ VARIANTS = [
     ("gibbs", {"pairs": "different", "learn_every": 1, "draw_images": 8, "finalists": 1}),
     ("gdas", {"sampling": "sample"}),
     ("gdas", {"gradient": "nb201_code"}),
-    ("gdas", {"gradient": "all"}),
+    ("gdas", {"gradient": "all", "none": "absent"}),
+    ("gdas", {"none": "absent", "keep_none": False, "finalists": 2}),
 ]
 BAD_SETTINGS = {
     "darts": [
@@ -58,6 +59,8 @@ BAD_SETTINGS = {
         ("weight_decay", -1.0),
         ("difference_step", 0.0),
         ("warmup", 1.0),
+        ("finalists", 0),
+        ("none", "forbidden"),
         ("order", "third"),
     ],
     "gibbs": [

@@ -1,4 +1,4 @@
-"""Short trainings decide between finalists: the better half goes on for twice as long."""
+"""Short trainings decide between finalists: the best third goes on for three times as long."""
 
 from __future__ import annotations
 
@@ -55,24 +55,24 @@ def finals(begun: dict, speeds: dict, steps: int = 2) -> Finals:
     return Finals(begin, train=loader(torch.arange(12), 4), judge=loader(torch.arange(12, 20), 4), steps=steps)
 
 
-def test_the_better_half_goes_on_for_twice_as_long_and_the_best_wins(begun):
+def test_the_best_third_goes_on_for_three_times_as_long_and_the_best_wins(begun):
     speeds = dict(zip(FIVE, (0.1, 3.0, 0.3, 2.0, 0.0), strict=True))
     told: list[str] = []
     winner, rows = finals(begun, speeds).winner(FIVE, tell=told.append)
     assert winner == FIVE[1]
     assert [row["architecture"] for row in rows[:2]] == [dict(FIVE[1]), dict(FIVE[3])]
-    assert [row["steps"] for row in rows] == [14, 14, 6, 2, 2]  # 2, then 4 more for three, then 8 more for two
+    assert [row["steps"] for row in rows] == [8, 8, 2, 2, 2]  # 2, then 6 more for two
     assert rows[0]["valid_loss"] < rows[1]["valid_loss"] < rows[2]["valid_loss"]
     assert told[0] == "training finalist 1 of 5 for 2 steps"
-    assert told[-1] == "training finalist 2 of 2 for 8 steps"
+    assert told[-1] == "training finalist 2 of 2 for 6 steps"
 
 
 def test_all_see_the_same_batches_and_go_on_where_they_were(begun):
     speeds = dict(zip(FIVE, (0.1, 3.0, 0.3, 2.0, 0.0), strict=True))
     finals(begun, speeds).winner(FIVE)
     longest = begun[FIVE[1]].seen
-    assert len(longest) == 14
-    assert len(set(longest)) == 14  # other batches in every epoch
+    assert len(longest) == 8
+    assert len(set(longest)) == 8  # other batches in every epoch
     for network in begun.values():
         assert network.seen == longest[: len(network.seen)]
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
 import pickle
 import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -212,40 +209,32 @@ def test_a_large_space_is_not_enumerated() -> None:
         Darts().enumerate()
 
 
-# --- the likeliest architectures
+# --- neighbours
 
 
-def test_the_likeliest_come_by_the_product_of_their_scores() -> None:
-    space = Nb201(nodes=3, operations=("none", "left", "right"))
-    rng = random.Random(0)
-    scores = {d.name: [rng.random() for _ in d.options] for d in space.decisions}
-    for keep_none in (None, True, False):
-        allowed = [option for option in ("none", "left", "right") if option != "none" or keep_none is not False]
-        cells = [dict(zip(scores, options, strict=True)) for options in itertools.product(allowed, repeat=3)]
-
-        def favour(cell: Mapping[str, str]) -> float:
-            return math.prod(scores[name][("none", "left", "right").index(option)] for name, option in cell.items())
-
-        wanted = sorted(cells, key=favour, reverse=True)
-        found = space.likeliest(scores, 100, keep_none=keep_none)
-        assert [dict(one) for one in found] == wanted
-        assert space.likeliest(scores, 4, keep_none=keep_none) == found[:4]
-        assert found[0] == space.decode(scores, keep_none=keep_none)
-
-
-def test_the_likeliest_of_a_space_with_a_rule_of_its_own_are_valid_and_begin_with_the_derived() -> None:
-    space = Darts(nodes=2, cells=3)
+@pytest.mark.parametrize("space", [Nb201(), Darts(nodes=2, cells=3), Darts(nodes=2, cells=3, edges="fixed")])
+def test_neighbours_begin_with_the_derived_and_differ_in_one_operation_the_most_favoured_change_first(
+    space: SearchSpace,
+) -> None:
     rng = random.Random(1)
     scores = {d.name: [rng.random() for _ in d.options] for d in space.decisions}
-    found = space.likeliest(scores, 6)
-    assert found[0] == space.decode(scores)
-    assert len(set(found)) == 6
+    derived = space.decode(scores, keep_none=False)
+    found = space.neighbours(scores, 1000, keep_none=False)
+    assert found[0] == derived
+    assert len(set(found)) == len(found)
+    connected = [d for d in space.decisions if derived[d.name] != "none"]
+    assert len(found) == 1 + sum(len([o for o in d.options if o != "none"]) - 1 for d in connected)
+    favours = []
     for other in found[1:]:
         space.check(dict(other))
-        assert sum(other[name] != found[0][name] for name in other) == 1
-    changed = [next(name for name in other if other[name] != found[0][name]) for other in found[1:]]
-    ratios = []
-    for other, name in zip(found[1:], changed, strict=True):
+        (name,) = [name for name in other if other[name] != derived[name]]
+        assert "none" not in (other[name], derived[name])
         options = space.decision(name).options
-        ratios.append(scores[name][options.index(other[name])] / scores[name][options.index(found[0][name])])
-    assert ratios == sorted(ratios, reverse=True)
+        favours.append(scores[name][options.index(other[name])] / scores[name][options.index(derived[name])])
+    assert favours == sorted(favours, reverse=True)
+    assert space.neighbours(scores, 4, keep_none=False) == found[:4]
+
+
+def test_neighbours_of_a_cell_with_none_leave_it_unconnected() -> None:
+    space = Nb201(nodes=2)
+    assert space.neighbours({"0->1": [1.0, 0.0, 0.0, 0.0, 0.0]}, 5) == [space.check({"0->1": "none"})]

@@ -286,7 +286,7 @@ def test_a_chain_that_diverges_stops_with_a_diagnosis():
 # --- finalists
 
 
-def test_finalists_are_what_is_derived_and_what_else_the_draws_favour():
+def test_finalists_are_what_the_draws_favour_and_its_neighbours():
     strategy, _ = made(burn_in=0.0, finalists=3)
     for strength in (1.0, 2.0):
         values = torch.zeros(strategy.policy.values.numel())
@@ -296,7 +296,6 @@ def test_finalists_are_what_is_derived_and_what_else_the_draws_favour():
     first = SPACE.decisions[0]
     finalists = strategy.finalists()
     assert finalists[0] == strategy.best(lambda _: 0.0)
-    assert finalists == SPACE.likeliest(strategy.scores(), 3, keep_none=False)
+    assert finalists == SPACE.neighbours(strategy.scores(), 3, keep_none=False)
     assert [one[first.name] for one in finalists[:2]] == list(first.options[1:3])
     assert made(finalists=1)[0].finalists() == []
-    assert made(finalists=3)[0].finalists() == []  # nothing was drawn yet

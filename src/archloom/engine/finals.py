@@ -2,7 +2,7 @@
 
 A supernet is shallow and narrow, and its weights serve every architecture at once: it cannot feel what depth asks for.
 Where a strategy names several architectures that may be the best, a short training of each at full depth can. The
-better half goes on for twice as long, until one is left (successive halving: every round costs the same).
+best third goes on for three times as long, until one is left (successive halving: every round costs the same).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import torch
 from archloom.data.loader import Loader
 from archloom.spaces import Architecture
 from archloom.supernets import SharedWeights
+
+KEPT = 3  # one in so many goes on, and for so many times as long
 
 Begin = Callable[[Architecture], SharedWeights]
 """A network of one architecture with fresh weights, and its optimizer."""
@@ -57,9 +59,9 @@ class Finals:
                 tell(f"training finalist {place} of {len(racing)} for {steps} steps")
                 self._train_on(finalist, steps, before_step)
             racing.sort(key=lambda finalist: finalist.loss)  # stable: who was named first wins a tie
-            if len(racing) <= 2:
+            if len(racing) <= KEPT:
                 break
-            racing, steps = racing[: math.ceil(len(racing) / 2)], 2 * steps
+            racing, steps = racing[: math.ceil(len(racing) / KEPT)], KEPT * steps
         everyone.sort(key=lambda finalist: (-finalist.steps, finalist.loss))
         return everyone[0].architecture, [_told(finalist) for finalist in everyone]
 

@@ -78,7 +78,7 @@ class SearchSettings:
     cutout: int | None = None  # side of the square blanked out in training images; left out: as the data have it
     evaluation_images: int = 1000  # validation images that judge one path under the shared weights
     chance_samples: int = 30  # architectures drawn by chance that the result is compared with
-    finalist_steps: int = 60  # first round of a strategy's finalists, each trained at full depth; 0: no rounds
+    finalist_steps: int = 20  # first round of a strategy's finalists, each trained at full depth; 0: no rounds
     finalist_channels: int | None = None  # their width; left out: that of the search
     finalist_learning_rate: float = 0.05  # of their SGD
     trials: int = 100  # of a black-box search

@@ -6,7 +6,6 @@ black-box search and the command line's help load without torch.
 
 from __future__ import annotations
 
-import heapq
 import json
 import math
 import random
@@ -133,34 +132,21 @@ class SearchSpace(ABC):
         candidates = [(option, value) for option, value in pairs if allowed or option != NONE]
         return max(candidates or [(NONE, -math.inf)], key=lambda pair: pair[1])
 
-    def likeliest(self, scores: Scores, count: int, *, keep_none: bool | None = None) -> list[Architecture]:
-        """The first is what `decode` gives; then those that a few second choices lead to, the most favoured first.
+    def neighbours(self, scores: Scores, count: int, *, keep_none: bool | None = None) -> list[Architecture]:
+        """What `decode` gives, and those that differ from it in one operation, the most favoured change first.
 
-        An architecture is favoured by the product of its options' scores, which must not be negative. Here decisions
-        are independent, and the order is exact.
+        `none` is no operation: what is not connected stays so, and what is connected too.
         """
-        allowed = self.none_may_win if keep_none is None else keep_none
-        ranked = [
-            sorted(
-                ((score, option) for option, score in zip(d.options, scores[d.name], strict=True)),
-                key=lambda pair: -pair[0],  # stable: the earlier option wins a tie, as in `decode`
-            )
-            for d in self.decisions
-        ]
-        ranked = [[pair for pair in row if allowed or pair[1] != NONE] or [(0.0, NONE)] for row in ranked]
-        found: list[Architecture] = []
-        start = (0,) * len(ranked)
-        seen, queue = {start}, [(-1.0, start)]
-        while queue and len(found) < count:
-            _, places = heapq.heappop(queue)
-            chosen = [row[place][1] for row, place in zip(ranked, places, strict=True)]
-            found.append(Architecture(dict(zip(self._by_name, chosen, strict=True))))
-            for index, row in enumerate(ranked):
-                following = (*places[:index], places[index] + 1, *places[index + 1 :])
-                if following[index] < len(row) and following not in seen:
-                    seen.add(following)
-                    heapq.heappush(queue, (-_favour(ranked, following), following))
-        return found
+        derived = self.decode(scores, keep_none=keep_none)
+        changes = []
+        for decision in self.decisions:
+            chosen, values = derived[decision.name], dict(zip(decision.options, scores[decision.name], strict=True))
+            for option in decision.options:
+                if NONE not in (chosen, option) and option != chosen:
+                    favour = values[option] / values[chosen] if values[chosen] > 0 else 1.0
+                    changes.append((favour, derived.changed(decision.name, option)))
+        changes.sort(key=lambda change: -change[0])  # stable: the earlier option wins a tie, as in `decode`
+        return [derived, *(architecture for _, architecture in changes)][:count]
 
     def at_full_depth(self) -> Self:
         """The same choices in networks as deep as those that are trained in the end; here, as they are."""
@@ -237,9 +223,3 @@ class SearchSpace(ABC):
         if not isinstance(value, dict) or not all(isinstance(option, str) for option in value.values()):
             raise ParseError("an architecture in JSON is an object of strings: {decision: option, ...}")
         return self.check(value)
-
-
-def _favour(ranked: Sequence[Sequence[tuple[float, str]]], places: Sequence[int]) -> float:
-    """The product of scores, relative to that of all first choices."""
-    ratios = (row[place][0] / row[0][0] if row[0][0] > 0 else 1.0 for row, place in zip(ranked, places, strict=True))
-    return math.prod(ratios)

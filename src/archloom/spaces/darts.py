@@ -146,21 +146,6 @@ class Darts(SearchSpace):
 
     # --- choosing
 
-    def likeliest(self, scores: Scores, count: int, *, keep_none: bool | None = None) -> list[Architecture]:
-        """What `decode` gives, and those that differ from it in one operation, the most favoured change first."""
-        derived = self.decode(scores, keep_none=keep_none)
-        changes = []
-        for decision in self.decisions:
-            values = dict(zip(decision.options, scores[decision.name], strict=True))
-            chosen = derived[decision.name]
-            if chosen == NONE:  # an edge that is not taken
-                continue
-            others = [option for option in decision.options if option not in (chosen, NONE)]
-            ratio = {option: values[option] / values[chosen] if values[chosen] > 0 else 1.0 for option in others}
-            changes += [(ratio[option], derived.changed(decision.name, option)) for option in others]
-        ranked = sorted(changes, key=lambda change: -change[0])
-        return [derived, *(architecture for _, architecture in ranked)][:count]
-
     def at_full_depth(self) -> Self:
         if self.sharing == "none":  # every cell has choices of its own: another depth is another space
             return self

@@ -10,7 +10,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from archloom.data.loader import Batch
 from archloom.errors import require
 from archloom.policies import Logits
-from archloom.spaces import Architecture, Scores, SearchSpace
+from archloom.spaces import NONE, Architecture, Scores, SearchSpace
 from archloom.supernets import Outcome, SharedWeights
 
 Metrics = Mapping[str, float]
@@ -153,7 +153,9 @@ class Differentiable(OneShot):
         learning_rate: float = 3e-4,  # of Adam on the logits
         weight_decay: float = 1e-3,  # of Adam on the logits
         warmup: float = 0.0,  # share of the epochs that trains the weights alone
+        none: Literal["free", "absent"] = "free",  # whether `none` takes part in the search
         keep_none: bool | None = None,  # may `none` win; left out: as the space has it
+        finalists: int = 1,  # what is derived and its neighbours, trained for a short while to decide; 1 is none
     ) -> None:
         super().__init__(space, generator)
         require(
@@ -161,10 +163,11 @@ class Differentiable(OneShot):
                 f"strategy.learning_rate must be above 0, got {learning_rate}": learning_rate > 0,
                 f"strategy.weight_decay must be 0 or more, got {weight_decay}": weight_decay >= 0,
                 f"strategy.warmup must lie in [0, 1), got {warmup}": 0 <= warmup < 1,
+                f"strategy.finalists must be at least 1, got {finalists}": finalists >= 1,
             }
         )
-        self._warmup, self._keep_none = warmup, keep_none
-        self.policy = Logits(space, generator)
+        self._warmup, self._keep_none, self._finalists = warmup, keep_none, finalists
+        self.policy = Logits(space, generator, without=(NONE,) if none == "absent" else ())
         self.optimizer: torch.optim.Optimizer = self.policy.adam(learning_rate=learning_rate, weight_decay=weight_decay)
 
     def descend(self, gradient: Tensor, batch: SearchBatch) -> None:
@@ -182,6 +185,11 @@ class Differentiable(OneShot):
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
         return self.space.decode(self.scores(), keep_none=self._keep_none)
+
+    def finalists(self) -> list[Architecture]:
+        if self._finalists == 1:
+            return []
+        return self.space.neighbours(self.scores(), self._finalists, keep_none=self._keep_none)
 
 
 def metrics(train: Outcome, valid: Outcome | None = None, **others: float) -> Metrics:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from archloom.errors import require
-from archloom.policies import Chain, Logits, mean_scores, mixing, posterior
+from archloom.policies import Chain, mean_scores, mixing, posterior
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior, NoiseRule, PosteriorSampler, draw_precision
-from archloom.spaces import NONE, Architecture, Scores, SearchSpace
+from archloom.spaces import Scores, SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Plan, Preset, SearchBatch, Validation, metrics
 from archloom.supernets import Outcome, SharedWeights, gradient_by
 
@@ -93,7 +93,7 @@ class Gibbs(Differentiable):
         none: Literal["free", "absent"] = "free",  # whether `none` takes part in the mixture
         keep_none: bool | None = False,  # may `none` win; left out: as the space has it
         warmup: float = 0.0,  # share of the epochs that moves the weights alone
-        finalists: int = 8,  # architectures that draws favour, trained for a short while to decide; 1 is none
+        finalists: int = 20,  # what is derived and its neighbours, trained for a short while to decide; 1 is none
         burn_in: float = 0.67,  # first share of the draws that the posterior leaves out
         derive_from: Literal["mean", "last"] = "mean",  # of the draws after the burn-in, or the last draw alone
     ) -> None:
@@ -103,7 +103,6 @@ class Gibbs(Differentiable):
             "n_eff": 1 if n_eff is None else n_eff,
             "n_eff_least": n_eff_least,
             "draw_images": draw_images,
-            "finalists": finalists,
             "steps_per_draw": 1 if steps_per_draw is None else steps_per_draw,
             "smallest_a": smallest_a,
             "smallest_w": smallest_w,
@@ -151,17 +150,16 @@ class Gibbs(Differentiable):
             learning_rate=learning_rate_a,
             weight_decay=weight_decay_a,
             warmup=warmup,
+            none=none,
             keep_none=keep_none,
+            finalists=finalists,
         )
-        self.policy = Logits(space, generator, without=(NONE,) if none == "absent" else ())
-        self.optimizer = self.policy.adam(learning_rate=learning_rate_a, weight_decay=weight_decay_a)
         self.chain = Chain(self.policy.values.numel())
         self._w_update = w_update or ("sgd" if order == "first" else "sample")
         self._a_update, self._rate, self._cosine = a_update, learning_rate_a, schedule == "cosine"
         self._draw_images, self._steps_per_draw = draw_images, steps_per_draw
         self._n_eff, self._n_eff_least, self._summed = n_eff, n_eff_least, decay_units == "sum"
         self._gamma = {"shape": gamma_shape, "rate": gamma_rate} if gamma_shape else None
-        self._finalists = finalists
         self._center, self._burn_in, self._from_last = center, burn_in, derive_from == "last"
         self._noise_wait, self._noise_ramp = noise_wait, noise_ramp
         self._for_logits: dict[str, Any] = {
@@ -287,12 +285,6 @@ class Gibbs(Differentiable):
             return super().scores()
         share = 0.0 if self._from_last else 1 - self._burn_in
         return mean_scores(self.policy, self.chain.last(share))
-
-    def finalists(self) -> list[Architecture]:
-        """What is derived, and what else the draws favour most on average; none where one is enough."""
-        if self._finalists == 1 or len(self.chain) == 0:
-            return []
-        return self.space.likeliest(self.scores(), self._finalists, keep_none=self._keep_none)
 
     def findings(self) -> dict[str, Any]:
         """The posterior as far as it was seen; of updates without noise it tells where they wandered, not how sure."""
