@@ -17,7 +17,18 @@ from archloom.data.loader import Batch
 from archloom.kernels import Kernels, Slot, Term
 from archloom.networks import build_network
 from archloom.spaces import SPACES, Darts, Decision, Nb201, SearchSpace
-from archloom.supernets import CLOSED, Choice, Dag, EveryOption, Gate, Gates, SharedWeights, gradient_by, path_gates
+from archloom.supernets import (
+    CLOSED,
+    Choice,
+    Curvature,
+    Dag,
+    EveryOption,
+    Gate,
+    Gates,
+    SharedWeights,
+    gradient_by,
+    path_gates,
+)
 from archloom.supernets import fused as fused_module
 
 SIZES = {"nb201": {"cells_per_stage": 1}, "s2": {"cells": 5}}
@@ -367,8 +378,8 @@ def test_a_second_derivative_is_refused_and_the_product_takes_the_modules(darts:
     products = []
     for choice in ("plain", "torch"):
         with kernels.using(choice):
-            vector = {name: torch.ones_like(value) for name, value in weights.parameters.items()}
-            products.append(weights.mixed_product(batch, lambda: mixture(space, logits), vector, row))
+            vector = torch.ones(sum(value.numel() for value in weights.parameters.values()), dtype=row.dtype)
+            products.append(Curvature(weights, batch, lambda _: mixture(space, logits), row).mixed(vector))
     assert torch.equal(*products)
     assert bool(products[0].any())
 

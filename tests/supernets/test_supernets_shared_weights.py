@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, jacrev
 from torch.nn import functional as F
 
 from archloom.data.loader import Batch
@@ -369,82 +368,6 @@ def test_gradient_by_is_zero_where_nothing_depends() -> None:
     assert torch.equal(gradient_by(torch.tensor(2.0), by), torch.zeros(3))
     assert torch.equal(gradient_by(torch.tensor(2.0, requires_grad=True) * 3, by), torch.zeros(3))
     assert torch.equal(gradient_by((by * torch.tensor([1.0, 2.0, 3.0])).sum(), by), torch.tensor([1.0, 2.0, 3.0]))
-
-
-def direction(weights: SharedWeights, *, scale: float = 1.0) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(9)
-    return {
-        name: scale * torch.randn(value.shape, generator=generator, dtype=value.dtype)
-        for name, value in weights.parameters.items()
-    }
-
-
-def dense_mixed_product(weights: SharedWeights, vector: Mapping[str, Tensor]) -> Tensor:
-    """The whole matrix of mixed second derivatives, [weights, logits], and only then the product."""
-    data = batch()
-
-    def loss(parameters: dict[str, Tensor], logits: Tensor) -> Tensor:
-        return F.cross_entropy(
-            functional_call(weights.network, parameters, (data.images, mixture(logits))), data.labels
-        )
-
-    parameters = {name: value.detach() for name, value in weights.parameters.items()}
-    matrix = jacrev(grad(loss, argnums=0), argnums=1)(parameters, LOGITS)
-    rows = torch.cat([matrix[name].flatten(0, -2) for name in parameters])
-    return torch.cat([vector[name].flatten() for name in parameters]) @ rows
-
-
-def test_the_exact_mixed_product_is_the_dense_matrix_times_the_vector() -> None:
-    weights = SharedWeights(smooth_network())
-    vector = direction(weights)
-    logits = LOGITS.clone().requires_grad_()
-    expected = dense_mixed_product(weights, vector)
-    assert expected.abs().min() > 1e-3
-    product = weights.mixed_product(batch(), lambda: mixture(logits), vector, logits)
-    torch.testing.assert_close(product, expected, rtol=0, atol=1e-8)
-
-
-@pytest.mark.parametrize("scale", [1.0, 100.0, 0.01])
-def test_differences_approach_the_exact_mixed_product_whatever_the_length_of_the_vector(scale: float) -> None:
-    weights = SharedWeights(smooth_network())
-    vector = direction(weights, scale=scale)
-    logits = LOGITS.clone().requires_grad_()
-    before = snapshot(weights)
-    product = weights.mixed_product(batch(), lambda: mixture(logits), vector, logits, step=0.01)
-    expected = dense_mixed_product(weights, vector)
-    assert F.cosine_similarity(product, expected, dim=0) > 0.999
-    assert (product - expected).norm() < 1e-3 * expected.norm()
-    assert_same(weights.state_dict(), before)
-
-
-def test_differences_get_four_times_better_with_half_the_step() -> None:
-    """Central differences: the error falls with the square of the step."""
-    weights = SharedWeights(smooth_network())
-    vector = direction(weights)
-    logits = LOGITS.clone().requires_grad_()
-    expected = dense_mixed_product(weights, vector)
-    coarse, fine = (
-        (weights.mixed_product(batch(), lambda: mixture(logits), vector, logits, step=step) - expected).norm()
-        for step in (0.2, 0.1)
-    )
-    assert (coarse / fine).item() == pytest.approx(4, rel=0.1)
-
-
-@pytest.mark.parametrize("step", [None, 0.01])
-def test_the_mixed_product_of_nothing_is_zero(step: float | None) -> None:
-    weights = SharedWeights(smooth_network())
-    logits = LOGITS.clone().requires_grad_()
-    zeros = {name: torch.zeros_like(value) for name, value in weights.parameters.items()}
-    product = weights.mixed_product(batch(), lambda: mixture(logits), zeros, logits, step=step)
-    assert torch.equal(product, torch.zeros_like(LOGITS))
-
-
-@pytest.mark.parametrize("step", [None, 0.01])
-def test_the_mixed_product_is_zero_where_gates_do_not_depend_on_what_is_asked(step: float | None) -> None:
-    weights = SharedWeights(smooth_network())
-    logits = LOGITS.clone().requires_grad_()
-    product = weights.mixed_product(batch(), lambda: FIRST, direction(weights), logits, step=step)
-    assert torch.equal(product, torch.zeros_like(LOGITS))
 
 
 # --- state

@@ -42,9 +42,10 @@ class Logits(nn.Module):
             values = values.masked_fill(~self.live.to(values.device), -torch.inf)
         return dict(zip(self._names, torch.split(values, self._sizes, dim=-1), strict=True))
 
-    def mixture(self) -> Gates:
-        """Every option, weighted by its probability."""
-        return {name: Gate(weights=row.softmax(dim=0)) for name, row in self.rows().items()}
+    def mixture(self, values: Tensor | None = None) -> Gates:
+        """Every option, weighted by its probability; at other logits if given."""
+        rows = self.split(self.values if values is None else values)
+        return {name: Gate(weights=row.softmax(dim=0)) for name, row in rows.items()}
 
     def scores(self) -> Scores:
         """The probability of every option."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from archloom.errors import require
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, SearchBatch, metrics
-from archloom.supernets import Outcome, SharedWeights, gradient_by
+from archloom.supernets import Curvature, Outcome, SharedWeights, flat, gradient_by
 
 LOGITS = "logits"  # beside the weights, in a gradient by both
 
@@ -49,7 +49,5 @@ class Darts(Differentiable):
         judged = weights.evaluate(batch.valid, self.policy.mixture(), parameters=moved)
         vector = weights.gradient(judged.loss, at={**moved, LOGITS: self.policy.values})
         direct = vector.pop(LOGITS)
-        product = weights.mixed_product(
-            batch.train, self.policy.mixture, vector, self.policy.values, step=self._difference_step
-        )
-        return direct - weights.learning_rate * product, judged
+        curvature = Curvature(weights, batch.train, self.policy.mixture, self.policy.values, step=self._difference_step)
+        return direct - weights.learning_rate * curvature.mixed(flat(vector.values())), judged

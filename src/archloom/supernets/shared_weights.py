@@ -1,4 +1,4 @@
-"""The one door through which a strategy touches the network: losses, gradients, a fitting step, curvature products.
+"""The one door through which a strategy touches the network: losses, gradients, a fitting step.
 
 Mixed precision, compilation and data parallelism belong behind it; no strategy sees them.
 """
@@ -17,12 +17,10 @@ from torch.nn import functional as F
 
 from archloom.data.loader import Batch
 from archloom.errors import SettingError, require
-from archloom.kernels import using
 from archloom.samplers import Classification
 from archloom.supernets.gate import Gates
 
 Parameters = Mapping[str, Tensor]
-SMALLEST_NORM = 1e-12  # below it a direction is noise, and its curvature product is zero
 
 
 @dataclass(frozen=True)
@@ -197,32 +195,6 @@ class SharedWeights:
             for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True)
         }
 
-    def mixed_product(
-        self, batch: Batch, gates: Callable[[], Gates], vector: Parameters, by: Tensor, *, step: float | None = None
-    ) -> Tensor:
-        """d/d`by` of <gradient of the loss by the weights, vector>: the mixed second derivative times a vector.
-
-        Exact by double backward where `step` is None, else by central differences over w ± (step / |vector|) vector.
-        `gates` are made anew for each pass, since each needs its own graph to `by`.
-        """
-        if step is None:
-            with using("plain"):  # fused cells have no second derivative
-                gradient = self.gradient(self.loss(batch, gates()), create_graph=True)
-            inner = torch.stack([(gradient[name] * vector[name]).sum() for name in gradient]).sum()
-            return gradient_by(inner, by)
-        size = math.sqrt(sum(float(value.square().sum()) for value in vector.values()))
-        if size < SMALLEST_NORM:
-            return torch.zeros_like(by)
-        epsilon = step / size
-        ahead, behind = (
-            gradient_by(self.loss(batch, gates(), parameters=self._shifted(vector, sign * epsilon)), by)
-            for sign in (1.0, -1.0)
-        )
-        return (ahead - behind) / (2 * epsilon)
-
-    def _shifted(self, vector: Parameters, distance: float) -> Parameters:
-        return {name: value.detach() + distance * vector[name] for name, value in self.parameters.items()}
-
     # --- state
 
     def state_dict(self) -> dict[str, Any]:
@@ -238,9 +210,9 @@ def _accuracy(logits: Tensor, batch: Batch) -> Tensor:
         return (logits.argmax(dim=1) == batch.labels).float().mean()
 
 
-def gradient_by(value: Tensor, by: Tensor) -> Tensor:
+def gradient_by(value: Tensor, by: Tensor, *, retain_graph: bool | None = None) -> Tensor:
     """Gradient of a value, zero where the value does not depend on `by`."""
     if not value.requires_grad:
         return torch.zeros_like(by)
-    (gradient,) = torch.autograd.grad(value, [by], allow_unused=True)
+    (gradient,) = torch.autograd.grad(value, [by], allow_unused=True, retain_graph=retain_graph)
     return torch.zeros_like(by) if gradient is None else gradient

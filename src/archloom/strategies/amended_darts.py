@@ -1,0 +1,156 @@
+"""Amended-DARTS: the architecture gradient with the part that goes through the best weights (Bi et al., 2019).
+
+At the weights that are best for the logits, the gradient of the validation loss by the logits has a second part,
+-C H^-1 v: v is its gradient by the weights, H the Hessian of the training loss by them, C the mixed derivative of that.
+The paper puts eta H in the place of H^-1. The angle between the two is NOT bounded as it claims (a test has a
+counterexample of two weights), so inverses that converge to H^-1 are offered beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from archloom.data.loader import Batch
+from archloom.errors import SettingError, require
+from archloom.spaces import SearchSpace
+from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics
+from archloom.supernets import Curvature, Outcome, SharedWeights, flat
+
+Product = Callable[[Tensor], Tensor]
+LOGITS = "logits"  # beside the weights, in a gradient by both
+INVERSES = ("hessian", "identity", "neumann", "conjugate_gradient")
+COUNTED = ("neumann", "conjugate_gradient")
+
+
+class AmendedDarts(Differentiable):
+    """An architecture step on validation data with the amended gradient, then a weight step on training data."""
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": {
+            "strategy": {"eta": 0.1, "inverse": "hessian"},
+            "search": {"epochs": 100, "batch_size": 96},
+        },
+    }
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        generator: torch.Generator,
+        *,
+        eta: float = 0.1,  # weight of the second part; for neumann the step of the series; conjugate_gradient has none
+        inverse: str = "hessian",  # in the place of H^-1: hessian, identity, neumann:K or conjugate_gradient:K
+        damping: float | None = None,  # added to H; left out: 0 for hessian, else the decay of the weights
+        products: Literal["exact", "differences"] = "differences",  # how curvature products are taken
+        difference_step: float = 0.01,  # of `differences`, relative to the vector
+        independent: bool = False,  # H and C from two halves of the training batch: one batch for both is biased
+        **common: Any,
+    ) -> None:
+        super().__init__(space, generator, **common)
+        self._inverse, self._terms = parsed_inverse(inverse)
+        require(
+            {
+                f"strategy.eta must be 0 or more, got {eta}": eta >= 0,
+                f"strategy.damping must be 0 or more, got {damping}": damping is None or damping >= 0,
+                f"strategy.difference_step must be above 0, got {difference_step}": difference_step > 0,
+            }
+        )
+        self._eta, self._damping, self._independent = eta, damping, independent
+        self._difference_step = difference_step if products == "differences" else None
+
+    def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        direct, second, judged = self.gradients(weights, batch)
+        self.descend(direct + second, batch)
+        fitted = weights.fit(batch.train, self.policy.mixture())
+        share = float(second.norm() / direct.norm().clamp_min(1e-12))
+        return metrics(fitted, judged, correction=share)
+
+    def gradients(self, weights: SharedWeights, batch: SearchBatch) -> tuple[Tensor, Tensor, Outcome]:
+        """Both parts of the gradient, at the present weights: no virtual step is taken."""
+        judged = weights.evaluate(batch.valid, self.policy.mixture())
+        vector = weights.gradient(judged.loss, at={**weights.parameters, LOGITS: self.policy.values})
+        direct = vector.pop(LOGITS)
+        if self._eta == 0 and self._inverse != "conjugate_gradient":
+            return direct, torch.zeros_like(direct), judged
+        first, second = halves(batch.train) if self._independent else (batch.train, batch.train)
+        by_weights = self._curvature(weights, first)
+        mixed = self._curvature(weights, second) if self._independent else by_weights
+        damping = self._added(weights)
+        solved = approximate_inverse(
+            self._inverse,
+            self._terms,
+            lambda direction: by_weights.of_weights(direction) + damping * direction,
+            flat(vector.values()),
+            eta=self._eta,
+        )
+        return direct, -mixed.mixed(solved), judged
+
+    def _curvature(self, weights: SharedWeights, batch: Batch) -> Curvature:
+        return Curvature(weights, batch, self.policy.mixture, self.policy.values, step=self._difference_step)
+
+    def _added(self, weights: SharedWeights) -> float:
+        if self._damping is not None:
+            return self._damping
+        decay = float(weights.optimizer.param_groups[0].get("weight_decay", 0.0))
+        return 0.0 if self._inverse == "hessian" else decay
+
+
+def approximate_inverse(name: str, terms: int, product: Product, vector: Tensor, *, eta: float) -> Tensor:
+    """What stands for H^-1 v, where `product` multiplies by H."""
+    match name:
+        case "hessian":
+            return eta * product(vector)
+        case "identity":
+            return eta * vector
+        case "neumann":
+            return neumann_series(product, vector, terms=terms, rate=eta)
+        case _:
+            return conjugate_gradient(product, vector, steps=terms)
+
+
+def neumann_series(product: Product, vector: Tensor, *, terms: int, rate: float) -> Tensor:
+    """rate * sum of (I - rate H)^k v: it converges to H^-1 v where all eigenvalues of H lie between 0 and 2 / rate."""
+    term = rate * vector
+    total = term
+    for _ in range(terms - 1):
+        term = term - rate * product(term)
+        total = total + term
+    return total
+
+
+def conjugate_gradient(product: Product, vector: Tensor, *, steps: int) -> Tensor:
+    """H x = v after so many steps from 0; where H is found to curve downwards, what was reached before."""
+    solution, residual = torch.zeros_like(vector), vector.clone()
+    direction, size = residual, residual @ residual
+    for _ in range(steps):
+        image = product(direction)
+        curvature = direction @ image
+        if float(curvature) <= 0 or float(size) == 0:
+            break
+        distance = size / curvature
+        solution, residual = solution + distance * direction, residual - distance * image
+        smaller = residual @ residual
+        direction, size = residual + smaller / size * direction, smaller
+    return solution
+
+
+def parsed_inverse(text: str) -> tuple[str, int]:
+    """The name, and the number of terms or steps where it has one."""
+    name, colon, count = text.partition(":")
+    right = name in INVERSES and (count.isdecimal() and 1 <= int(count) < 10**6 if name in COUNTED else not colon)
+    if not right:
+        raise SettingError(
+            f"strategy.inverse must be hessian, identity, neumann:K or conjugate_gradient:K with K from 1, got {text!r}"
+        )
+    return name, int(count) if colon else 0
+
+
+def halves(batch: Batch) -> tuple[Batch, Batch]:
+    middle = len(batch) // 2
+    return (
+        Batch(batch.images[:middle], batch.labels[:middle]),
+        Batch(batch.images[middle:], batch.labels[middle:]),
+    )
