@@ -19,7 +19,7 @@ from archloom.data import load
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.splits import random_split
-from archloom.engine.training import StandaloneScore, accuracy_of
+from archloom.engine.training import StandaloneScore, accuracy_of, standalone
 from archloom.files import write_atomically
 from archloom.spaces import SPACES
 
@@ -75,22 +75,24 @@ def main() -> None:
     for cell in track(cells, description="training every cell", console=None):
         of_valid, of_test = [], []
         for seed in range(options.seeds):
-            score = StandaloneScore(
+            weights = standalone(
                 space,
+                cell,
+                seed=seed,
+                place=lambda network: network,
+                network={"classes": len(data.classes), "colours": data.channels, "channels": PROTOCOL["channels"]},
+                weights=WEIGHTS,
+            )
+            score = StandaloneScore(
+                lambda _, weights=weights: weights,
                 train=loader(data.train, split.train, seed=seed, training=True),
                 valid=loader(data.train, split.valid, seed=seed, training=False),
                 epochs=PROTOCOL["epochs"],
-                seed=seed,
-                classes=len(data.classes),
-                colours=data.channels,
-                device=torch.device("cpu"),
-                network={"channels": PROTOCOL["channels"]},
-                weights=WEIGHTS,
+                every_epoch=False,
             )
-            network = score.fit(cell)
-            of_valid.append(
-                100 * accuracy_of(network, loader(data.train, split.valid, seed=seed, training=False).epoch(0))
-            )
+            (scored,) = score(cell)
+            network = weights.network
+            of_valid.append(scored.score)
             of_test.append(100 * accuracy_of(network, loader(data.test, whole, seed=seed, training=False).epoch(0)))
         valid.append([round(value, 3) for value in of_valid])
         test.append([round(value, 3) for value in of_test])

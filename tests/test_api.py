@@ -10,11 +10,13 @@ import torch
 from torch.utils.data import TensorDataset
 
 import archloom
+from archloom.benchmarks.nb201 import Nb201Table
 from archloom.engine.search import SearchInterrupted
-from archloom.errors import CheckpointError, SettingError
+from archloom.errors import CheckpointError, DataError, SettingError
 from archloom.policies import Chain
 from archloom.reports.draws import SHOWN_WITH_DRAWS
 from archloom.runs.experiment import Experiment
+from archloom.runs.paths import trained_paths
 from archloom.runs.run_directory import RunDirectory
 from archloom.spaces import Nb201
 from archloom.strategies.rsps import Rsps
@@ -175,6 +177,71 @@ def test_black_box_search_on_the_embedded_table(tmp_path):
     assert len(result.history) == 30
     assert result.standing["count"] == 125
     assert 1 <= result.standing["rank"] <= 125
+
+
+def of_a_table(folder: Path, **search) -> dict:
+    return {"data": {"directory": str(folder)}, "search": {"trials": 20, **search}, "machine": {"threads": 1}}
+
+
+def test_a_search_on_a_table_needs_no_images(tmp_path, nb201_dir):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "nb201").symlink_to(nb201_dir)
+    result = archloom.search("nb201", "random_search", "cifar10", settings=of_a_table(folder), out=tmp_path / "run")
+    assert result.details["data"] == "cifar10"
+    assert result.standing["count"] == 15625
+    table = Nb201Table.open(folder)
+    assert result.details["cost"]["parameters"] == table.query(result.architecture, "cifar10", metric="params")
+    short = archloom.search(
+        "nb201", "random_search", "cifar10", settings=of_a_table(folder, score_epochs=12), out=tmp_path / "short"
+    )
+    assert [record["text"] for record in short.history] == [record["text"] for record in result.history]
+    told = [table.query(short.space.parse(r["text"]), "cifar10", metric="valid", epochs=12) for r in short.history]
+    assert [record["score"] for record in short.history] == told
+    assert short.history[-1]["trainings"] == 20.0
+    with pytest.raises(SettingError, match=r"search\.score_epochs must be 200 or 12 for the nb201 table, got 7"):
+        archloom.search(
+            "nb201", "random_search", "cifar10", settings=of_a_table(folder, score_epochs=7), out=tmp_path / "no"
+        )
+    with pytest.raises(DataError, match="cifar10"):  # whoever trains needs them
+        archloom.search("nb201", "random_search", "cifar10", settings=of_a_table(folder, score="training"))
+
+
+def test_a_run_may_leave_its_report_for_later(tmp_path):
+    experiment = Experiment.resolve(
+        {"space": {"name": "nb201_mini"}, "strategy": {"name": "random_search"}, **of_a_table(tmp_path)}
+    )
+    archloom.api.run_experiment(experiment, out=tmp_path / "run", report=False)
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        "config.toml",
+        "metrics.jsonl",
+        "architecture.json",
+        ".lock",
+    }
+    archloom.api.write_report(tmp_path / "run")
+    assert (tmp_path / "run/report.html").is_file()
+    (tmp_path / "run/architecture.json").unlink()  # killed just before its result was written
+    again = archloom.resume(tmp_path / "run", report=False)
+    assert len(again.history) == 20
+
+
+def test_a_search_under_trained_weights(tmp_path):
+    search(tmp_path / "shared", strategy="rsps")
+    settings = {
+        **TINY,
+        "search": {"trials": 3, "score": "shared", "shared_run": str(tmp_path / "shared"), "evaluation_images": 20},
+    }
+    result = archloom.search("nb201", "regularized_evolution", settings=settings, out=tmp_path / "run")
+    paths = trained_paths(tmp_path / "shared", images=20)
+    assert [record["score"] for record in result.history] == [
+        paths(result.space.parse(record["text"])) for record in result.history
+    ]
+    assert result.history[-1]["trainings"] == 0.0
+    with pytest.raises(SettingError, match=r"searched other decisions than space 'nb201_mini' has"):
+        archloom.search("nb201_mini", "random_search", settings={**settings, "space": {}}, out=tmp_path / "no")
+    for wrong in ({"score": "shared"}, {"shared_run": "somewhere"}):
+        with pytest.raises(SettingError, match=r"search\.shared_run"):
+            Experiment.resolve({"search": wrong})
 
 
 # --- the draws of one chain, or of several

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from archloom.cli.recipes import recipes, summary
+from archloom.runs.comparison import Comparison
 from archloom.runs.experiment import Experiment
+from archloom.runs.recipes import comparisons, find_comparison, recipes, summary
 from archloom.runs.settings import read_toml
 
 RECIPES = recipes()
@@ -22,7 +23,7 @@ def resolved(name: str) -> Experiment:
 
 
 def test_the_recipes_of_this_checkout_are_the_ones_found() -> None:
-    assert set(RECIPES.values()) == set(CHECKOUT.rglob("*.toml"))
+    assert {*RECIPES.values(), *comparisons().values()} == set(CHECKOUT.rglob("*.toml"))
     assert {"first", "cifar10/gdas", "cifar10/rsps", "cifar10/darts_first"} <= set(RECIPES)
 
 
@@ -35,6 +36,29 @@ def test_a_recipe_resolves_and_says_what_it_is(name: str) -> None:
     experiment = resolved(name)
     for section in ("space", "strategy", "data"):
         assert experiment.names[section] == given[section]["name"]
+
+
+@pytest.mark.parametrize("name", comparisons())
+def test_a_comparison_resolves_and_says_what_it_is(name: str) -> None:
+    path = comparisons()[name]
+    assert summary(path).endswith(".") and path.read_text(encoding="utf-8").startswith("# ")
+    assert find_comparison(name) == find_comparison(name.removeprefix("compare/")) == path
+    made = Comparison.resolve(read_toml(path), beside=path.parent)
+    assert made.against is not None and made.contenders[made.against].experiment.names["strategy"] == "random_search"
+    assert len(made.contenders) > 2
+
+
+def test_the_nb201_comparisons_have_the_rows_of_the_table_and_what_was_published() -> None:
+    def rows(name: str) -> tuple[set[str], set[str]]:
+        given = read_toml(find_comparison(name))
+        assert all(row.keys() == {"cifar10", "cifar100", "imagenet16", "source"} for row in given["published"].values())
+        return set(given["entry"]), set(given["published"])
+
+    one_shot = {"RSPS", "DARTS-V1", "DARTS-V2", "GDAS", "SETN", "ENAS", "GibbsNAS"}
+    black_box, known = {"REA", "RS", "REINFORCE", "BOHB"}, {"ResNet", "optimal"}
+    assert rows("nb201") == (one_shot | black_box, one_shot | black_box | known)
+    assert rows("nb201_black_box") == (black_box, black_box | known)
+    assert rows("nb201_proxy") == (one_shot | {"RS"}, one_shot | {"RS"} | known)
 
 
 @pytest.mark.parametrize(("name", "epochs"), [("gdas", 10), ("rsps", 20), ("darts_first", 5)])
@@ -54,8 +78,54 @@ def test_papers_keep_their_settings() -> None:
     assert settings("gdas_darts", "strategy")["temperature_end"] == 1.0
     assert settings("gdas_darts", "search")["epochs"] == 240
     assert settings("gdas_frc", "space")["reduction"] == "fixed"
-    assert settings("gdas_nb201", "strategy")["temperature_end"] == 0.1
-    assert settings("gdas_nb201", "weights")["nesterov"] is True
     assert settings("darts_first", "search")["epochs"] == 50
     assert settings("darts_second", "strategy")["order"] == "second"
-    assert settings("rsps_nb201", "strategy")["candidates"] == 100
+
+
+NB201_ROWS = {
+    "rsps": "rsps",
+    "darts_first": "darts",
+    "darts_second": "darts",
+    "gdas": "gdas",
+    "setn": "setn",
+    "enas": "enas",
+    "gibbs": "gibbs",
+    "rea": "regularized_evolution",
+    "random_search": "random_search",
+    "reinforce": "reinforce",
+    "bohb": "bohb",
+}
+
+
+def test_every_row_of_the_nb201_table_has_a_recipe() -> None:
+    assert {name.removeprefix("nb201/") for name in RECIPES if name.startswith("nb201/")} == set(NB201_ROWS)
+    for name, strategy in NB201_ROWS.items():
+        experiment = resolved(f"nb201/{name}")
+        assert (experiment.names["space"], experiment.names["strategy"]) == ("nb201", strategy)
+        assert experiment.names["data"] == "cifar10"
+
+
+@pytest.mark.parametrize("name", ["rsps", "darts_first", "darts_second", "gdas", "setn", "enas", "gibbs"])
+def test_one_shot_rows_search_at_full_size_on_the_benchmarks_own_split(name: str) -> None:
+    settings = resolved(f"nb201/{name}").settings
+    assert (settings["space"]["cells_per_stage"], settings["network"]["channels"]) == (5, 16)
+    assert settings["data"]["split"] == "nb201"
+    assert settings["data"]["train_images"] is None
+
+
+@pytest.mark.parametrize("name", ["rea", "random_search", "reinforce", "bohb"])
+def test_black_box_rows_are_told_short_trainings_of_the_table(name: str) -> None:
+    search = resolved(f"nb201/{name}").settings["search"]
+    assert (search["score"], search["score_epochs"], search["trials"]) == ("table", 12, 100)
+
+
+def test_rows_of_the_nb201_table_keep_their_settings() -> None:
+    def settings(name: str, section: str) -> Any:
+        return resolved(f"nb201/{name}").settings[section]
+
+    assert settings("gdas", "strategy")["temperature_end"] == 0.1
+    assert settings("gdas", "weights")["nesterov"] is True
+    assert settings("rsps", "strategy")["candidates"] == 100
+    assert settings("darts_second", "strategy")["order"] == "second"
+    epochs = {name: settings(name, "search")["epochs"] for name in ("rsps", "darts_first", "gdas", "setn", "gibbs")}
+    assert epochs == {"rsps": 250, "darts_first": 50, "gdas": 250, "setn": 250, "gibbs": 50}

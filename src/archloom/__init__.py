@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from archloom.api import SearchResult, posterior, resume, search, write_report
+    from archloom.api import SearchResult, compare, posterior, rank, resume, search, write_report
 
 __version__ = "0.1.0"
-__all__ = ["SearchResult", "__version__", "posterior", "resume", "search", "write_report"]
+__all__ = ["SearchResult", "__version__", "compare", "posterior", "rank", "resume", "search", "write_report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,22 +17,30 @@ import archloom
 from archloom import policies
 from archloom.backends.local import peak_memory_mb, pick_device
 from archloom.benchmarks import find_benchmark
+from archloom.data import Facts
 from archloom.data.arrays import from_dataset, from_tensors
 from archloom.data.source import ImageData
-from archloom.engine.events import Event, Listener, Record, Recorded
+from archloom.engine.events import Advanced, Event, Listener, Record, Recorded, Started
 from archloom.engine.search import Judge, Search, SearchInterrupted
 from archloom.errors import BenchmarkError, CheckpointError, SettingError
+from archloom.files import write_atomically
 from archloom.objectives import CostTable
+from archloom.reports import comparison as comparison_report
 from archloom.reports.cells import draw_cells
 from archloom.reports.html import ReportData, render
+from archloom.runs import workers
 from archloom.runs.build import build_search
+from archloom.runs.comparison import Comparison, Task, jobs_that_fit, longest_first, open_comparison, refuse_changed
 from archloom.runs.experiment import GIVEN, SECTIONS, Experiment
+from archloom.runs.outcomes import Outcome, check_limit, outcome_of
+from archloom.runs.ranking import rank
 from archloom.runs.run_directory import RunDirectory
 from archloom.runs.settings import merge
 from archloom.runs.tensorboard import tensorboard_listener
 from archloom.spaces import Architecture, SearchSpace
 
 RUNS = Path("runs")
+SECONDS_BETWEEN_SHARES = 0.3
 
 
 @dataclass(frozen=True)
@@ -92,15 +100,16 @@ def run_experiment(
     out: str | Path | None = None,
     listeners: Sequence[Listener] = (),
     stop: Callable[[], bool] = lambda: False,
+    report: bool = True,
 ) -> SearchResult:
-    """Begin a run of a resolved experiment."""
+    """Begin a run of a resolved experiment; `write_report` can make up later for a report left out."""
     path = RunDirectory.next_free(RUNS, experiment.stem) if out is None else Path(out)
     RunDirectory(path).refuse_if_taken()
     search = _Prepared(experiment, data)  # bad data is found before a directory is made
     run = RunDirectory.create(path, settings=experiment.to_settings())
     with run.lock():
         run.write_metrics([])
-        return search.run(run, listeners, stop)
+        return search.run(run, listeners, stop, report=report)
 
 
 def resume(
@@ -111,6 +120,7 @@ def resume(
     listeners: Sequence[Listener] = (),
     stop: Callable[[], bool] = lambda: False,
     warn: Callable[[str], None] = lambda message: None,
+    report: bool = True,
 ) -> SearchResult:
     """Go on with a run that was interrupted; one that is complete is returned as it is.
 
@@ -126,7 +136,7 @@ def resume(
         if state is not None:
             search.load(state, run)
         run.write_metrics(search.search.history)
-        return search.run(run, listeners, stop)
+        return search.run(run, listeners, stop, report=report)
 
 
 def write_report(directory: str | Path) -> Path:
@@ -159,6 +169,94 @@ def _tested(experiment: Experiment, space: SearchSpace, result: Mapping[str, Any
         standings = {row["text"]: judge.standing(space.check(row["architecture"])) for row in rows}
         return {text: standing["test"] for text, standing in standings.items() if standing is not None}
     return {}
+
+
+# --- several experiments, several seeds
+
+
+def compare(
+    comparison: str | Path | Mapping[str, Any],
+    *,
+    out: str | Path | None = None,
+    seeds: str | None = None,
+    jobs: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    only: Sequence[str] = (),
+    listen: workers.Listener = lambda event: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Run every entry of a comparison with every seed, `jobs` at a time, and judge what they found.
+
+    `comparison` is a TOML file, the name of a shipped one, the same as a mapping, or the folder (`out`) of one that was
+    begun. What is finished there is not run again. `seeds` and `settings` overrule what all entries say; `only` names
+    the entries to run. Searches run in processes of their own, which import the calling script: it must not compare
+    outside of `if __name__ == "__main__":`.
+    """
+    resolved, folder = open_comparison(
+        comparison, RUNS, out=None if out is None else Path(out), seeds=seeds, assigned=settings
+    )
+    return run_comparison(resolved, folder, jobs=jobs, only=only, listen=listen, stop=stop)
+
+
+def run_comparison(
+    comparison: Comparison,
+    folder: Path,
+    *,
+    jobs: int | None = None,
+    only: Sequence[str] = (),
+    listen: workers.Listener = lambda event: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Begin or go on with a resolved comparison in its folder."""
+    check_limit(comparison)
+    tasks, chosen = comparison.tasks(folder), comparison.tasks(folder, only=only)
+    with RunDirectory(folder).lock():
+        refuse_changed(tasks)
+        comparison.write(folder)
+
+        def hear(event: workers.Working | workers.Ended) -> None:
+            if isinstance(event, workers.Ended) and event.details:
+                write_atomically(folder / "failures" / f"{event.task.name}.txt", event.details.encode())
+            listen(event)
+
+        left = longest_first(comparison, chosen)
+        failures = workers.carry_out(left, run_task, jobs=jobs or jobs_that_fit(comparison), listen=hear, stop=stop)
+        outcome = outcome_of(comparison, tasks, failures)
+        for name, text in comparison_report.files_of(outcome).items():
+            write_atomically(folder / name, text.encode())
+    if stop() and any(task.state != "finished" for task in chosen):
+        raise SearchInterrupted
+    return outcome
+
+
+def run_task(task: Task, tell: Callable[[float], None], stop: Callable[[], bool]) -> None:
+    """One run of a comparison, in a process that may do many: begun, or gone on with where it was interrupted."""
+    listeners = [_share_listener(tell)]
+    try:
+        if task.run.config_path.is_file():
+            here = {name: task.experiment.settings["machine"][name] for name in ("device", "threads", "workers")}
+            folder = task.experiment.settings["data"]["directory"]
+            settings = {"machine": here, "data": {} if folder is None else {"directory": folder}}
+            resume(task.path, settings=settings, listeners=listeners, stop=stop, report=False)
+        else:
+            run_experiment(task.experiment, out=task.path, listeners=listeners, stop=stop, report=False)
+    except SearchInterrupted as interrupted:
+        raise workers.StoppedTask from interrupted
+
+
+def _share_listener(tell: Callable[[float], None], clock: Callable[[], float] = time.perf_counter) -> Listener:
+    """Tells the share of a search that is done, a few times a second at most."""
+    total, told = 1, clock()
+
+    def hear(event: Event) -> None:
+        nonlocal total, told
+        if isinstance(event, Started):
+            total = max(1, event.total)
+        elif isinstance(event, Advanced) and clock() >= told + SECONDS_BETWEEN_SHARES:
+            told = clock()
+            tell(event.position / total)
+
+    return hear
 
 
 # --- the draws of one chain, or of several
@@ -249,14 +347,14 @@ class _Prepared:
 
     def __init__(self, experiment: Experiment, data: ImageData | None) -> None:
         self._experiment = experiment
-        self._data = data or experiment.data()
-        self.search: Search = build_search(experiment, data=self._data)
-        self._costs = CostTable(  # before the search: a network that cannot be counted is told now
-            self.search.space,
-            classes=len(self._data.classes),
-            image_shape=(self._data.channels, *self._data.resolution),
-            **experiment.settings["network"],
-        )
+        facts = experiment.facts() if data is None else None
+        if facts is None:  # only reading the data tells their shape
+            data = data or experiment.data()
+            facts = Facts(len(data.classes), (data.channels, *data.resolution))
+        self._data_name = experiment.names["data"] if data is None else data.name
+        self.search: Search = build_search(experiment, data=data)
+        # before the search: a network that cannot be counted is told now
+        self._costs = _cost_table(self.search.space, facts, experiment.settings["network"])
 
     def load(self, state: Any, run: RunDirectory) -> None:
         try:
@@ -267,7 +365,9 @@ class _Prepared:
                 f"{str(error).splitlines()[0]}); was the configuration changed?"
             ) from error
 
-    def run(self, run: RunDirectory, listeners: Sequence[Listener], stop: Callable[[], bool]) -> SearchResult:
+    def run(
+        self, run: RunDirectory, listeners: Sequence[Listener], stop: Callable[[], bool], *, report: bool
+    ) -> SearchResult:
         for listener in (*listeners, lambda event: _keep_metrics(run, event)):
             self.search.listen(listener)
         if self._experiment.settings["search"]["tensorboard"]:
@@ -276,10 +376,12 @@ class _Prepared:
         try:
             outcome = self.search.run(save=lambda state, step: run.checkpoints.save(state, step=step), stop=stop)
         except SearchInterrupted:
-            write_report(run.path)
+            if report:
+                write_report(run.path)
             raise
         run.write_result(self._described(outcome, time.perf_counter() - start))
-        write_report(run.path)
+        if report:
+            write_report(run.path)
         return _result(run, self._experiment)
 
     def _described(self, outcome: Mapping[str, Any], seconds: float) -> dict[str, Any]:
@@ -289,7 +391,7 @@ class _Prepared:
         return {
             "space": {"name": experiment.names["space"], **experiment.settings["space"]},
             "strategy": experiment.names["strategy"],
-            "data": self._data.name,
+            "data": self._data_name,
             "seed": experiment.seed,
             **outcome,
             "cost": asdict(self._costs.cost(outcome["architecture"])),
@@ -304,6 +406,16 @@ class _Prepared:
                 "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             },
         }
+
+
+_COSTS: dict[str, CostTable] = {}  # many runs of one process may be of one space and network
+
+
+def _cost_table(space: SearchSpace, facts: Facts, network: Mapping[str, Any]) -> CostTable:
+    what = repr((space, facts, sorted(network.items())))
+    if what not in _COSTS:
+        _COSTS[what] = CostTable(space, classes=facts.classes, image_shape=facts.image_shape, **network)
+    return _COSTS[what]
 
 
 def _keep_metrics(run: RunDirectory, event: Event) -> None:
@@ -364,4 +476,15 @@ def _import_path(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-__all__ = ["SECTIONS", "SearchResult", "posterior", "resume", "run_experiment", "search", "versions", "write_report"]
+__all__ = [
+    "SECTIONS",
+    "SearchResult",
+    "compare",
+    "posterior",
+    "rank",
+    "resume",
+    "run_experiment",
+    "search",
+    "versions",
+    "write_report",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -240,3 +241,12 @@ def test_a_file_that_is_no_npz_is_refused_when_opened(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text("<html>not found</html>")
     with pytest.raises(BenchmarkError, match=r"is damaged or no npz file: "):
         Nb201Table.open(tmp_path)
+
+
+def test_a_process_opens_a_table_once_until_its_file_is_another(nb201_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    path.write_bytes((nb201_dir / FILE_NAME).read_bytes())
+    first = Nb201Table.find(tmp_path)
+    assert Nb201Table.find(tmp_path) is first
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    assert Nb201Table.find(tmp_path) is not first

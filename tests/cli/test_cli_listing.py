@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from archloom.cli.listing import CATALOGUES
-from archloom.cli.recipes import recipes
+from archloom.runs.recipes import recipes
 
 Archloom = Callable[..., Any]
 

@@ -23,13 +23,21 @@ from archloom.strategies.base import BlackBox, OneShot
 ONE_SHOT = [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), OneShot)]
 BLACK_BOX = [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), BlackBox)]
 SMALL = {  # settings that keep a tiny search tiny
+    "regularized_evolution": {"population": 2, "sample": 2},
+    "tpe": {"startup_trials": 2, "candidates": 4},
+    "bohb": {"startup_trials": 2, "candidates": 4},
     "rsps": {"candidates": 6, "candidates_each_epoch": 2},
+    "setn": {"candidates": 6, "candidates_each_epoch": 2},
+    "enas": {"candidates": 6, "candidates_each_epoch": 2, "controller_steps": 2, "samples": 3},
     "gibbs": {"draw_images": 8, "finalists": 2},
 }
 VARIANTS = [
     *((name, SMALL.get(name, {})) for name in STRATEGIES),
+    ("tpe", {"startup_trials": 2, "multivariate": False}),
     ("darts", {"order": "second"}),
     ("darts", {"order": "second", "products": "differences"}),
+    ("amended_darts", {"inverse": "conjugate_gradient:2", "products": "exact", "independent": True}),
+    ("amended_darts", {"inverse": "identity"}),
     ("gibbs", {"order": "second", "draw_images": 8, "finalists": 1}),
     ("gibbs", {"draw_images": 16, "none": "absent", "center": False, "schedule": "cosine", "finalists": 1}),
     ("gibbs", {"w_update": "mean", "a_update": "mean", "draw_images": 8, "finalists": 1}),
@@ -52,8 +60,18 @@ VARIANTS = [
     ("gdas", {"gradient": "nb201_code"}),
     ("gdas", {"gradient": "all", "none": "absent"}),
     ("gdas", {"none": "absent", "keep_none": False, "finalists": 2}),
+    ("setn", {"none": "absent", "keep_none": False, "candidates": 6, "candidates_each_epoch": 2}),
+    ("enas", {"controller_steps": 7, "samples": 4, "layers": 1, "units": 8, "keep_none": False, "candidates": 6}),
+    ("snas", {"none": "absent", "temperature_end": 0.5, "finalists": 2}),
 ]
 BAD_SETTINGS = {
+    "amended_darts": [
+        ("eta", -1.0),
+        ("inverse", "newton"),
+        ("limit", -1.0),
+        ("damping", -1.0),
+        ("difference_step", 0.0),
+    ],
     "darts": [
         ("learning_rate", 0.0),
         ("weight_decay", -1.0),
@@ -110,7 +128,33 @@ BAD_SETTINGS = {
         ("sampling", "both"),
     ],
     "rsps": [("candidates", 0), ("candidates_each_epoch", 0), ("candidates", "ten")],
+    "setn": [
+        ("candidates", 0),
+        ("candidates_each_epoch", 0),
+        ("learning_rate", 0.0),
+        ("weight_decay", -1.0),
+        ("none", 1),
+    ],
+    "enas": [
+        ("controller_steps", 0),
+        ("samples", 0),
+        ("learning_rate", 0.0),
+        ("entropy_weight", -1.0),
+        ("baseline_decay", 1.0),
+        ("layers", 0),
+        ("units", 0),
+        ("temperature", 0.0),
+        ("tanh_constant", 0.0),
+        ("warmup", 1.0),
+        ("candidates", 0),
+        ("candidates_each_epoch", 0),
+    ],
+    "snas": [("temperature_start", 0.0), ("temperature_end", 1.5), ("learning_rate", 0.0), ("finalists", 0)],
     "random_search": [],
+    "regularized_evolution": [("population", 0), ("sample", 0)],
+    "reinforce": [("learning_rate", 0.0), ("baseline_momentum", 1.0), ("baseline_momentum", 0.0)],
+    "tpe": [("startup_trials", 0), ("candidates", 0), ("multivariate", "yes")],
+    "bohb": [("startup_trials", 0), ("candidates", 0), ("least_epochs", 0), ("reduction", 1)],
 }
 
 variants = pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=lambda value: str(value))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from archloom.data import DATA, load
+from archloom.data import DATA, FACTS, load
 from archloom.data.augment import Augment
 from archloom.errors import DataError, SettingError
 
@@ -24,6 +24,13 @@ def test_every_name_loads_a_function_and_describes_itself(name: str) -> None:
 def test_listing_data_sets_does_not_import_torch() -> None:
     code = "import sys; from archloom.data import DATA; list(DATA); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_is_said_of_published_images_is_so(cifar10_dir: Path) -> None:
+    assert set(FACTS) <= set(DATA)
+    for name in ("digits", "cifar10"):
+        data = load(name, directory=cifar10_dir)
+        assert (len(data.classes), data.train.shape) == (FACTS[name].classes, FACTS[name].image_shape)
 
 
 def test_digits_come_without_a_folder() -> None:

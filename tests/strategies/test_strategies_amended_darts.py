@@ -74,7 +74,7 @@ def test_exact_products_give_what_dense_matrices_give(inverse):
 
 
 def test_differences_agree_with_exact_products_on_a_smooth_network():
-    exact, differences = make(products="exact"), make(products="differences", difference_step=0.01)
+    exact, differences = (make(inverse="hessian", products=products) for products in ("exact", "differences"))
     weights, batch = smooth_weights(), search_batch(0)
     _, right, _ = exact.gradients(weights, batch)
     _, found, _ = differences.gradients(weights, batch)
@@ -113,6 +113,21 @@ def test_the_second_part_moves_the_logits_of_a_step():
     assert figures["correction"] > 0
 
 
+def test_the_second_part_is_no_longer_than_asked():
+    batch, weights = search_batch(0), smooth_weights()
+    free, bound = (make(eta=10.0, inverse="hessian", limit=limit) for limit in (0.0, 0.25))
+    direct, second, _ = free.gradients(weights, batch)
+    assert second.norm() > 0.25 * direct.norm()
+    steps = []
+    for strategy in (free, bound):
+        strategy.descend = lambda gradient, _: steps.append(gradient)
+        assert strategy.step(smooth_weights(), batch)["correction"] == pytest.approx(
+            float(second.norm() / direct.norm())
+        )
+    assert torch.allclose(steps[0], direct + second, rtol=0, atol=1e-12)
+    assert torch.allclose(steps[1] - direct, second * 0.25 * direct.norm() / second.norm(), rtol=0, atol=1e-12)
+
+
 def test_a_gradient_leaves_the_weights_alone():
     strategy, weights = make(products="differences"), smooth_weights()
     before = {name: value.clone() for name, value in weights.network.state_dict().items()}
@@ -122,7 +137,7 @@ def test_a_gradient_leaves_the_weights_alone():
 
 
 def test_two_halves_of_a_batch_serve_the_two_derivatives():
-    strategy, batch = make(independent=True, products="exact"), search_batch(0)
+    strategy, batch = make(inverse="hessian", independent=True, products="exact"), search_batch(0)
     weights = smooth_weights()
     first, second = halves(batch.train)
     assert (len(first), len(second)) == (6, 6)
@@ -131,7 +146,7 @@ def test_two_halves_of_a_batch_serve_the_two_derivatives():
     solved = 0.1 * strategy._curvature(weights, first).of_weights(vector)
     right = -strategy._curvature(weights, second).mixed(solved)
     assert torch.allclose(strategy.gradients(weights, batch)[1], right, rtol=0, atol=1e-14)
-    assert not torch.allclose(make(products="exact").gradients(weights, batch)[1], right)
+    assert not torch.allclose(make(inverse="hessian", products="exact").gradients(weights, batch)[1], right)
 
 
 # --- what the paper's inverse promises, and what it does not
@@ -205,5 +220,5 @@ def test_inverses_are_parsed():
 
 def test_all_broken_rules_are_told():
     with pytest.raises(SettingError) as caught:
-        make(eta=-1.0, damping=-1.0, difference_step=0.0)
-    assert len(caught.value.problems) == 3
+        make(eta=-1.0, limit=-1.0, damping=-1.0, difference_step=0.0)
+    assert len(caught.value.problems) == 4

@@ -131,9 +131,13 @@ class Benchmark(ABC):
         """The devices whose latency is known."""
         return ()
 
+    def latencies(self, device: str) -> Column:
+        """Milliseconds for one forward pass on a device, of every architecture."""
+        raise BenchmarkError(f"the {self.name} table knows no latencies, asked for '{device}'")
+
     def latency(self, architecture: Mapping[str, str], device: str) -> float:
         """Milliseconds for one forward pass on a device."""
-        raise BenchmarkError(f"the {self.name} table knows no latencies, asked for '{device}'")
+        return plain_number(self.latencies(device)[self.row(architecture)])
 
     # --- checks and codes that tables share
 

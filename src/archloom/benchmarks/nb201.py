@@ -7,15 +7,15 @@ read one by one when first asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from archloom.benchmarks.archive import array_names, read_array
-from archloom.benchmarks.base import Benchmark, Column, plain_number
+from archloom.benchmarks.base import Benchmark, Column
 from archloom.errors import BenchmarkError, suggestion
 from archloom.files import FOLDER_VARIABLE, data_folder
 from archloom.spaces import Architecture, Nb201
@@ -23,6 +23,8 @@ from archloom.spaces import Architecture, Nb201
 FILE_NAME = "nasbench201_compact.npz"
 LATENCY_FILE_NAME = "nasbench201_latency_help.npz"
 ISOMORPHISM_FILE_NAME = "nasbench201_isomorph.npz"
+
+Table = TypeVar("Table", bound="Nb201Table")
 
 SPACE = Nb201()
 DATASETS = ("cifar10", "cifar100", "imagenet16")
@@ -77,7 +79,7 @@ class Nb201Table(Benchmark):
     @classmethod
     def find(cls, directory: Path | None) -> Self | None:
         path = next((path for path in _places(directory) if path.is_file()), None)
-        return None if path is None else cls(path)
+        return None if path is None else _opened(cls, path, path.stat().st_mtime_ns)
 
     @classmethod
     def stands_for(cls, dataset: str) -> str:
@@ -135,14 +137,14 @@ class Nb201Table(Benchmark):
         path = self.path.with_name(LATENCY_FILE_NAME)
         return array_names(path) if path.is_file() else ()
 
-    def latency(self, architecture: Mapping[str, str], device: str) -> float:
+    def latencies(self, device: str) -> Column:
         """Milliseconds for one forward pass on a device, from the latency file beside the table."""
         path = self.path.with_name(LATENCY_FILE_NAME)
         if not self.devices:
             raise BenchmarkError(f"no latencies beside the nb201 table: {path} does not exist")
         if device not in self.devices:
             raise BenchmarkError(f"{path} has no device '{device}'{suggestion(device, self.devices)}")
-        return plain_number(self._read_once(path, device)[self.row(architecture)])
+        return self._read_once(path, device)
 
     def isomorphism_class(self, architecture: Mapping[str, str]) -> int:
         """A number that isomorphic cells share, from the file beside the table."""
@@ -150,6 +152,12 @@ class Nb201Table(Benchmark):
         if not path.is_file():
             raise BenchmarkError(f"no isomorphism classes beside the nb201 table: {path} does not exist")
         return int(self._read_once(path, "isomorph")[self.row(architecture)])
+
+
+@lru_cache(maxsize=8)
+def _opened(kind: type[Table], path: Path, modified: int) -> Table:
+    """Read once by every process, until the file is another."""
+    return kind(path)
 
 
 def codes_of(operations: NDArray[Any], *, source: Path) -> NDArray[np.int64]:

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from archloom.catalogue import Catalogue, Entry
 from archloom.cli.console import results, say, table_of
-from archloom.cli.recipes import recipes, summary
 from archloom.data import DATA
 from archloom.errors import SettingError, suggestion
+from archloom.runs.recipes import shipped, summary
 from archloom.spaces import SPACES
 from archloom.strategies import STRATEGIES
 
@@ -54,7 +54,7 @@ def list_names(
 
 
 def _list_recipes(console: Console, name: str | None) -> None:
-    found = recipes()
+    found = shipped()
     if name is None:
         console.print(table_of(("name", "what it is"), ((key, summary(path)) for key, path in found.items())))
     elif name in found:

@@ -12,12 +12,14 @@ from typing import Annotated
 import typer
 
 import archloom
-from archloom.cli import benchmark
+from archloom.cli import benchmark, check, space
+from archloom.cli.compare import compare
 from archloom.cli.console import messages, say
 from archloom.cli.doctor import doctor
 from archloom.cli.draw import draw
 from archloom.cli.listing import list_names
 from archloom.cli.posterior import posterior
+from archloom.cli.rank import rank
 from archloom.cli.report import report
 from archloom.cli.resume import resume
 from archloom.cli.search import search
@@ -76,8 +78,12 @@ app.command()(search)
 app.command()(resume)
 app.command()(report)
 app.command()(posterior)
+app.command()(compare)
+app.command()(rank)
 app.command("list")(list_names)
 app.add_typer(benchmark.app, name="benchmark")
+app.add_typer(space.app, name="space")
+app.add_typer(check.app, name="check")
 app.command()(draw)
 app.command()(doctor)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -28,7 +29,7 @@ def shown_progress(console: Console, *, quiet: bool = False) -> Iterator[Listene
     elif not console.is_terminal:
         yield _Log(pace, console)
     else:
-        bar = _Bar(pace)
+        bar = _Bar(pace, console)
         with Live(console=console, get_renderable=bar.drawn, transient=True, refresh_per_second=4):
             yield bar
 
@@ -43,6 +44,7 @@ class Pace:
         self._unit = "step"
         self._images = self._steps = 0
         self._sums: dict[str, float] = {}
+        self.health = ""  # of the last complete epoch
 
     def hear(self, event: Event) -> None:
         """Take note of an event."""
@@ -56,6 +58,7 @@ class Pace:
             self._images = self._steps = 0
             self._sums = {}
             self._since = self._clock()
+            self.health = health_text(event.record)
 
     def _add(self, event: Advanced) -> None:
         self.position, self._latest = event.position, self._clock()
@@ -90,6 +93,21 @@ class Pace:
         return f"{_clock_text(elapsed)} elapsed, {left} left"
 
 
+def health_text(record: Mapping[str, Any]) -> str:
+    """`skips 17 %, eigenvalue 0.12`, as far as a record tells."""
+    health = record.get("health", {})
+    parts = [f"{name}s {100 * health[name]:.0f} %" for name in ("skip", "pool") if health.get(name)]
+    parts += [f"none {100 * health['none']:.0f} %"] if health.get("none") else []
+    parts += [f"eigenvalue {health['eigenvalue']:.2g}"] if "eigenvalue" in health else []
+    return ", ".join(parts)
+
+
+def alarm_text(record: Mapping[str, Any]) -> str:
+    """A line of warning where the monitor is worried, else nothing."""
+    alarm = record.get("health", {}).get("alarm")
+    return f"warning: epoch {record['epoch'] + 1}: {alarm}" if alarm else ""
+
+
 def _pair(label: str, means: Mapping[str, float], ending: str, form: str, factor: float) -> str:
     """`loss train 0.523 valid 0.611`."""
     values = [
@@ -114,8 +132,9 @@ class _Log:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Recorded) and self._due():  # before the pace forgets the epoch
-            parts = (self._pace.place, self._pace.figures, self._pace.times)
+            parts = (self._pace.place, self._pace.figures, health_text(event.record), self._pace.times)
             say("  ".join(part for part in parts if part), console=self._console)
+            _warn(event, self._console)
         elif isinstance(event, Deriving):
             say(event.what, console=self._console)
         self._pace.hear(event)
@@ -125,21 +144,29 @@ class _Log:
         return self._pace.position % every == 0 or self._pace.position == self._pace.total
 
 
+def _warn(event: Recorded, console: Console) -> None:
+    if text := alarm_text(event.record):
+        say(text, console=console)
+
+
 class _Bar:
     """A bar of two lines, drawn over itself; what it shows is made on events, since another thread draws."""
 
-    def __init__(self, pace: Pace) -> None:
-        self._pace = pace
+    def __init__(self, pace: Pace, console: Console) -> None:
+        self._pace, self._console = pace, console
         self._figures = ""
         self._shown: RenderableType = Text("starting")
 
     def __call__(self, event: Event) -> None:
         self._pace.hear(event)
+        if isinstance(event, Recorded):
+            _warn(event, self._console)
         if isinstance(event, Deriving):
             self._shown = Group(self._first_line(), Text(event.what))
         else:
             self._figures = self._pace.figures or self._figures  # at an epoch's end the last ones stay
-            self._shown = Group(self._first_line(), Text(self._figures, no_wrap=True, overflow="ellipsis"))
+            second = ", ".join(part for part in (self._figures, self._pace.health) if part)
+            self._shown = Group(self._first_line(), Text(second, no_wrap=True, overflow="ellipsis"))
 
     def _first_line(self) -> Table:
         line = Table.grid(padding=(0, 1, 0, 0))

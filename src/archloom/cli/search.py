@@ -9,8 +9,8 @@ import typer
 
 from archloom.cli.attend import attend
 from archloom.cli.console import messages, say
-from archloom.cli.recipes import find_recipe
 from archloom.errors import SettingError
+from archloom.runs.recipes import find_recipe
 
 if TYPE_CHECKING:
     from archloom.runs.experiment import Experiment

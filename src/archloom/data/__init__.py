@@ -6,6 +6,7 @@ A data set is a function of the data folder and its own keyword settings that re
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,21 @@ DATA = Catalogue(
 )
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What the size of a network depends on."""
+
+    classes: int
+    image_shape: tuple[int, int, int]  # C, H, W
+
+
+FACTS = {  # of published data sets: whoever only looks scores up in a table need not read the images
+    "digits": Facts(classes=10, image_shape=(1, 8, 8)),
+    "cifar10": Facts(classes=10, image_shape=(3, 32, 32)),
+    "cifar100": Facts(classes=100, image_shape=(3, 32, 32)),
+}
+
+
 def load(name: str, *, directory: Path | None, **settings: Any) -> ImageData:
     """The data set of this name, checked; without `directory` it is looked for in $ARCHLOOM_DATA."""
     entry = DATA.find(name)
@@ -56,4 +72,4 @@ def _checked(name: str, data: object) -> ImageData:
     return data.check()
 
 
-__all__ = ["DATA", "FOLDER_VARIABLE", "load"]
+__all__ = ["DATA", "FACTS", "FOLDER_VARIABLE", "Facts", "load"]

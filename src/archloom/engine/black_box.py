@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from archloom.benchmarks.base import Benchmark
 from archloom.engine.chance import table_verdict
 from archloom.engine.events import Advanced, Record
 from archloom.engine.search import Search
+from archloom.engine.studies import Finished, LocalStudy, Score, Scored, Study
+from archloom.errors import SettingError
 from archloom.spaces import Architecture, SearchSpace
-from archloom.strategies.base import BlackBox
-
-Score = Callable[[Architecture], float]
-"""How good an architecture is, higher is better."""
+from archloom.strategies.base import BlackBox, Trial
 
 
 class TableScore:
     """Validation accuracy in percent, looked up: the test column is only for judging at the end."""
 
-    def __init__(self, table: Benchmark, dataset: str) -> None:
-        self._table, self._dataset = table, dataset
+    def __init__(self, table: Benchmark, dataset: str, *, epochs: int | None = None) -> None:
+        if epochs is not None and epochs not in table.epochs:
+            known = " or ".join(map(str, table.epochs)) or "left out"
+            raise SettingError(
+                f"search.score_epochs must be {known} for the {table.name} table, got {epochs}; "
+                "or set search.score = 'training'"
+            )
+        self._table, self._dataset, self._column = table, dataset, epochs
+        self.epochs = epochs or next(iter(table.epochs), 1)  # a table that does not say: one training, however long
 
-    def __call__(self, architecture: Architecture) -> float:
-        return self._table.query(architecture, self._dataset, metric="valid")
+    def __call__(self, architecture: Architecture) -> Iterator[Scored]:
+        score = self._table.query(architecture, self._dataset, metric="valid", epochs=self._column)
+        yield Scored(self.epochs, score)
+
+
+class PathScore:
+    """Accuracy in percent of a path under weights that are trained already."""
+
+    epochs = 0  # nothing is trained
+
+    def __init__(self, paths: Callable[[Architecture], float]) -> None:
+        self._paths = paths
+
+    def __call__(self, architecture: Architecture) -> Iterator[Scored]:
+        yield Scored(self.epochs, self._paths(architecture))
 
 
 class BlackBoxSearch(Search):
@@ -31,33 +50,85 @@ class BlackBoxSearch(Search):
 
     unit = "trial"
     seconds_between_saves = 5.0  # a state holds all trials so far: saved after each, thousands would cost their square
+    saves_at_end = False  # the result follows at once
 
-    def __init__(self, space: SearchSpace, strategy: BlackBox, score: Score, *, trials: int, **common: Any) -> None:
+    def __init__(
+        self,
+        space: SearchSpace,
+        strategy: BlackBox,
+        score: Score,
+        *,
+        trials: int,
+        study: Study | None = None,
+        **common: Any,
+    ) -> None:
         super().__init__(space, **common)
         self.strategy, self._score, self._trials = strategy, score, trials
+        self._study = study or LocalStudy()
 
     @property
     def total(self) -> int:
         return self._trials
 
-    def advance(self) -> Record:
-        start = self._clock()
-        trial = self.strategy.ask(self.position)
-        score = self._score(trial.architecture)
-        self.strategy.tell(trial, score)
+    def advance(self) -> Record | None:
+        finished = self._heard() or self._carried_out()
+        if finished is None:
+            return None
+        tell = self.strategy.tell_pruned if finished.pruned else self.strategy.tell
+        tell(finished.trial, finished.scores[-1].score)
         self.position += 1
-        best = max(score, self.history[-1]["best"]) if self.history else score
-        self.tell(Advanced(self.position, 0, {"score": score, "best": best}))
+        record = self._record(finished)
+        self.tell(Advanced(self.position, 0, {"score": record["score"], "best": record["best"]}))
+        return record
+
+    def _heard(self) -> Finished | None:
+        """A trial of another process; the strategy hears of its scores as if it had asked for it."""
+        finished = self._study.news(self.history)
+        if finished is not None:
+            for scored in filter(self._on_the_way, finished.scores):
+                self.strategy.goes_on(finished.trial, scored.epochs, scored.score)
+        return finished
+
+    def _carried_out(self) -> Finished | None:
+        start = self._clock()
+        trial = self._study.begin(self.strategy, self.position)
+        if trial is None:
+            return None
+        with self._study.at_work(trial):
+            scores, pruned = self._scores(trial)
+        finished = Finished(trial, scores, pruned, self._clock() - start)
+        return finished if self._study.finish(finished) else None
+
+    def _scores(self, trial: Trial) -> tuple[tuple[Scored, ...], bool]:
+        """The scores of a trial until it is complete, or until the strategy has seen enough of it."""
+        scores: list[Scored] = []
+        for scored in self._score(trial.architecture):
+            scores.append(scored)
+            if self._on_the_way(scored) and not self.strategy.goes_on(trial, scored.epochs, scored.score):
+                return tuple(scores), True
+        return tuple(scores), False
+
+    def _on_the_way(self, scored: Scored) -> bool:
+        return scored.epochs < self._score.epochs
+
+    def _record(self, finished: Finished) -> Record:
+        last, full = finished.scores[-1], self._score.epochs
+        before = self.history[-1] if self.history else {"best": last.score, "trainings": 0.0}
+        trained = round(before["trainings"] * full) + last.epochs  # in epochs, which add up exactly
         return {
-            "trial": trial.number,
-            "score": score,
-            "best": best,
-            "seconds": self._clock() - start,
-            **self.describe(trial.architecture),
+            "trial": finished.trial.number,
+            "score": last.score,
+            "best": before["best"] if finished.pruned else max(last.score, before["best"]),
+            "epochs": last.epochs,
+            "pruned": finished.pruned,
+            "trainings": trained / full if full else 0.0,  # full ones that all trials so far have cost
+            "seconds": finished.seconds,
+            **self.describe(finished.trial.architecture),
         }
 
     def conclude(self) -> Mapping[str, Any]:
-        winner = max(self.history, key=lambda record: float(record["score"]))  # the first of equals
+        complete = [record for record in self.history if not record["pruned"]]  # scores of fewer epochs do not compare
+        winner = max(complete or self.history, key=lambda record: float(record["score"]))  # the first of equals
         described = {name: winner[name] for name in ("architecture", "text", "standing")}
         others = len({record["text"] for record in self.history})
         sentence = f"The best score of {others} different architectures tried: {winner['score']:.2f}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,10 +12,11 @@ from archloom.data.loader import Batch, Loader
 from archloom.engine.chance import against_chance
 from archloom.engine.events import Advanced, Deriving, Record
 from archloom.engine.finals import Finals
+from archloom.engine.monitor import Monitor
 from archloom.engine.search import Search
 from archloom.errors import DivergedError
-from archloom.spaces import Architecture, SearchSpace
-from archloom.strategies.base import OneShot, Plan, SearchBatch
+from archloom.spaces import Architecture, Scores, SearchSpace
+from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
 from archloom.supernets import SharedWeights, path_gates
 
 
@@ -25,11 +27,15 @@ class SharedAccuracy:
         self._space, self._weights, self._images = space, weights, images
         self._batches: list[Batch] = []
 
+    @property
+    def batches(self) -> Sequence[Batch]:
+        self._batches = self._batches or list(self._images.epoch(0))
+        return self._batches
+
     def __call__(self, architecture: Architecture) -> float:
         gates = path_gates(self._space, architecture)
-        self._batches = self._batches or list(self._images.epoch(0))
-        right = sum(float(self._weights.accuracy(batch, gates)) * len(batch) for batch in self._batches)
-        return right / sum(len(batch) for batch in self._batches)
+        right = sum(float(self._weights.accuracy(batch, gates)) * len(batch) for batch in self.batches)
+        return right / sum(len(batch) for batch in self.batches)
 
 
 class OneShotSearch(Search):
@@ -50,14 +56,17 @@ class OneShotSearch(Search):
         epochs: int,
         chance_samples: int = 30,
         finals: Finals | None = None,
+        monitor: Monitor | None = None,
         **common: Any,
     ) -> None:
         super().__init__(space, **common)
         self.strategy, self.weights = strategy, weights
         self._train, self._valid, self._epochs = train, valid, epochs
+        self.train, self.evaluation = train, evaluation  # for whoever looks at trained weights later
         self._evaluate = SharedAccuracy(space, weights, evaluation)
         self._compare = SharedAccuracy(space, weights, comparison)
-        self._chance_samples, self._finals = chance_samples, finals
+        self._chance_samples, self._finals, self._monitor = chance_samples, finals, monitor
+        self._kept: list[dict[str, Any]] = []  # the states of the last epochs, where a search may roll back to one
         self._batches: Iterator[tuple[Batch, tuple[Batch, ...]]] | None = None
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}  # some figures come only every so many steps
@@ -121,6 +130,7 @@ class OneShotSearch(Search):
         """What this epoch came to, with the architecture that the search would give if it stopped here."""
         architecture = self.strategy.best(self._evaluate, final=False)
         scores = self.strategy.scores()
+        accuracy = self._evaluate(architecture)
         record = {
             "epoch": epoch,
             "seconds": self._seconds,
@@ -128,15 +138,59 @@ class OneShotSearch(Search):
             "memory_mb": peak_memory_mb(self.weights.device),
             "metrics": {name: total / self._counts[name] for name, total in self._sums.items()},
             "learning_rate": self.weights.learning_rate,
-            "derived_accuracy": self._evaluate(architecture),
+            "derived_accuracy": accuracy,
             "scores": None if scores is None else {name: list(values) for name, values in scores.items()},
             **self.describe(architecture),
         }
         self._sums, self._counts, self._images, self._seconds = {}, {}, 0, 0.0
+        return record if self._monitor is None else self._examined(record, architecture, scores)
+
+    # --- health
+
+    def _examined(self, record: dict[str, Any], architecture: Architecture, scores: Scores | None) -> Record:
+        """The record with the health of the search, and what is wrong with it if anything is."""
+        assert self._monitor is not None
+        policy = self.strategy.policy if isinstance(self.strategy, Differentiable) else None
+        record["health"] = self._monitor.look(
+            self.space,
+            architecture,
+            scores,
+            policy=policy,
+            weights=self.weights,
+            images=self._evaluate.batches[0],
+            derived_accuracy=record["derived_accuracy"],
+        )
+        alarm = self._monitor.alarm([*self.history, record])
+        if alarm is not None:
+            record["health"]["alarm"] = alarm.reason
+        if self._monitor.settings.action == "roll_back":
+            state = copy.deepcopy({"strategy": self.strategy.state_dict(), "weights": self.weights.state_dict()})
+            self._kept = [*self._kept, state][-1 - self._monitor.settings.window :]
         return record
+
+    @property
+    def ended(self) -> bool:
+        """Whether the monitor stops the search where it is."""
+        if self._monitor is None or self._monitor.settings.action not in ("stop", "roll_back"):
+            return False
+        return self._monitor.alarm(self.history) is not None
+
+    def _rolled_back(self) -> dict[str, Any]:
+        """What is told of a search that the monitor stopped, once it is where it is to end."""
+        alarm = self._monitor.alarm(self.history) if self._monitor is not None and self.ended else None
+        if alarm is None or self._monitor is None:
+            return {}
+        epoch = last = len(self.history) - 1
+        if self._monitor.settings.action == "roll_back":
+            epoch = max(alarm.healthy, last + 1 - len(self._kept))
+            state = self._kept[epoch - last - 1]
+            self.strategy.load_state_dict(state["strategy"])
+            self.weights.load_state_dict(state["weights"])
+        return {"stopped": {"reason": alarm.reason, "after_epoch": last + 1, "as_of_epoch": epoch + 1}}
 
     def conclude(self) -> Mapping[str, Any]:
         self.tell(Deriving("picking the final architecture"))
+        stopped = self._rolled_back()
         architecture, race = self._decided()
         described = self.describe(architecture)
         self.tell(Deriving("comparing it with architectures drawn by chance"))
@@ -148,7 +202,7 @@ class OneShotSearch(Search):
             samples=self._chance_samples,
             rng=self.strategy.python_random(),
         )
-        return {**described, **verdict, **race, **self.strategy.findings()}
+        return {**described, **verdict, **race, **stopped, **self.strategy.findings()}
 
     def _decided(self) -> tuple[Architecture, dict[str, Any]]:
         """The final architecture, and how the finalists did if there were any."""
@@ -174,6 +228,7 @@ class OneShotSearch(Search):
                 "images": self._images,
                 "seconds": self._seconds,
             },
+            "kept": self._kept,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -183,6 +238,7 @@ class OneShotSearch(Search):
         partial = state["partial"]
         self._sums, self._counts = dict(partial["sums"]), dict(partial["counts"])
         self._images, self._seconds = partial["images"], partial["seconds"]
+        self._kept = list(state.get("kept", []))
         self._batches = None
 
 

@@ -43,6 +43,7 @@ class Search(ABC):
 
     unit: str  # what is counted: 'step' or 'trial'
     seconds_between_saves: float = 0.0  # where records come faster than they are worth saving
+    saves_at_end: bool = True  # after the last unit, however recent the last save is
 
     def __init__(
         self,
@@ -66,6 +67,11 @@ class Search(ABC):
         """How many units there are."""
 
     @property
+    def ended(self) -> bool:
+        """Whether the search stops before its last unit, by what its records say."""
+        return False
+
+    @property
     def units_per_record(self) -> int:
         return 1
 
@@ -81,14 +87,15 @@ class Search(ABC):
         """Go on from where the search is to its end. `save` gets the whole state after every record."""
         self.tell(Started(self.unit, self.position, self.total, self.units_per_record, tuple(self.history)))
         saved, self._stop = self._clock(), stop
-        while self.position < self.total:
+        while self.position < self.total and not self.ended:
             record = self.advance()
             if record is not None:
                 self.history.append(record)
                 self.tell(Recorded(record))
             stopping = stop()
             due = record is not None and self._clock() >= saved + self.seconds_between_saves
-            if save is not None and (due or stopping or self.position == self.total):
+            ending = self.saves_at_end and self.position == self.total
+            if save is not None and (due or stopping or ending):
                 save(self.state_dict(), self.position)
                 saved = self._clock()
             if stopping and self.position < self.total:

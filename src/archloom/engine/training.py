@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from archloom.data.loader import Batch, Loader
+from archloom.engine.studies import Scored
 from archloom.networks import build_network
 from archloom.spaces import Architecture, SearchSpace
 from archloom.supernets import Only, SharedWeights
 
 
-def train_standalone(weights: SharedWeights, train: Loader, *, epochs: int) -> None:
-    """Fit a network of one architecture for so many epochs, its learning rate on the cosine."""
+def standalone(
+    space: SearchSpace,
+    architecture: Architecture,
+    *,
+    seed: int,
+    place: Callable[[nn.Module], nn.Module],
+    network: Mapping[str, Any],
+    weights: Mapping[str, Any],
+) -> SharedWeights:
+    """A network of one architecture with weights of its own.
+
+    Their start depends on the seed and on nothing else, so that architectures begin alike and scores can be had again.
+    `place` puts it where it is to run.
+    """
+    with seeded(seed):
+        made = build_network(space, Only(architecture), **network)
+    return SharedWeights(place(made), **weights)
+
+
+def training(weights: SharedWeights, train: Loader, *, epochs: int) -> Iterator[int]:
+    """Fit a network for so many epochs, its learning rate on the cosine; tells after each how many are done."""
     weights.network.train()
     for epoch in range(epochs):
         weights.set_progress(epoch / epochs)
         for batch in train.epoch(epoch):
             weights.fit(batch, {})
+        yield epoch + 1
 
 
 def accuracy_of(network: nn.Module, batches: Iterator[Batch]) -> float:
@@ -38,37 +59,26 @@ def accuracy_of(network: nn.Module, batches: Iterator[Batch]) -> float:
 class StandaloneScore:
     """Validation accuracy, in percent, of an architecture trained from scratch under a budget of epochs.
 
-    The start of the weights depends on the seed and on nothing else, so that a score can be had again.
+    With `every_epoch` there is a score after each; the others cost a look at all validation images.
     """
 
     def __init__(
         self,
-        space: SearchSpace,
+        begin: Callable[[Architecture], SharedWeights],
         *,
         train: Loader,
         valid: Loader,
         epochs: int,
-        seed: int,
-        classes: int,
-        colours: int,
-        device: torch.device,
-        network: dict[str, Any],
-        weights: dict[str, Any],
+        every_epoch: bool = True,
     ) -> None:
-        self._space, self._train, self._valid, self._epochs, self._seed = space, train, valid, epochs, seed
-        self._shape = {"classes": classes, "colours": colours}
-        self._device, self._network, self._weights = device, network, weights
+        self._begin, self._train, self._valid = begin, train, valid
+        self.epochs, self._every_epoch = epochs, every_epoch
 
-    def __call__(self, architecture: Architecture) -> float:
-        network = self.fit(architecture)
-        return 100 * accuracy_of(network, self._valid.epoch(0))
-
-    def fit(self, architecture: Architecture) -> nn.Module:
-        with seeded(self._seed):
-            network = build_network(self._space, Only(architecture), **self._shape, **self._network)
-        weights = SharedWeights(network.to(self._device), **self._weights)
-        train_standalone(weights, self._train, epochs=self._epochs)
-        return network
+    def __call__(self, architecture: Architecture) -> Iterator[Scored]:
+        weights = self._begin(architecture)
+        for done in training(weights, self._train, epochs=self.epochs):
+            if self._every_epoch or done == self.epochs:
+                yield Scored(done, 100 * accuracy_of(weights.network, self._valid.epoch(0)))
 
 
 class seeded:  # noqa: N801 - reads as a word: `with seeded(3):`

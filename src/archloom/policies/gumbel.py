@@ -1,4 +1,4 @@
-"""Hard samples from softmax probabilities whose weights still carry gradient (Gumbel-softmax, straight-through)."""
+"""Samples from softmax probabilities by Gumbel noise: hard ones whose weights still carry gradient, and soft ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from archloom.policies.logits import Logits
+from archloom.spaces import Scores
 from archloom.supernets import Gate, Gates
 
 Gradient = Literal["selected", "all", "nb201_code"]
@@ -45,6 +46,27 @@ def _gate(index: int | Tensor, weights: Tensor, gradient: Gradient) -> Gate:
         return Gate(index=index, weights=weights)
     assert isinstance(index, int)  # the public code draws once per batch
     return Gate(index=index, weights=weights, offset=weights.sum() - weights[index])  # zero, but carries gradient
+
+
+def concrete_gates(policy: Logits, generator: torch.Generator, *, temperature: float) -> Gates:
+    """Every option, weighted by a draw from the concrete distribution: a hard sample in the limit of no temperature."""
+    return {
+        name: Gate(weights=((row + gumbel_noise(row.shape, generator).to(row)) / temperature).softmax(dim=0))
+        for name, row in policy.rows().items()
+    }
+
+
+def drawn_scores(policy: Logits, generator: torch.Generator) -> Scores:
+    """Log-probabilities with Gumbel noise: what a space decodes of them is an architecture drawn by probability.
+
+    The best option of a decision is an exact draw. Where a space then keeps the best edges of a node, these are drawn
+    without replacement, by the probability of the options that may win there.
+    """
+    with torch.no_grad():
+        return {
+            name: (row.log_softmax(dim=0) + gumbel_noise(row.shape, generator).to(row)).tolist()
+            for name, row in policy.rows().items()
+        }
 
 
 def gumbel_noise(shape: tuple[int, ...] | torch.Size, generator: torch.Generator) -> Tensor:

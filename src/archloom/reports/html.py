@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any
-
-import jinja2
-from markupsafe import Markup
 
 from archloom.reports.cells import draw_cells, draw_text
 from archloom.reports.draws import MOST_ROWS, best_map, draw_curves
 from archloom.reports.history import changes, chosen_so_far, find, has_standing, has_trials, last_record_with, positions
-from archloom.reports.markup import printable
+from archloom.reports.pages import page
 from archloom.reports.plots import MOST_PANELS, learning_curves, probabilities, stability_curve, trial_scores
 from archloom.reports.posterior import CREDIBLE, architecture_table, beliefs, drawn, sentences
 from archloom.reports.tables import (
@@ -57,12 +53,7 @@ class Picture:
 
 def render(data: ReportData) -> str:
     """The whole page."""
-    text = resources.files("archloom.reports").joinpath("template.html").read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["drawing"] = Markup  # our own SVG, whose text is escaped where it is made
-    return printable(environment.from_string(text).render(_context(data)))
+    return page("template.html", _context(data))
 
 
 def _context(data: ReportData) -> dict[str, object]:

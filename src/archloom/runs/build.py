@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,46 +12,56 @@ import torch
 from torch import nn
 
 from archloom.backends.local import Machine
-from archloom.benchmarks import find_benchmark
+from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import ImageData
 from archloom.data.splits import Split, limited, nb201_split, random_split
-from archloom.engine.black_box import BlackBoxSearch, Score, TableScore
+from archloom.engine.black_box import BlackBoxSearch, PathScore, TableScore
 from archloom.engine.events import Listener
-from archloom.engine.finals import Finals
+from archloom.engine.finals import Begin, Finals
+from archloom.engine.monitor import Monitor, MonitorSettings
 from archloom.engine.one_shot import OneShotSearch
 from archloom.engine.search import Judge, Search
-from archloom.engine.training import StandaloneScore, seeded
-from archloom.errors import ArchloomError, DataError
+from archloom.engine.studies import Score, SharedStudy, Study
+from archloom.engine.training import StandaloneScore, seeded, standalone
+from archloom.errors import ArchloomError, DataError, SettingError
 from archloom.networks import build_network
 from archloom.runs.experiment import Experiment, SearchSettings, divided, stream
-from archloom.spaces import Architecture
+from archloom.spaces import SearchSpace
 from archloom.strategies.base import BlackBox
-from archloom.supernets import EveryOption, Only, SharedWeights
+from archloom.supernets import EveryOption, SharedWeights
 
 NB201_SPLIT = "cifar-split.txt"
 EVALUATION_BATCH = 250
+SCORE_EPOCHS = 5  # of a trial that is trained, unless said otherwise
 
 
 def build_search(
     experiment: Experiment, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()
 ) -> Search:
-    """The search, ready to run or to be given a saved state."""
-    return _Builder(experiment, data or experiment.data()).search(listeners)
+    """The search, ready to run or to be given a saved state. Data that are not given are read if it needs them."""
+    return _Builder(experiment, data).search(listeners)
 
 
 class _Builder:
     """Makes the objects of a search from an experiment and its data."""
 
-    def __init__(self, experiment: Experiment, data: ImageData) -> None:
-        self._experiment, self._data = experiment, data
+    def __init__(self, experiment: Experiment, data: ImageData | None) -> None:
+        self._experiment, self._given = experiment, data
         self._settings = SearchSettings(**experiment.settings["search"])
         self._machine = Machine(**experiment.settings["machine"])
         self._device = self._machine.prepare()
         self._common, _ = divided(experiment.settings["data"])
         self._space = experiment.space()
-        self._shape = {"classes": len(data.classes), "colours": data.channels}
+
+    @cached_property
+    def _data(self) -> ImageData:
+        return self._given or self._experiment.data()
+
+    @property
+    def _shape(self) -> dict[str, int]:
+        return {"classes": len(self._data.classes), "colours": self._data.channels}
 
     def search(self, listeners: Sequence[Listener]) -> Search:
         strategy = self._experiment.strategy(self._space)
@@ -58,8 +69,8 @@ class _Builder:
         found = find_benchmark(self._space, name, self._common.directory)
         common: dict[str, Any] = {"judge": Judge(found, data=name), "listeners": listeners}
         if isinstance(strategy, BlackBox):
-            score = self._score(found)
-            return BlackBoxSearch(self._space, strategy, score, trials=self._settings.trials, **common)
+            score, trials = self._score(strategy, found), self._settings.trials
+            return BlackBoxSearch(self._space, strategy, score, trials=trials, study=self._study(), **common)
         split = self._split()
         strategy.to(self._device)
         return OneShotSearch(
@@ -73,28 +84,52 @@ class _Builder:
             epochs=self._settings.epochs,
             chance_samples=self._settings.chance_samples,
             finals=self._finals(split),
+            monitor=self._monitor(),
             **common,
         )
+
+    def _monitor(self) -> Monitor | None:
+        settings = MonitorSettings(**self._experiment.settings["monitor"])
+        return None if settings.action == "off" else Monitor(settings)
 
     def _finals(self, split: Split) -> Finals | None:
         if self._settings.finalist_steps == 0:
             return None
         return Finals(
-            self._begin_finalist,
+            self._finalist(),
             train=self._loader(split.train, "finalists"),
             judge=self._evaluation_loader(split, part=0),
             steps=self._settings.finalist_steps,
         )
 
-    def _begin_finalist(self, architecture: Architecture) -> SharedWeights:
-        """A network of one architecture, as deep as it will be, with the same random start for all."""
-        width = self._settings.finalist_channels
-        network = {**self._experiment.settings["network"], **({} if width is None else {"channels": width})}
-        rate = self._settings.finalist_learning_rate
-        weights = {**self._experiment.settings["weights"], "learning_rate": rate, "learning_rate_end": rate}
-        with seeded(stream(self._experiment.seed, "finalists")):
-            made = build_network(self._space.at_full_depth(), Only(architecture), **self._shape, **network)
-        return SharedWeights(self._placed(made), **weights)
+    def _finalist(self) -> Begin:
+        """Networks as deep as they will be."""
+        width, rate = self._settings.finalist_channels, self._settings.finalist_learning_rate
+        return self._standalone(
+            self._space.at_full_depth(),
+            "finalists",
+            network={} if width is None else {"channels": width},
+            weights={"learning_rate": rate, "learning_rate_end": rate},
+        )
+
+    def _standalone(
+        self,
+        space: SearchSpace,
+        purpose: str,
+        *,
+        network: Mapping[str, Any] | None = None,
+        weights: Mapping[str, Any] | None = None,
+    ) -> Begin:
+        """Makes the networks of single architectures; settings given here come before those of the experiment."""
+        settings = self._experiment.settings
+        return partial(
+            standalone,
+            space,
+            seed=stream(self._experiment.seed, purpose),
+            place=self._placed,
+            network={**self._shape, **settings["network"], **(network or {})},
+            weights={**settings["weights"], **(weights or {})},
+        )
 
     def _placed(self, network: nn.Module) -> nn.Module:
         layout = torch.channels_last if self._settings.channels_last else torch.contiguous_format
@@ -153,24 +188,50 @@ class _Builder:
         batches = -(-count // EVALUATION_BATCH)
         return self._loader(images, f"evaluation {part}", batch_size=count // batches, augmented=False)
 
-    def _score(self, found: tuple[Any, str] | None) -> Score:
+    def _score(self, strategy: BlackBox, found: tuple[Benchmark, str] | None) -> Score:
         same = found is not None and found[1] == self._experiment.names["data"]  # a stand-in may judge, but not lead
-        if self._settings.score == "table" or (self._settings.score == "auto" and same):
+        wanted = self._settings.score
+        if wanted == "shared":
+            return self._path_score()
+        if wanted == "table" or (wanted == "auto" and same):
             if found is None:
+                name = self._given.name if self._given else self._experiment.names["data"]
                 raise ArchloomError(
                     f"no benchmark table knows space '{self._experiment.names['space']}' on "
-                    f"{self._data.name}; set search.score = 'training', or pass --data-dir with the table"
+                    f"{name}; set search.score = 'training', or pass --data-dir with the table"
                 )
-            return TableScore(*found)
+            return TableScore(*found, epochs=self._settings.score_epochs)
         split = self._split()
         return StandaloneScore(
-            self._space,
+            self._standalone(self._space, "weights"),
             train=self._loader(split.train, "train"),
             valid=self._loader(split.valid, "valid", batch_size=250, augmented=False, drop_last=False),
-            epochs=self._settings.score_epochs,
-            seed=stream(self._experiment.seed, "weights"),
-            device=self._device,
-            network=dict(self._experiment.settings["network"]),
-            weights=dict(self._experiment.settings["weights"]),
-            **self._shape,
+            epochs=self._settings.score_epochs or SCORE_EPOCHS,
+            every_epoch=type(strategy).goes_on is not BlackBox.goes_on,  # most strategies never look before the end
+        )
+
+    def _path_score(self) -> Score:
+        from archloom.runs.paths import trained_paths  # which builds a search itself
+
+        run = self._settings.shared_run
+        assert run is not None, "checked with the settings"
+        machine, folder = self._experiment.settings["machine"], self._common.directory
+        own = {"machine": dict(machine), **({} if folder is None else {"data": {"directory": folder}})}
+        paths = trained_paths(run, images=self._settings.evaluation_images, data=self._given, settings=own)
+        if paths.space.decisions != self._space.decisions:
+            raise SettingError(
+                f"search.shared_run {run} searched other decisions than space '{self._experiment.names['space']}' has"
+            )
+        return PathScore(paths)
+
+    def _study(self) -> Study | None:
+        if self._settings.study is None:
+            return None
+        return SharedStudy.open(
+            self._settings.study,
+            self._space,
+            name=self._settings.study_name,
+            experiment=self._experiment.determining(),
+            trials=self._settings.trials,
+            seed_of=lambda number: stream(self._experiment.seed, f"trial {number}"),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,9 @@ from torch import nn
 
 from archloom.backends.local import Machine
 from archloom.catalogue import Catalogue, Entry
-from archloom.data import DATA, load
+from archloom.data import DATA, FACTS, Facts, load
 from archloom.data.source import ImageData
+from archloom.engine.monitor import MonitorSettings
 from archloom.errors import DataError, SettingError, one_line, require, suggestion
 from archloom.files import data_folder
 from archloom.networks import build_network
@@ -29,7 +31,8 @@ from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot
 from archloom.supernets import EveryOption, SharedWeights
 
-SECTIONS = ("space", "strategy", "network", "data", "weights", "search", "machine")
+SECTIONS = ("space", "strategy", "network", "data", "weights", "search", "monitor", "machine")
+NOT_DETERMINING = ("machine.", "data.directory", "search.trials", "search.study", "search.tensorboard")
 GIVEN = "given"  # the name of data handed over in Python rather than loaded
 
 FOR_SMALL_DATA: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
@@ -41,6 +44,7 @@ FOR_SMALL_DATA: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "weights": {"learning_rate": 0.1},
         "search": {"epochs": 60, "evaluation_images": 500},
         "strategy": {"learning_rate": 0.02, "warmup": 0.5},
+        "monitor": {"eigenvalue_steps": 0},
         "machine": {"threads": 1},
     }
 }
@@ -82,27 +86,37 @@ class SearchSettings:
     finalist_channels: int | None = None  # their width; left out: that of the search
     finalist_learning_rate: float = 0.05  # of their SGD
     trials: int = 100  # of a black-box search
-    score: Literal["auto", "table", "training"] = "auto"  # what a black-box search asks; auto: a table if there is one
-    score_epochs: int = 5  # for how long `training` trains each architecture
+    score: Literal["auto", "table", "training", "shared"] = "auto"  # of a trial; auto: from a table if one has it
+    score_epochs: int | None = None  # of `training`, or the table's column; left out: 5, or the table's full training
+    shared_run: Path | None = None  # the one-shot run under whose weights `shared` scores
+    study: str | None = None  # a file or database URL of trials that several processes share; left out: its own
+    study_name: str = "archloom"  # which study of that database
     channels_last: bool = True  # the memory layout that is faster nearly everywhere
     tensorboard: bool = False  # also write TensorBoard events into the run
 
     def __post_init__(self) -> None:
-        least = {"epochs": 1, "batch_size": 2, "evaluation_images": 2, "trials": 1, "score_epochs": 1}
+        least = {"epochs": 1, "batch_size": 2, "evaluation_images": 2, "trials": 1}
         least |= {"valid_batch_size": 0, "cutout": 0, "chance_samples": 0, "finalist_steps": 0}
         values = {name: getattr(self, name) or 0 for name in least}
         channels, rate = self.finalist_channels, self.finalist_learning_rate
+        epochs, shared = self.score_epochs, self.score == "shared"
         require(
             {f"search.{n} must be at least {least[n]}, got {values[n]}": values[n] >= least[n] for n in least}
             | {
                 f"search.finalist_channels must be at least 1, got {channels}": channels is None or channels >= 1,
                 f"search.finalist_learning_rate must be above 0, got {rate}": rate > 0,
+                f"search.score_epochs must be at least 1, got {epochs}": epochs is None or epochs >= 1,
+                "search.score 'shared' needs search.shared_run, a one-shot run": not shared or bool(self.shared_run),
+                f"search.shared_run is for search.score 'shared', got '{self.score}'": shared or not self.shared_run,
+                f"search.study must be a file or a database URL, got {self.study!r}": self.study != "",
             }
         )
 
     def check_extras(self) -> None:
         missing = self.tensorboard and importlib.util.find_spec("tensorboard") is None
         require({"search.tensorboard needs an extra: pip install 'archloom[tensorboard]'": not missing})
+        missing = self.study is not None and importlib.util.find_spec("optuna") is None
+        require({"search.study needs an extra: pip install 'archloom[optuna]'": not missing})
 
 
 @dataclass(frozen=True)
@@ -125,6 +139,13 @@ class Experiment:
             sections[name] = {"name": value, **sections[name]}
         return {"seed": self.seed, **sections}
 
+    def determining(self) -> dict[str, Any]:
+        """What the scores of a black-box search depend on, by dotted name: all but the seed and where things are."""
+        sections = {name: values for name, values in self.to_settings().items() if name in SECTIONS}
+        flat = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
+        plain = json.loads(json.dumps(flat, default=str))  # as a database gives it back
+        return {name: value for name, value in plain.items() if not name.startswith(NOT_DETERMINING)}
+
     @property
     def title(self) -> str:
         return f"{self.names['strategy']} on {self.names['space']}, {self.names['data']}, seed {self.seed}"
@@ -143,6 +164,10 @@ class Experiment:
             space, generator, **self.settings["strategy"]
         )
         return strategy
+
+    def facts(self) -> Facts | None:
+        """What is known of the data without reading them, if anything is."""
+        return FACTS.get(self.names["data"])
 
     def data(self) -> ImageData:
         if self.names["data"] == GIVEN:
@@ -205,6 +230,7 @@ class _Resolver:
             "network": Entry(space[1].load().network).load(),
             "weights": SharedWeights,
             "search": SearchSettings,
+            "monitor": MonitorSettings,
             "machine": Machine,
         }
         preset = self._preset(targets["strategy"])
@@ -212,6 +238,7 @@ class _Resolver:
         layers = merge(small, {"space": dict(space[1].settings)}, preset)
         settings = {name: self._section(name, targets[name], layers) for name in targets}
         settings["data"] = self._data_section(data[1])
+        settings["search"] |= _anchored(settings["search"])
         experiment = Experiment(self.seed, names, settings)
         self._try(experiment)
         self._raise_if_any()
@@ -268,6 +295,7 @@ class _Resolver:
         """Settings of the right kind may still break a rule: build everything once, without memory or data."""
         settings = experiment.settings
         self._attempt("search", lambda: SearchSettings(**settings["search"]).check_extras())
+        self._attempt("monitor", lambda: MonitorSettings(**settings["monitor"]))
         self._attempt("machine", lambda: Machine(**settings["machine"]))
         self._attempt("data", lambda: divided(settings["data"]))
         self._attempt("weights", lambda: SharedWeights(nn.Linear(1, 1), **settings["weights"]))
@@ -275,10 +303,7 @@ class _Resolver:
         if space is not None:
             self._attempt("strategy", lambda: experiment.strategy(space))
             with torch.device("meta"):
-                self._attempt(
-                    "network",
-                    lambda: build_network(space, EveryOption(), classes=2, colours=3, **settings["network"]),
-                )
+                self._attempt("network", lambda: _try_network(space, settings["network"]))
 
     def _attempt(self, section: str, make: Callable[[], Any]) -> Any:
         if section in self._unfit:
@@ -290,6 +315,25 @@ class _Resolver:
         except (RuntimeError, OverflowError, MemoryError) as error:  # of torch, for sizes beyond reason
             self.problems.append(f"{section} cannot be built: {one_line(error)}")
         return None
+
+
+_BUILT: set[str] = set()  # many runs of one process differ in their seeds only: what was built once can be built
+
+
+def _try_network(space: SearchSpace, settings: Mapping[str, Any]) -> None:
+    what = repr((space, sorted(settings.items())))
+    if what not in _BUILT:
+        build_network(space, EveryOption(), classes=2, colours=3, **settings)
+        _BUILT.add(what)
+
+
+def _anchored(search: Mapping[str, Any]) -> dict[str, Any]:
+    """The files that a search names, as they are now, wherever the run is resumed from."""
+    run, study = search["shared_run"], search["study"]
+    return {
+        "shared_run": run and run.expanduser().absolute(),
+        "study": study if not study or "://" in study else str(Path(study).expanduser().absolute()),
+    }
 
 
 def given_data(directory: Path | None) -> ImageData:

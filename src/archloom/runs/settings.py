@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import inspect
 import math
 import re
@@ -108,6 +109,7 @@ def _name(kind: Any) -> str:
     return str(getattr(kind, "__name__", kind))
 
 
+@functools.cache  # finding it takes longer than all the rest of a configuration
 def _source(declaration: Any) -> str:
     """The text of a class or function; empty where there is none (built in, or typed at a prompt)."""
     try:

@@ -8,10 +8,18 @@ STRATEGIES = Catalogue(
     "strategy",
     {
         "darts": Entry("archloom.strategies.darts:Darts"),
+        "amended_darts": Entry("archloom.strategies.amended_darts:AmendedDarts"),
         "gibbs": Entry("archloom.strategies.gibbs:Gibbs"),
         "gdas": Entry("archloom.strategies.gdas:Gdas"),
         "rsps": Entry("archloom.strategies.rsps:Rsps"),
+        "setn": Entry("archloom.strategies.setn:Setn"),
+        "enas": Entry("archloom.strategies.enas:Enas"),
+        "snas": Entry("archloom.strategies.snas:Snas"),
         "random_search": Entry("archloom.strategies.random_search:RandomSearch"),
+        "regularized_evolution": Entry("archloom.strategies.regularized_evolution:RegularizedEvolution"),
+        "reinforce": Entry("archloom.strategies.reinforce:Reinforce"),
+        "tpe": Entry("archloom.strategies.tpe:Tpe"),
+        "bohb": Entry("archloom.strategies.bohb:Bohb"),
     },
     makes="archloom.strategies.base:Stateful",
 )

@@ -209,11 +209,22 @@ class Trial:
 
 
 class BlackBox(Stateful):
-    """A strategy that asks for architectures to be scored and is told the result. The engine numbers the trials."""
+    """A strategy that asks for architectures to be scored and is told the result. The engine numbers the trials.
+
+    Where several processes work on one study, it is also told of trials that it never asked for.
+    """
 
     @abstractmethod
     def ask(self, number: int) -> Trial:
         """The next architecture to score."""
 
+    def goes_on(self, trial: Trial, epochs: int, score: float) -> bool:
+        """Whether a trial that reached a score after so many epochs, not yet all, is worth the rest of them."""
+        return True
+
     def tell(self, trial: Trial, score: float) -> None:
         """The score of a trial: higher is better."""
+
+    def tell_pruned(self, trial: Trial, score: float) -> None:
+        """The last score of a trial that did not go on; as any other, unless a strategy knows better."""
+        self.tell(trial, score)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from archloom.errors import require
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Evaluate, Metrics, OneShot, SearchBatch, metrics
+from archloom.strategies.candidates import Candidates
 from archloom.supernets import SharedWeights, path_gates
 
 
@@ -22,15 +22,7 @@ class Rsps(OneShot):
         candidates_each_epoch: int = 10,  # and at the end of every epoch
     ) -> None:
         super().__init__(space, generator)
-        require(
-            {
-                f"strategy.candidates must be at least 1, got {candidates}": candidates >= 1,
-                f"strategy.candidates_each_epoch must be at least 1, got {candidates_each_epoch}": (
-                    candidates_each_epoch >= 1
-                ),
-            }
-        )
-        self._candidates, self._candidates_each_epoch = candidates, candidates_each_epoch
+        self._candidates = Candidates(candidates, candidates_each_epoch)
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
         path = path_gates(self.space, self.space.sample(self.python_random()))
@@ -38,5 +30,4 @@ class Rsps(OneShot):
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
         rng = self.python_random()
-        count = self._candidates if final else self._candidates_each_epoch
-        return max((self.space.sample(rng) for _ in range(count)), key=evaluate)
+        return self._candidates.best(lambda: self.space.sample(rng), evaluate, final=final)

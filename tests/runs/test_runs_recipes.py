@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from archloom.cli import recipes as module
-from archloom.cli.recipes import find_recipe, recipes, summary
 from archloom.errors import SettingError
+from archloom.runs import recipes as module
+from archloom.runs.recipes import find_recipe, recipes, summary
 
 
 def test_an_installed_package_has_its_recipes_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,205 @@
+"""`archloom compare`: several strategies, several seeds, one table, and a verdict with error bars."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from archloom.cli.attend import stop_on_signals
+from archloom.cli.console import facts_of, messages, results, say, table_of
+from archloom.cli.search import said
+from archloom.errors import SettingError
+from archloom.runs.workers import Ended, Listener, Working
+
+if TYPE_CHECKING:
+    from archloom.runs.outcomes import Outcome
+
+FAILED = 1
+WIDEST = 1000
+LINES_OF_A_LOG = 40  # how many searches a log tells one by one; of more, every so many
+
+
+def compare(
+    comparison: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|FOLDER",
+            help="A TOML file, a shipped one (archloom list recipes), or the folder of one begun.",
+        ),
+    ],
+    *,
+    out: Annotated[Path | None, typer.Option(help="Its folder. Default: runs/compare-NAME.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Of every entry: 0-4, or 0-4,9.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Searches side by side. Default: as cores allow.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Run this entry, as often as needed.")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="SECTION.NAME=VALUE", help="Any setting, for every entry.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="The folder of data sets and benchmark tables. Default: $ARCHLOOM_DATA.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the searches and how far each is.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the table.")] = False,
+) -> None:
+    """Run several strategies with several seeds, and say which is better than random search.
+
+    What is finished is not run again, what was interrupted goes on, one that fails is tried once more.
+    """
+    from archloom import api
+    from archloom.runs.comparison import open_comparison
+    from archloom.runs.settings import merge, parse_assignments
+
+    assigned, problems = parse_assignments(assignments or [])
+    if problems:
+        raise SettingError(problems)
+    folder_of_data = None if data_dir is None else str(data_dir.expanduser().absolute())
+    settings = merge(said({"data": {"directory": folder_of_data}}), assigned)
+    resolved, folder = open_comparison(comparison, api.RUNS, out=out, seeds=seeds, assigned=settings)
+    tasks = resolved.tasks(folder, only=only or ())
+    states = Counter(task.state for task in tasks)
+    if dry_run:
+        results().print(table_of(("search", "state"), [(task.name, task.state) for task in tasks]))
+        say(f"{_counted(states)}; folder {folder}", console=results())
+        return
+    if not quiet:
+        say(f"{len(tasks):,} searches, {states['finished']:,} of them finished; folder {folder}", console=messages())
+    outcome = _attended(
+        lambda listen, stop: api.run_comparison(resolved, folder, jobs=jobs, only=only or (), listen=listen, stop=stop),
+        folder=folder,
+        total=len(tasks) - states["finished"],
+        quiet=quiet,
+    )
+    print_comparison(outcome, folder, results())
+    if outcome.failures:
+        raise typer.Exit(FAILED)
+
+
+def _counted(states: Counter[Any]) -> str:
+    return ", ".join(f"{count:,} {state}" for state, count in states.items())
+
+
+def _attended(
+    begin: Callable[[Listener, Callable[[], bool]], Outcome], *, folder: Path, total: int, quiet: bool
+) -> Outcome:
+    """Compare with somebody attending: progress, and a clean stop on Ctrl-C."""
+    from archloom.engine.search import SearchInterrupted
+
+    console = messages()
+    hint = f"continue with: archloom compare {shlex.quote(str(folder))}"
+    with stop_on_signals() as stop:
+        try:
+            with shown_progress(console, total=total, quiet=quiet) as listen:
+                return begin(listen, stop)
+        except SearchInterrupted as interrupted:
+            say(f"stopped and saved; {hint}", console=console)
+            raise typer.Exit(stop.exit_code) from interrupted
+        except KeyboardInterrupt as interrupted:
+            say(f"stopped; what was saved before is kept; {hint}", console=console)
+            raise typer.Exit(stop.exit_code) from interrupted
+
+
+# --- progress
+
+
+@contextmanager
+def shown_progress(console: Console, *, total: int, quiet: bool = False) -> Iterator[Listener]:
+    """A listener that shows what it hears in the way that suits the console."""
+    if quiet or total == 0:
+        yield lambda event: None
+    elif not console.is_terminal:
+        yield Log(console, total)
+    else:
+        bars = Bars(console, total)
+        with Live(console=console, get_renderable=bars.drawn, transient=True, refresh_per_second=4):
+            yield bars
+
+
+class Log:
+    """A line per search, or per so many of them; every failure is told."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console, self._total, self._done = console, total, 0
+
+    def __call__(self, event: Working | Ended) -> None:
+        if isinstance(event, Working):
+            return
+        self._done += not event.again and not event.stopped
+        due = self._done % -(-self._total // LINES_OF_A_LOG) == 0 or self._done == self._total
+        if due or event.failure or event.stopped:
+            say(f"{ended_line(event)} ({self._done:,} of {self._total:,})", console=self._console)
+
+
+def ended_line(event: Ended) -> str:
+    """How a search ended."""
+    if event.failure:
+        return f"{event.task.name}: failed{', trying again' if event.again else ''}: {event.failure}"
+    return f"{event.task.name}: {'stopped and saved' if event.stopped else 'finished'}"
+
+
+class Bars:
+    """A bar for all, and a line for each search that is running; another thread draws them."""
+
+    def __init__(self, console: Console, total: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._console, self._total, self._done = console, total, 0
+        self._clock, self._begun = clock, clock()
+        self._running: dict[str, float] = {}
+
+    def __call__(self, event: Working | Ended) -> None:
+        running = {name: share for name, share in self._running.items() if name != event.task.name}
+        if isinstance(event, Working):
+            running[event.task.name] = event.share
+        else:
+            self._done += not event.again and not event.stopped
+            if event.failure:
+                say(ended_line(event), console=self._console)
+        self._running = dict(sorted(running.items()))  # replaced, not changed: it may be drawn right now
+
+    def drawn(self) -> RenderableType:
+        seconds = round(self._clock() - self._begun)
+        lines = Table.grid(padding=(0, 1, 0, 0))
+        lines.add_row(
+            f"{self._done:,} of {self._total:,}",
+            ProgressBar(total=self._total, completed=self._done, width=30),
+            f"{seconds // 60}:{seconds % 60:02d} elapsed",
+        )
+        for name, share in self._running.items():
+            lines.add_row(Text(name), ProgressBar(total=1.0, completed=share, width=30), f"{100 * share:.0f} %")
+        return Group(lines)
+
+
+# --- the table
+
+
+def print_comparison(outcome: Outcome, folder: Path, console: Console) -> None:
+    """The whole outcome. The table is as wide as it is: figures broken over lines cannot be read or copied."""
+    from archloom.reports.comparison import FILES, explanations, summary_table, verdict_lines
+
+    table = summary_table(outcome)
+    say(outcome.title, console=console)
+    say("", console=console)
+    shown = table_of(table.columns, table.rows)
+    unbounded = Console(file=console.file, width=WIDEST, markup=False, highlight=False, emoji=False)
+    unbounded.width = unbounded.measure(shown).maximum
+    unbounded.print(shown)
+    for line in explanations(outcome):
+        console.print(line, style="dim")
+    if outcome.verdicts:
+        say(f"\nVerdict against {outcome.against}:", console=console)
+        console.print(facts_of(verdict_lines(outcome)))
+    for name, failure in outcome.failures.items():
+        say(f"failed: {name}: {failure}", console=console)
+    if outcome.missing > len(outcome.failures):
+        say(f"not finished: {outcome.missing - len(outcome.failures):,} searches", console=console)
+    say(f"\n{', '.join(FILES)} in {folder}", console=console)

@@ -1,0 +1,28 @@
+"""Files that a command is asked to write, by what their names end in; a wrong ending is told before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from archloom.cli.console import results, say
+from archloom.errors import SettingError
+from archloom.files import write_atomically
+
+
+def check_outputs(paths: Sequence[Path], endings: Sequence[str]) -> None:
+    """A line for every file that would be of no kind known, or could not be written where it is asked for."""
+    problems = [
+        f"--out must end in {' or '.join(endings)}, got '{path}'" for path in paths if path.suffix not in endings
+    ]
+    problems += [f"--out {path}: there is no folder {path.parent}" for path in paths if not path.parent.is_dir()]
+    if problems:
+        raise SettingError(problems)
+
+
+def write_outputs(paths: Sequence[Path], makers: Mapping[str, Callable[[], str]]) -> None:
+    """Write each file in its own kind, and say where it is."""
+    for path in paths:
+        text = makers[path.suffix]()
+        write_atomically(path, (text if text.endswith("\n") else text + "\n").encode())
+        say(str(path), console=results())

@@ -1,0 +1,23 @@
+"""Pages that need nothing else, from the templates of this package: one style, everything escaped that is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jinja2
+from markupsafe import Markup
+
+from archloom.reports.markup import printable
+
+
+def page(template: str, context: Mapping[str, object]) -> str:
+    """The page that a template of this package makes."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("archloom.reports", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["drawing"] = Markup  # our own SVG, whose text is escaped where it is made
+    return printable(environment.get_template(template).render(context))

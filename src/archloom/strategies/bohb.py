@@ -1,0 +1,54 @@
+"""BOHB: TPE proposes, Hyperband stops what lags behind (Falkner et al., 2018), both by Optuna."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from archloom.errors import require
+from archloom.spaces import SearchSpace
+from archloom.strategies.base import Preset, Trial
+from archloom.strategies.tpe import Tpe
+
+try:
+    import optuna
+except ImportError:  # an extra: whoever asks for the strategy is told
+    optuna = None  # type: ignore[assignment]
+
+
+class Bohb(Tpe):
+    """Scores that come epoch by epoch are compared at the rungs of Hyperband's brackets.
+
+    How many epochs a full training has is taken from the first trial that completes one. A table gives a score at once:
+    there is nothing to stop early, and what is left is the model, as in the public NAS-Bench-201 code.
+    """
+
+    presets: ClassVar[dict[str, Preset]] = {"paper": {"strategy": {"candidates": 4}}}
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        generator: torch.Generator,
+        *,
+        least_epochs: int = 1,  # before any trial is stopped
+        reduction: int = 3,  # one trial in so many goes on from each rung to the next, for so many times as long
+        **settings: Any,
+    ) -> None:
+        require(
+            {
+                f"strategy.least_epochs must be at least 1, got {least_epochs}": least_epochs >= 1,
+                f"strategy.reduction must be at least 2, got {reduction}": reduction >= 2,
+            }
+        )
+        self._least_epochs, self._reduction = least_epochs, reduction
+        super().__init__(space, generator, **settings)
+
+    def pruner(self) -> optuna.pruners.BasePruner:
+        return optuna.pruners.HyperbandPruner(min_resource=self._least_epochs, reduction_factor=self._reduction)
+
+    def goes_on(self, trial: Trial, epochs: int, score: float) -> bool:
+        return not self.told.report(trial, epochs, score)
+
+    def tell_pruned(self, trial: Trial, score: float) -> None:
+        self.told.add(trial, score, pruned=True)

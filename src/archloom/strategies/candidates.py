@@ -1,0 +1,30 @@
+"""The last step of several one-shot strategies: draw many architectures, take the best by shared weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from archloom.errors import require
+from archloom.spaces import Architecture
+from archloom.strategies.base import Evaluate
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """How many are compared: at the end of a search, and for a look after every epoch."""
+
+    at_end: int
+    each_epoch: int
+
+    def __post_init__(self) -> None:
+        require(
+            {
+                f"strategy.candidates must be at least 1, got {self.at_end}": self.at_end >= 1,
+                f"strategy.candidates_each_epoch must be at least 1, got {self.each_epoch}": self.each_epoch >= 1,
+            }
+        )
+
+    def best(self, draw: Callable[[], Architecture], evaluate: Evaluate, *, final: bool) -> Architecture:
+        """The best of those drawn; the first one wins a tie."""
+        return max((draw() for _ in range(self.at_end if final else self.each_epoch)), key=evaluate)

@@ -1,0 +1,148 @@
+"""ENAS: an LSTM controller learns by REINFORCE which paths through shared weights are good (Pham et al., 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from archloom.data.loader import Batch
+from archloom.errors import require
+from archloom.policies.lstm import Drawn, LstmPolicy
+from archloom.spaces import Architecture, Scores, SearchSpace
+from archloom.strategies.base import Evaluate, Metrics, OneShot, Plan, Preset, SearchBatch, Validation, metrics
+from archloom.strategies.candidates import Candidates
+from archloom.supernets import SharedWeights, path_gates
+
+
+@dataclass(frozen=True)
+class Spread(Validation):
+    """So many validation batches in every so many steps, as evenly as whole numbers can be."""
+
+    def at(self, position: int) -> int:
+        return self.before(position + 1) - self.before(position)
+
+    def before(self, position: int) -> int:
+        return position * self.batches // self.every
+
+
+class Enas(OneShot):
+    """A weight step on a path that the controller draws; and steps of the controller, so many in an epoch.
+
+    The paper trains weights for an epoch, then the controller. Here the controller's steps are spread evenly over the
+    epoch: the same numbers of both, but no long pause that cannot be stopped, and no more than a batch or two at hand.
+    Each takes one validation batch, on which all paths it draws are judged.
+
+    A path takes an option of every decision. Where a space keeps only some edges (DARTS), paths run on all of them, as
+    mixtures do, and candidates keep those that the controller drew as the strongest.
+    """
+
+    stateful: ClassVar[tuple[str, ...]] = ("policy", "optimizer", "baseline")
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": {  # of its row in the NAS-Bench-201 table, by the public code, which also restarts the cosine, and
+            # gives Adam betas of (0, 0.999) and an epsilon of 1e-3
+            "strategy": {"controller_steps": 50, "samples": 20, "learning_rate": 1e-3, "candidates": 100},
+            "weights": {"learning_rate": 0.05, "learning_rate_end": 5e-4, "weight_decay": 2.5e-4, "nesterov": True},
+            "search": {"epochs": 310, "batch_size": 128},
+        },
+    }
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        generator: torch.Generator,
+        *,
+        controller_steps: int = 50,  # learning steps of the controller in an epoch
+        samples: int = 20,  # paths drawn for each
+        learning_rate: float = 1e-3,  # of Adam on the controller
+        entropy_weight: float = 1e-4,  # of the controller's entropy beside the accuracy
+        baseline_decay: float = 0.99,  # of the moving average of rewards that each reward is compared with
+        layers: int = 2,  # of the LSTM
+        units: int = 32,  # of each layer
+        temperature: float = 5.0,  # that logits are divided by
+        tanh_constant: float = 2.5,  # the largest logit
+        warmup: float = 0.0,  # share of the epochs that trains the weights alone
+        candidates: int = 100,  # architectures drawn by the controller and compared by shared weights at the end
+        candidates_each_epoch: int = 10,  # and at the end of every epoch
+        keep_none: bool | None = None,  # may `none` win; left out: as the space has it
+    ) -> None:
+        super().__init__(space, generator)
+        require(
+            {
+                f"strategy.controller_steps must be at least 1, got {controller_steps}": controller_steps >= 1,
+                f"strategy.samples must be at least 1, got {samples}": samples >= 1,
+                f"strategy.learning_rate must be above 0, got {learning_rate}": learning_rate > 0,
+                f"strategy.entropy_weight must be 0 or more, got {entropy_weight}": entropy_weight >= 0,
+                f"strategy.baseline_decay must lie in [0, 1), got {baseline_decay}": 0 <= baseline_decay < 1,
+                f"strategy.warmup must lie in [0, 1), got {warmup}": 0 <= warmup < 1,
+            }
+        )
+        self._controller_steps, self._samples, self._warmup = controller_steps, samples, warmup
+        self._entropy_weight, self._baseline_decay, self._keep_none = entropy_weight, baseline_decay, keep_none
+        self._candidates = Candidates(candidates, candidates_each_epoch)
+        self.policy = LstmPolicy(
+            space, generator, layers=layers, units=units, temperature=temperature, tanh_constant=tanh_constant
+        )
+        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=learning_rate)
+        self.baseline: float | None = None  # until there is a reward
+
+    def begin(self, weights: SharedWeights, plan: Plan) -> None:
+        self.validation = Spread(every=plan.train_images // plan.batch_size, batches=self._controller_steps)
+
+    def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        fitted = weights.fit(batch.train, path_gates(self.space, self._draw().paths[0]))
+        if not batch.valids or batch.epoch < self._warmup * batch.epochs:
+            return metrics(fitted)
+        learnt = [self._learn(weights, valid) for valid in batch.valids]
+        means = {name: sum(row[name] for row in learnt) / len(learnt) for name in learnt[0]}
+        return {**metrics(fitted), **means}
+
+    def _learn(self, weights: SharedWeights, valid: Batch) -> Metrics:
+        """One step of the controller."""
+        judge = cache(lambda path: float(weights.accuracy(valid, path_gates(self.space, path))))
+        drawn = self.policy.sample(self.generator, self._samples)
+        accuracies = torch.tensor([judge(path) for path in drawn.paths])
+        rewards = self.rewards(drawn, accuracies)
+        self.optimizer.zero_grad()
+        self.loss(drawn, rewards).backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self.remember(rewards)
+        entropy = float(drawn.entropies.detach().mean())
+        return {"valid_accuracy": float(accuracies.mean()), "baseline": self.baseline or 0.0, "entropy": entropy}
+
+    def rewards(self, drawn: Drawn, accuracies: Tensor) -> Tensor:
+        """Accuracies, and the weighted surprise at the path: its mean is the entropy, and REINFORCE ascends on both."""
+        logs = drawn.log_probabilities.detach()
+        return accuracies.to(logs) - self._entropy_weight * logs
+
+    def loss(self, drawn: Drawn, rewards: Tensor) -> Tensor:
+        """Its gradient is minus that of the expected reward, on average; the baseline only takes out noise.
+
+        To be so it must not know these rewards; before the first ones it does, which makes that one step smaller.
+        """
+        baseline = float(rewards.mean()) if self.baseline is None else self.baseline
+        return -((rewards - baseline) * drawn.log_probabilities).mean()
+
+    def remember(self, rewards: Tensor) -> None:
+        """Move the baseline by each reward in turn."""
+        average = float(rewards.mean()) if self.baseline is None else self.baseline
+        for reward in rewards.tolist():
+            average = self._baseline_decay * average + (1 - self._baseline_decay) * reward
+        self.baseline = average
+
+    def _draw(self) -> Drawn:
+        with torch.no_grad():
+            return self.policy.sample(self.generator)
+
+    def scores(self) -> Scores:
+        return self.policy.scores()
+
+    def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
+        def draw() -> Architecture:
+            return self.space.decode(self._draw().scores[0], keep_none=self._keep_none)
+
+        return self._candidates.best(draw, cache(evaluate), final=final)  # likely ones are drawn again and again

@@ -1,0 +1,68 @@
+"""SNAS: weights and logits descend together on one training loss, through soft samples (Xie et al., 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+
+from archloom.errors import require
+from archloom.policies.gumbel import concrete_gates
+from archloom.spaces import SearchSpace
+from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, Validation, metrics
+from archloom.supernets import SharedWeights, gradient_by
+
+
+class Snas(Differentiable):
+    """One step of both on the training loss of a mixture drawn from the concrete distribution, one draw per batch.
+
+    There is one level and no validation data: they only judge what is derived. The paper anneals the temperature and
+    does not say how; here it falls linearly over the steps of the search, between the ends that the public code has.
+    The paper's penalty on expected cost is left out.
+    """
+
+    validation = Validation(batches=0)
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": {  # without the penalty on cost; the temperatures are those of the public code
+            "strategy": {
+                "temperature_start": 1.0,
+                "temperature_end": 0.03,
+                "learning_rate": 3e-4,
+                "weight_decay": 1e-3,
+            },
+            "search": {"epochs": 150},
+        },
+    }
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        generator: torch.Generator,
+        *,
+        temperature_start: float = 1.0,  # of the concrete distribution, at the first step
+        temperature_end: float = 0.03,  # where the last step comes to; towards 0 samples become single paths
+        **common: Any,
+    ) -> None:
+        super().__init__(space, generator, **common)
+        require(
+            {
+                f"strategy.temperature_start must be above 0, got {temperature_start}": temperature_start > 0,
+                f"strategy.temperature_end must lie in (0, {temperature_start}], got {temperature_end}": (
+                    0 < temperature_end <= temperature_start
+                ),
+            }
+        )
+        self._start, self._end = temperature_start, temperature_end
+
+    def temperature(self, batch: SearchBatch) -> float:
+        """Linear over the search."""
+        return self._start + (self._end - self._start) * batch.progress
+
+    def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        temperature = self.temperature(batch)
+        gates = concrete_gates(self.policy, self.generator, temperature=temperature)
+        gradient = gradient_by(weights.loss(batch.train, gates), self.policy.values)
+        fitted = weights.fit(batch.train, gates)  # the same draw, the same weights: the same loss
+        self.descend(gradient, batch)
+        return metrics(fitted, temperature=temperature)

@@ -1,0 +1,179 @@
+"""TPE: draw where good scores were dense and bad ones were not (Bergstra et al., 2011), by Optuna's sampler."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import torch
+
+from archloom.errors import ParseError, require
+from archloom.spaces import NONE, Architecture, SearchSpace
+from archloom.strategies.base import BlackBox, Trial
+
+try:
+    import optuna
+    from optuna.trial import TrialState, create_trial
+except ImportError:  # an extra: whoever asks for the strategy is told
+    optuna = None  # type: ignore[assignment]
+
+NAME = "told"  # Hyperband deals out its brackets by the study's name and a trial's number, so that it must not change
+
+
+class Tpe(BlackBox):
+    """A study in memory holds what the strategy was told; a sampler made anew for every trial proposes the next.
+
+    The state is those trials as plain values and nothing of Optuna's own, so that a resumed search goes on exactly.
+    """
+
+    stateful: ClassVar[tuple[str, ...]] = ("told",)
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        generator: torch.Generator,
+        *,
+        startup_trials: int = 10,  # drawn uniformly before the densities are trusted
+        candidates: int = 24,  # drawn from the density of good trials, of which the most promising is taken
+        multivariate: bool = True,  # one density of all decisions together; else one for each
+    ) -> None:
+        super().__init__(space, generator)
+        require(
+            {
+                "strategy.name: this one needs an extra: pip install 'archloom[optuna]'": optuna is not None,
+                f"strategy.startup_trials must be at least 1, got {startup_trials}": startup_trials >= 1,
+                f"strategy.candidates must be at least 1, got {candidates}": candidates >= 1,
+            }
+        )
+        self._startup_trials = startup_trials
+        self._settings: dict[str, Any] = {"n_ei_candidates": candidates, "multivariate": multivariate}
+        self.told = Told(space, pruner=self.pruner)
+
+    def pruner(self) -> optuna.pruners.BasePruner:
+        """What stops trials early: nothing."""
+        return optuna.pruners.NopPruner()
+
+    def ask(self, number: int) -> Trial:
+        rng = self.python_random()
+        if len(self.told) < self._startup_trials:
+            return Trial(number, self.space.sample(rng))
+        choices = self.told.propose(seed=rng.randrange(2**32), **self._settings)
+        return Trial(number, made_whole(self.space, choices, rng))
+
+    def tell(self, trial: Trial, score: float) -> None:
+        self.told.add(trial, score)
+
+
+class Told:
+    """Trials and their scores as an Optuna study in memory: one categorical parameter for every decision."""
+
+    def __init__(self, space: SearchSpace, *, pruner: Callable[[], optuna.pruners.BasePruner]) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        options = {decision.name: space.allowed(decision) for decision in space.decisions}
+        self._forced = {name: choices[0] for name, choices in options.items() if len(choices) == 1}
+        self._distributions: dict[str, optuna.distributions.BaseDistribution] = {
+            name: optuna.distributions.CategoricalDistribution(choices)
+            for name, choices in sorted(options.items())  # the order in which Optuna itself would draw
+            if name not in self._forced
+        }
+        self._make_pruner = pruner
+        self._begin()
+
+    def _begin(self) -> None:
+        self._storage = optuna.storages.InMemoryStorage()
+        self._study = optuna.create_study(
+            storage=self._storage, study_name=NAME, direction="maximize", pruner=self._make_pruner()
+        )
+        self._running: dict[int, optuna.Trial] = {}  # those with scores on the way, by our number
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def propose(self, *, seed: int, multivariate: bool, **settings: Any) -> dict[str, str]:
+        """The options that Optuna's sampler would try next.
+
+        It is asked directly: what parameters there are need not be gathered from all trials, as `Study.ask` does.
+        """
+        sampler = optuna.samplers.TPESampler(
+            seed=seed, multivariate=multivariate, n_startup_trials=0, constant_liar=False, **settings
+        )
+        study = optuna.load_study(study_name=NAME, storage=self._storage, sampler=sampler)  # the old one caches trials
+        blank = create_trial(state=TrialState.RUNNING)
+        if multivariate:
+            chosen = sampler.sample_relative(study, blank, self._distributions)
+        else:
+            each = self._distributions.items()
+            chosen = {name: sampler.sample_independent(study, blank, name, options) for name, options in each}
+        return {**self._forced, **chosen}
+
+    def report(self, trial: Trial, epochs: int, score: float) -> bool:
+        """Note a score on the way; whether the pruner would stop here."""
+        if trial.number not in self._running:
+            self._study.enqueue_trial(self._parameters(trial))  # then the next one asked for is this one
+            self._running[trial.number] = self._study.ask(self._distributions)
+        running = self._running[trial.number]
+        running.report(score, step=epochs)
+        return running.should_prune()
+
+    def add(self, trial: Trial, score: float, *, pruned: bool = False) -> None:
+        running = self._running.pop(trial.number, None)
+        if running is None:
+            self._add({"parameters": self._parameters(trial), "score": score, "pruned": pruned})
+            return
+        if pruned:
+            self._study.tell(running, state=TrialState.PRUNED)  # takes the last score that was reported
+        else:
+            self._study.tell(running, score)
+        self._count += 1
+
+    def _add(self, told: Mapping[str, Any]) -> None:
+        trial = create_trial(
+            state=TrialState.PRUNED if told["pruned"] else TrialState.COMPLETE,
+            value=told["score"],
+            params=told["parameters"],
+            distributions=self._distributions,
+            intermediate_values=told.get("reports"),
+            system_attrs=told.get("attributes"),
+        )
+        self._study.add_trial(trial)
+        self._count += 1
+
+    def _parameters(self, trial: Trial) -> dict[str, str]:
+        return {name: trial.architecture[name] for name in self._distributions}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "trials": [
+                {
+                    "parameters": dict(trial.params),
+                    "score": trial.value,
+                    "pruned": trial.state == TrialState.PRUNED,
+                    "reports": dict(trial.intermediate_values),
+                    "attributes": dict(trial.system_attrs),  # how far a trial was promoted is kept there
+                }
+                for trial in self._study.get_trials(deepcopy=False)
+                if trial.state.is_finished()
+            ]
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._begin()
+        for told in state["trials"]:
+            self._add(told)
+
+
+def made_whole(space: SearchSpace, choices: Mapping[str, str], rng: random.Random) -> Architecture:
+    """An architecture of these options; where a space joins decisions, its rule leaves some out, drawn by chance."""
+    try:
+        return space.check(choices)
+    except ParseError:
+        return space.decode(
+            {
+                decision.name: [
+                    rng.random() + (option == choices[decision.name] != NONE) for option in decision.options
+                ]
+                for decision in space.decisions
+            }
+        )
