@@ -107,3 +107,20 @@ def test_a_terminal_has_a_bar() -> None:
 @pytest.mark.parametrize("terminal", [False, True])
 def test_quiet_is_silent(terminal: bool) -> None:
     assert shown(epochs(2), terminal=terminal, quiet=True) == ""
+
+
+def test_health_is_told_with_an_epoch_and_an_alarm_has_a_line_of_its_own() -> None:
+    sick = {"skip": 0.5, "pool": 0.0, "none": 0.25, "eigenvalue": 0.1234, "alarm": "too many skips"}
+    events: list[Event] = [
+        Started("step", 0, 2, 1, ()),
+        Advanced(1, 10, LOSSES),
+        Recorded({"epoch": 0, "health": {"skip": 0.0, "pool": 0.0, "none": 0.0}}),
+        Advanced(2, 10, LOSSES),
+        Recorded({"epoch": 1, "health": sick}),
+    ]
+    log = shown(events)
+    assert "skips 50 %, none 25 %, eigenvalue 0.12" in log
+    assert log.count("skips") == 2  # the line of the epoch, and the warning
+    assert "warning: epoch 2: too many skips" in log.splitlines()
+    assert "warning: epoch 2: too many skips" in shown(events, terminal=True)
+    assert "warning" not in shown(events, quiet=True)

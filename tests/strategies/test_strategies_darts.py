@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from smooth import SPACE, search_batch, smooth_weights
@@ -115,6 +117,26 @@ def test_step_moves_the_architecture_before_the_weights():
     assert set(metrics) == {"train_loss", "train_accuracy", "valid_loss", "valid_accuracy"}
 
 
+def test_perturbed_weights_learn_on_shares_near_the_mixture():
+    strategy, plain, seen = make(perturbation=0.2), make(), []
+    for progress in (0.0, 0.5, 1.0):
+        batch = replace(search_batch(0), progress=progress)
+        for name, gate in strategy._perturbed(batch).items():
+            shares = plain.policy.mixture()[name].weights.detach()
+            assert float(gate.weights.sum()) == pytest.approx(1)
+            assert bool((gate.weights >= 0).all())
+            seen.append((progress, float((gate.weights - shares).abs().max())))
+    largest = {progress: max(size for at, size in seen if at == progress) for progress in (0.0, 0.5, 1.0)}
+    assert largest[0.0] < 1e-12
+    assert 0.01 < largest[0.5] < 0.25
+    assert largest[0.5] < largest[1.0]
+    weights, other = smooth_weights(), smooth_weights()
+    strategy.step(weights, replace(search_batch(0), progress=1.0))
+    plain.step(other, replace(search_batch(0), progress=1.0))
+    assert torch.equal(strategy.policy.values, plain.policy.values)  # the logits see the mixture itself
+    assert not torch.equal(weights.network.head.weight, other.network.head.weight)
+
+
 def test_while_warming_up_only_the_weights_move():
     strategy, weights = make(warmup=0.5), smooth_weights()
     logits, first = strategy.policy.values.detach().clone(), weights.network.head.weight.detach().clone()
@@ -144,6 +166,8 @@ def test_best_decodes_probabilities_with_or_without_none():
 def test_all_broken_rules_are_told():
     with pytest.raises(SettingError, match="difference_step must be above 0, got 0"):
         make(difference_step=0.0)
+    with pytest.raises(SettingError, match=r"perturbation must lie in \[0, 1\], got 2"):
+        make(perturbation=2.0)
     with pytest.raises(SettingError) as caught:
         make(learning_rate=-1.0, weight_decay=-2.0, warmup=1.0)
     assert caught.value.problems == (

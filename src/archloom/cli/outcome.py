@@ -37,6 +37,10 @@ def print_outcome(result: SearchResult, console: Console) -> None:
     console.print(result.verdict)
     if result.standing is None:
         console.print(table_hint(result.space, str(details["data"])))
+    if stopped := details.get("stopped"):
+        from archloom.reports.health import stop_sentence
+
+        console.print(stop_sentence(stopped))
     console.print()
     for line in _finalists(result):
         say(line, console=console)

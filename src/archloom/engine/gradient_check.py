@@ -160,8 +160,7 @@ def check_gradient(
 def _gradients(strategy: Differentiable, problem: Problem, samples: int) -> list[Tensor]:
     """What the strategy would step along at the same weights and logits, draw after draw."""
     start = {name: value.clone() for name, value in problem.network.state_dict().items()}
-    settings = {"learning_rate": LEARNING_RATE, "momentum": 0.0, "weight_decay": DECAY, "clip": 0.0}
-    weights = SharedWeights(problem.network, **settings)
+    weights = SharedWeights(problem.network, learning_rate=LEARNING_RATE, momentum=0.0, weight_decay=DECAY, clip=0.0)
     strategy.begin(weights, Plan(IMAGES, IMAGES, IMAGES, IMAGES, steps=samples))
     seen = _Noted(strategy.policy.values)
     strategy.optimizer = seen  # type: ignore[assignment]

@@ -96,19 +96,20 @@ def _name_cells(axes: Axes, beliefs: Sequence[Belief], options: Sequence[str]) -
 
 
 @dataclass(frozen=True)
-class _Panel:
+class Panel:
     """Metrics that are drawn together, each with its name in the legend."""
 
     title: str
     lines: Mapping[str, str]
     logarithmic: bool = False
     if_constant: bool = True  # whether it says anything where nothing changes
+    part: str = "metrics"  # of a record
 
 
 _PANELS = (
-    _Panel("logits: length of a move", {"a_step_norm": "mean step", "a_noise_norm": "noise"}, logarithmic=True),
-    _Panel("weights: length of a move", {"w_step_norm": "mean step", "w_noise_norm": "noise"}, logarithmic=True),
-    _Panel(
+    Panel("logits: length of a move", {"a_step_norm": "mean step", "a_noise_norm": "noise"}, logarithmic=True),
+    Panel("weights: length of a move", {"w_step_norm": "mean step", "w_noise_norm": "noise"}, logarithmic=True),
+    Panel(
         "inverse curvature",
         {
             "a_smallest": "logits, smallest",
@@ -118,7 +119,7 @@ _PANELS = (
         },
         logarithmic=True,
     ),
-    _Panel(
+    Panel(
         "share of the draws",
         {
             "a_damped": "logits, damped",
@@ -128,15 +129,15 @@ _PANELS = (
             "w_skipped": "weights, skipped",
         },
     ),
-    _Panel("weight tensors clipped in a draw", {"w_clipped": "mean step", "w_noise_clipped": "noise"}),
-    _Panel(
+    Panel("weight tensors clipped in a draw", {"w_clipped": "mean step", "w_noise_clipped": "noise"}),
+    Panel(
         "batch noise by drawn noise",
         {"a_batch_noise_ratio": "logits", "w_batch_noise_ratio": "weights"},
         logarithmic=True,
     ),
-    _Panel("entropy of a decision", {"entropy": "mean", "entropy_least": "least"}),
-    _Panel("share of skips", {"skip_share": "among the best options"}),
-    _Panel("decay (of the prior)", {"a_decay": "logits", "w_decay": "weights"}, logarithmic=True, if_constant=False),
+    Panel("entropy of a decision", {"entropy": "mean", "entropy_least": "least"}),
+    Panel("share of skips", {"skip_share": "among the best options"}),
+    Panel("decay (of the prior)", {"a_decay": "logits", "w_decay": "weights"}, logarithmic=True, if_constant=False),
 )
 
 SHOWN_WITH_DRAWS = frozenset(name for panel in _PANELS for name in panel.lines)
@@ -144,23 +145,28 @@ SHOWN_WITH_DRAWS = frozenset(name for panel in _PANELS for name in panel.lines)
 
 def draw_curves(history: History) -> str:
     """How large the draws were, how many had to be held back, and where the logits went, over epochs."""
-    panels = [panel for panel in _PANELS if _says_something(history, panel)]
-    if not panels:
+    return panel_curves(history, _PANELS, label="How the draws went over epochs")
+
+
+def panel_curves(history: History, panels: Sequence[Panel], *, label: str) -> str:
+    """Those panels that have something to say, three in a row; nothing where none has."""
+    shown = [panel for panel in panels if _says_something(history, panel)]
+    if not shown:
         return ""
 
     def draw(figure: Figure) -> None:
-        for axes, panel in zip(grid(figure, len(panels), columns=3), panels, strict=True):
+        for axes, panel in zip(grid(figure, len(shown), columns=3), shown, strict=True):
             _draw_panel(axes, history, panel)
 
-    return svg(draw, height=1.85 * math.ceil(len(panels) / 3), label="How the draws went over epochs")
+    return svg(draw, height=1.85 * math.ceil(len(shown) / 3), label=label)
 
 
-def _says_something(history: History, panel: _Panel) -> bool:
+def _says_something(history: History, panel: Panel) -> bool:
     different = [len(set(known(_values(history, name, panel)))) for name in panel.lines]
     return max(different) > (0 if panel.if_constant else 1)
 
 
-def _draw_panel(axes: Axes, history: History, panel: _Panel) -> None:
+def _draw_panel(axes: Axes, history: History, panel: Panel) -> None:
     for place, (name, label) in enumerate(panel.lines.items()):
         values = _values(history, name, panel)
         if known(values):
@@ -188,7 +194,7 @@ def _logarithmic(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _values(history: History, name: str, panel: _Panel) -> list[float]:
+def _values(history: History, name: str, panel: Panel) -> list[float]:
     """One number per record; a logarithmic axis has no place for zero, which is noise that is off."""
-    values = series(history, "metrics", name)
+    values = series(history, panel.part, name)
     return [value if value > 0 else math.nan for value in values] if panel.logarithmic else values

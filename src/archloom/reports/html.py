@@ -11,6 +11,7 @@ from typing import Any
 
 from archloom.reports.cells import draw_cells, draw_text
 from archloom.reports.draws import MOST_ROWS, best_map, draw_curves
+from archloom.reports.health import health_curves, health_sentence
 from archloom.reports.history import changes, chosen_so_far, find, has_standing, has_trials, last_record_with, positions
 from archloom.reports.pages import page
 from archloom.reports.plots import MOST_PANELS, learning_curves, probabilities, stability_curve, trial_scores
@@ -162,7 +163,19 @@ def _pictures(data: ReportData) -> list[Picture]:
     if has_trials(data.history):
         caption = "Each dot is one trial; the line is the best score so far. A line that still climbs at the right end "
         return [Picture("Trials", trial_scores(data.history), caption + "might have gained from more trials.")]
-    return [_learning_picture(data), _stability_picture(data), _probability_picture(data), _draws_picture(data)]
+    pictures = (_learning_picture, _stability_picture, _health_picture, _probability_picture, _draws_picture)
+    return [picture(data) for picture in pictures]
+
+
+def _health_picture(data: ReportData) -> Picture:
+    return Picture(
+        "Health",
+        health_curves(data.history),
+        health_sentence(data.history, data.result)
+        + "Skips, pools and none need no training and tend to win early; a rising share of them is how one-shot "
+        "searches collapse. A rising eigenvalue means that the validation loss gets sharp around the logits, and that "
+        "more is lost by deriving one architecture from them.",
+    )
 
 
 def _draws_picture(data: ReportData) -> Picture:

@@ -10,7 +10,7 @@ from torch import Tensor
 from archloom.errors import require
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, SearchBatch, metrics
-from archloom.supernets import Curvature, Outcome, SharedWeights, flat, gradient_by
+from archloom.supernets import Curvature, Gate, Gates, Outcome, SharedWeights, flat, gradient_by
 
 LOGITS = "logits"  # beside the weights, in a gradient by both
 
@@ -26,18 +26,39 @@ class Darts(Differentiable):
         order: Literal["first", "second"] = "first",  # second: through one virtual training step
         products: Literal["exact", "differences"] = "exact",  # how second order takes its curvature product
         difference_step: float = 0.01,  # of `differences`, relative to the vector
+        perturbation: float = 0.0,  # SDARTS: weights learn on shares moved by up to so much at random, rising to it
         **common: Any,
     ) -> None:
         super().__init__(space, generator, **common)
-        require({f"strategy.difference_step must be above 0, got {difference_step}": difference_step > 0})
-        self._second = order == "second"
+        require(
+            {
+                f"strategy.difference_step must be above 0, got {difference_step}": difference_step > 0,
+                f"strategy.perturbation must lie in [0, 1], got {perturbation}": 0 <= perturbation <= 1,
+            }
+        )
+        self._second, self._perturbation = order == "second", perturbation
         self._difference_step = difference_step if products == "differences" else None
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
         gradient, judged = self.gradient(weights, batch)
         self.descend(gradient, batch)
-        fitted = weights.fit(batch.train, self.policy.mixture())
+        fitted = weights.fit(batch.train, self._perturbed(batch))
         return metrics(fitted, judged)
+
+    def _perturbed(self, batch: SearchBatch) -> Gates:
+        """The mixture, or one at random near it: weights that do well on both leave the logits a flatter landscape."""
+        mixture = self.policy.mixture()
+        if not self._perturbation:
+            return mixture
+        return {name: Gate(weights=self._moved(gate, batch.progress)) for name, gate in mixture.items()}
+
+    def _moved(self, gate: Gate, progress: float) -> Tensor:
+        assert gate.weights is not None
+        shares = gate.weights.detach()
+        noise = 2 * torch.rand(shares.shape, generator=self.generator).to(shares) - 1
+        moved = (shares + self._perturbation * progress * noise).clamp_min(0)
+        total = moved.sum()
+        return moved / total if float(total) > 0 else shares
 
     def gradient(self, weights: SharedWeights, batch: SearchBatch) -> tuple[Tensor, Outcome]:
         """Of the validation loss by the logits, at the present weights or after one virtual training step."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -68,14 +69,18 @@ class SharedWeights:
         self._start, self._end, self._clip = learning_rate, learning_rate_end, clip
         self._names = [name for name, _ in network.named_parameters()]
         self._parameters = list(network.parameters())
-        self.optimizer: torch.optim.Optimizer = torch.optim.SGD(
-            self._parameters,
-            lr=learning_rate,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            nesterov=nesterov,
-            foreach=True,  # one call for all tensors, of which a supernet has a thousand
-        )
+        self._sgd: dict[str, Any] = {
+            "lr": learning_rate,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "foreach": True,  # one call for all tensors, of which a supernet has a thousand
+        }
+
+    @cached_property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """SGD, unless another one was given; made when first needed, as torch imports a compiler for it."""
+        return torch.optim.SGD(self._parameters, **self._sgd)
 
     def optimize_with(self, optimizer: torch.optim.Optimizer) -> None:
         """Move the weights by another optimizer, which sees gradients as they are and does its own clipping.
