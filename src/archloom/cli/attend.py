@@ -63,20 +63,25 @@ def stop_on_signals() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-def attend(begin: Begin, *, directory: Path, quiet: bool) -> None:
-    """Run a search to its end or to an interruption, and tell the user either way."""
+@contextmanager
+def stopping_cleanly(command: str, directory: Path) -> Iterator[StopRequest]:
+    """Within, Ctrl-C asks to stop; afterwards the user is told how to go on: by that command with that directory."""
     from archloom.engine.search import SearchInterrupted
 
-    console = messages()
-    hint = f"continue with: archloom resume {shlex.quote(str(directory))}"
+    hint = f"continue with: archloom {command} {shlex.quote(str(directory))}"
     with stop_on_signals() as stop:
         try:
-            with shown_progress(console, quiet=quiet) as listener:
-                result = begin(listener, stop)
+            yield stop
         except SearchInterrupted as interrupted:
-            say(f"stopped and saved; {hint}", console=console)
+            say(f"stopped and saved; {hint}", console=messages())
             raise typer.Exit(stop.exit_code) from interrupted
         except KeyboardInterrupt as interrupted:
-            say(f"stopped; what was saved before is kept; {hint}", console=console)
+            say(f"stopped; what was saved before is kept; {hint}", console=messages())
             raise typer.Exit(stop.exit_code) from interrupted
+
+
+def attend(begin: Begin, *, directory: Path, quiet: bool) -> None:
+    """Run a search to its end or to an interruption, and tell the user either way."""
+    with stopping_cleanly("resume", directory) as stop, shown_progress(messages(), quiet=quiet) as listener:
+        result = begin(listener, stop)
     print_outcome(result, results())

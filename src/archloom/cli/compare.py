@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from archloom.cli.attend import stop_on_signals
+from archloom.cli.attend import stopping_cleanly
 from archloom.cli.console import facts_of, messages, results, say, table_of
 from archloom.cli.search import said
 from archloom.errors import SettingError
@@ -75,12 +74,9 @@ def compare(
         return
     if not quiet:
         say(f"{len(tasks):,} searches, {states['finished']:,} of them finished; folder {folder}", console=messages())
-    outcome = _attended(
-        lambda listen, stop: api.run_comparison(resolved, folder, jobs=jobs, only=only or (), listen=listen, stop=stop),
-        folder=folder,
-        total=len(tasks) - states["finished"],
-        quiet=quiet,
-    )
+    left = len(tasks) - states["finished"]
+    with stopping_cleanly("compare", folder) as stop, shown_progress(messages(), total=left, quiet=quiet) as listen:
+        outcome = api.run_comparison(resolved, folder, jobs=jobs, only=only or (), listen=listen, stop=stop)
     print_comparison(outcome, folder, results())
     if outcome.failures:
         raise typer.Exit(FAILED)
@@ -88,26 +84,6 @@ def compare(
 
 def _counted(states: Counter[Any]) -> str:
     return ", ".join(f"{count:,} {state}" for state, count in states.items())
-
-
-def _attended(
-    begin: Callable[[Listener, Callable[[], bool]], Outcome], *, folder: Path, total: int, quiet: bool
-) -> Outcome:
-    """Compare with somebody attending: progress, and a clean stop on Ctrl-C."""
-    from archloom.engine.search import SearchInterrupted
-
-    console = messages()
-    hint = f"continue with: archloom compare {shlex.quote(str(folder))}"
-    with stop_on_signals() as stop:
-        try:
-            with shown_progress(console, total=total, quiet=quiet) as listen:
-                return begin(listen, stop)
-        except SearchInterrupted as interrupted:
-            say(f"stopped and saved; {hint}", console=console)
-            raise typer.Exit(stop.exit_code) from interrupted
-        except KeyboardInterrupt as interrupted:
-            say(f"stopped; what was saved before is kept; {hint}", console=console)
-            raise typer.Exit(stop.exit_code) from interrupted
 
 
 # --- progress

@@ -148,7 +148,7 @@ def _map_caption(posterior: Mapping[str, Any], derived: Mapping[str, str]) -> st
     parts = [
         f"A row per decision, a column per option: the {share}, in percent, that it is the best option of that "
         f"decision, by however little. Frames hold the {CREDIBLE} credible set: the fewest options that have "
-        f"{CREDIBLE} together. A diamond marks the option of the result, which is derived from the latest draws."
+        f"{CREDIBLE} together. A diamond marks the option of the result."
     ]
     if any(derived.get(belief.decision) == NONE != belief.option for belief in known):
         parts.append("A diamond at none is an input that the cell leaves out, where others scored higher.")
