@@ -50,6 +50,7 @@ def make_search(tiny_data):
                 "finalist_steps": 1,
                 **sections.pop("search", {}),
             },
+            "monitor": {"eigenvalue_steps": 1, "eigenvalue_images": 4, **sections.pop("monitor", {})},
             "machine": {"threads": 1, "device": "cpu"},
             **sections,
         }
