@@ -45,6 +45,7 @@ class Pace:
         self._images = self._steps = 0
         self._sums: dict[str, float] = {}
         self.health = ""  # of the last complete epoch
+        self._alarmed = False
 
     def hear(self, event: Event) -> None:
         """Take note of an event."""
@@ -66,6 +67,11 @@ class Pace:
         self._steps += 1
         for name, value in event.metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
+
+    def new_alarm(self, record: Mapping[str, Any]) -> str:
+        """A line of warning where the monitor begins to worry; nothing while it goes on to."""
+        before, self._alarmed = self._alarmed, bool(alarm_text(record))
+        return "" if before else alarm_text(record)
 
     @property
     def place(self) -> str:
@@ -134,7 +140,8 @@ class _Log:
         if isinstance(event, Recorded) and self._due():  # before the pace forgets the epoch
             parts = (self._pace.place, self._pace.figures, health_text(event.record), self._pace.times)
             say("  ".join(part for part in parts if part), console=self._console)
-            _warn(event, self._console)
+            if text := self._pace.new_alarm(event.record):
+                say(text, console=self._console)
         elif isinstance(event, Deriving):
             say(event.what, console=self._console)
         self._pace.hear(event)
@@ -142,11 +149,6 @@ class _Log:
     def _due(self) -> bool:
         every = max(1, self._pace.total // LINES_OF_TRIALS) if self._pace.each == 1 else 1
         return self._pace.position % every == 0 or self._pace.position == self._pace.total
-
-
-def _warn(event: Recorded, console: Console) -> None:
-    if text := alarm_text(event.record):
-        say(text, console=console)
 
 
 class _Bar:
@@ -159,8 +161,8 @@ class _Bar:
 
     def __call__(self, event: Event) -> None:
         self._pace.hear(event)
-        if isinstance(event, Recorded):
-            _warn(event, self._console)
+        if isinstance(event, Recorded) and (text := self._pace.new_alarm(event.record)):
+            say(text, console=self._console)
         if isinstance(event, Deriving):
             self._shown = Group(self._first_line(), Text(event.what))
         else:
