@@ -65,7 +65,7 @@ def test_sharpness_is_the_largest_eigenvalue_of_the_logits_hessian() -> None:
             strategy.policy.values.detach()
         )
     right = float(torch.linalg.eigvalsh(dense.detach()).max())
-    monitor = Monitor(MonitorSettings(eigenvalue_steps=15, eigenvalue_images=16, products="exact"))
+    monitor = Monitor(MonitorSettings(eigenvalue_steps=15, eigenvalue_images=16, products="exact"), epochs=1)
     architecture = strategy.best(lambda _: 0.0)
     images = Batch(IMAGES.double(), LABELS)
     health = monitor.look(
@@ -95,7 +95,7 @@ def test_shares_count_operations_that_are_there() -> None:
 
 
 def test_one_kind_without_weights_that_takes_over_is_told_with_the_last_healthy_epoch() -> None:
-    monitor = Monitor(MonitorSettings(largest_share=0.5))
+    monitor = Monitor(MonitorSettings(largest_share=0.5), epochs=3)
     history = [healthy(skip=0.2), healthy(skip=0.5), healthy(skip=0.7)]
     assert monitor.alarm(history[:2]) is None
     alarm = monitor.alarm(history)
@@ -106,7 +106,7 @@ def test_one_kind_without_weights_that_takes_over_is_told_with_the_last_healthy_
 
 
 def test_sharpness_that_grows_within_a_window_is_told() -> None:
-    monitor = Monitor(MonitorSettings(window=2, growth=1.5))
+    monitor = Monitor(MonitorSettings(window=2, growth=1.5), epochs=4)
     steady = [healthy(eigenvalue=value) for value in (1.0, 1.2, 1.1, 1.3, 1.2)]
     assert monitor.alarm(steady) is None
     grown = [healthy(eigenvalue=value) for value in (1.0, 1.2, 1.4, 2.0)]  # 1.1 before, 1.7 now
@@ -122,12 +122,22 @@ def test_sharpness_that_grows_within_a_window_is_told() -> None:
     assert monitor.alarm([{"epoch": 0}]) is None
 
 
+def test_the_first_epochs_raise_no_alarm() -> None:
+    """Logits that hardly differ derive anything, and a search must not be stopped for that."""
+    monitor = Monitor(MonitorSettings(quiet=0.25), epochs=8)
+    history = [healthy(skip=1.0)] * 3
+    assert monitor.alarm(history[:2]) is None
+    assert monitor.alarm(history) is not None
+    assert Monitor(MonitorSettings(quiet=0.0), epochs=8).alarm(history[:1]) is not None
+
+
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
         ({"eigenvalue_steps": -1}, "monitor.eigenvalue_steps must be 0 or more, got -1"),
         ({"eigenvalue_images": 1}, "monitor.eigenvalue_images must be at least 2, got 1"),
         ({"window": 0}, "monitor.window must be at least 1, got 0"),
+        ({"quiet": 1.0}, r"monitor.quiet must lie in \[0, 1\), got 1.0"),
         ({"growth": 1.0}, "monitor.growth must be above 1, got 1.0"),
         ({"largest_share": 0.0}, r"monitor.largest_share must lie in \(0, 1\], got 0.0"),
     ],
@@ -169,7 +179,9 @@ def search(strategy: type = Collapsing, *, epochs: int = 6, **settings: Any) -> 
         comparison=loader(torch.arange(40, 48), 8),
         epochs=epochs,
         chance_samples=2,
-        monitor=Monitor(MonitorSettings(eigenvalue_steps=2, eigenvalue_images=8, growth=100.0, **settings)),
+        monitor=Monitor(
+            MonitorSettings(eigenvalue_steps=2, eigenvalue_images=8, growth=100.0, **settings), epochs=epochs
+        ),
     )
 
 

@@ -34,6 +34,7 @@ class MonitorSettings:
     products: Literal["differences", "exact"] = "differences"  # exact: two to three times the memory, blind to kinks
     window: int = 5  # epochs that eigenvalues are averaged over, and that two averages lie apart
     growth: float = 1.33  # of that average within a window, above which logits have become too sharp
+    quiet: float = 0.2  # first share of the epochs that raises no alarm: what is derived from equal logits is chance
     largest_share: float = 0.5  # of operations without weights in the derived architecture: one kind of them
 
     def __post_init__(self) -> None:
@@ -45,6 +46,7 @@ class MonitorSettings:
                 ),
                 f"monitor.window must be at least 1, got {self.window}": self.window >= 1,
                 f"monitor.growth must be above 1, got {self.growth}": self.growth > 1,
+                f"monitor.quiet must lie in [0, 1), got {self.quiet}": 0 <= self.quiet < 1,
                 f"monitor.largest_share must lie in (0, 1], got {self.largest_share}": 0 < self.largest_share <= 1,
             }
         )
@@ -61,8 +63,9 @@ class Alarm:
 class Monitor:
     """Figures of one epoch, and what the figures of all epochs so far say."""
 
-    def __init__(self, settings: MonitorSettings) -> None:
+    def __init__(self, settings: MonitorSettings, *, epochs: int) -> None:
         self.settings = settings
+        self._quiet_epochs = settings.quiet * epochs
 
     def look(
         self,
@@ -100,7 +103,7 @@ class Monitor:
 
     def alarm(self, history: Sequence[Record]) -> Alarm | None:
         """What the records of all epochs so far say about the last one; None where all is well."""
-        if not history or "health" not in history[-1]:
+        if not history or len(history) <= self._quiet_epochs or "health" not in history[-1]:
             return None
         return self._without_weights(history) or self._sharp(history)
 

@@ -90,7 +90,7 @@ class _Builder:
 
     def _monitor(self) -> Monitor | None:
         settings = MonitorSettings(**self._experiment.settings["monitor"])
-        return None if settings.action == "off" else Monitor(settings)
+        return None if settings.action == "off" else Monitor(settings, epochs=self._settings.epochs)
 
     def _finals(self, split: Split) -> Finals | None:
         if self._settings.finalist_steps == 0:
