@@ -7,11 +7,22 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from archloom.errors import require
 from archloom.policies.logits import Logits
 from archloom.spaces import Scores
 from archloom.supernets import Gate, Gates
 
 Gradient = Literal["selected", "all", "nb201_code"]
+
+
+def check_temperatures(start: float, end: float) -> None:
+    """The rules of a temperature that falls over a search."""
+    require(
+        {
+            f"strategy.temperature_start must be above 0, got {start}": start > 0,
+            f"strategy.temperature_end must lie in (0, {start}], got {end}": 0 < end <= start,
+        }
+    )
 
 
 def gumbel_gates(

@@ -110,7 +110,8 @@ def explanations(outcome: Outcome) -> list[str]:
     """What the figures are."""
     metrics = [f"{', '.join(row.name for row in outcome.rows if row.metric == m)}: {m}" for m in outcome.metrics]
     what = outcome.metrics[0] if len(outcome.metrics) == 1 else "; ".join(metrics)
-    lines = [f"Higher is better: {what}, in percent. Means and standard deviations are over seeds, none left out."]
+    left_out = f"without {outcome.missing} that did not finish" if outcome.missing else "none left out"
+    lines = [f"Higher is better: {what}, in percent. Means and standard deviations are over seeds, {left_out}."]
     if outcome.datasets:
         lines.append(f"Best, worst and regret (points below the table's best) are of {outcome.datasets[0]}.")
     lines.append("Time and architectures trained by themselves are means of one search; a one-shot search trains none.")

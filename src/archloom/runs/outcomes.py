@@ -25,7 +25,7 @@ Timing = Literal["measured", "looked up", "by seconds_per_trial"]
 
 
 @dataclass(frozen=True)
-class Trial:
+class Tried:
     """One architecture that a black-box search scored, and what that cost."""
 
     architecture: Mapping[str, str]
@@ -47,7 +47,7 @@ class Result:
     regret: float | None
     seconds: float
     trainings: float
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[Tried, ...] = ()
     curve: tuple[float, ...] = ()  # of a one-shot search: what its architecture would reach after every epoch
 
 
@@ -205,7 +205,7 @@ class Reader:
         except BenchmarkError:  # a table converted in part does not know every architecture
             return {}
 
-    def _value(self, details: Mapping[str, Any], tests: Mapping[str, float], trials: Sequence[Trial]) -> float | None:
+    def _value(self, details: Mapping[str, Any], tests: Mapping[str, float], trials: Sequence[Tried]) -> float | None:
         if self._found is not None:
             return tests.get(self._found[1])
         if self.contender.black_box:
@@ -234,7 +234,7 @@ class Reader:
         return result.value if self.allowed(result.architecture) else None
 
     def best_of(
-        self, result: Result, *, budget: float | None, cost: Callable[[Trial], float]
+        self, result: Result, *, budget: float | None, cost: Callable[[Tried], float]
     ) -> tuple[float | None, int]:
         """What a black-box search would have found with so much to spend, at least one trial, and with how many.
 
@@ -254,7 +254,7 @@ class Reader:
         tests = self._tests(winner.architecture)
         return (winner.score if self._found is None else tests.get(self._found[1])), affordable
 
-    def cost_of(self, trial: Trial, *, by: str) -> float:
+    def cost_of(self, trial: Tried, *, by: str) -> float:
         """What one trial costs, in trainings or in seconds."""
         if by == "trials":
             return trial.trainings or 1.0  # under weights that are trained already, a trial trains nothing
@@ -268,14 +268,14 @@ class Reader:
         return sum(self.cost_of(trial, by=by) for trial in result.trials) if result.trials else result.seconds
 
 
-def _trials(history: Sequence[Mapping[str, Any]]) -> tuple[Trial, ...]:
+def _trials(history: Sequence[Mapping[str, Any]]) -> tuple[Tried, ...]:
     """The trials of a black-box search. A record tells the trainings so far; without it each trial was one."""
     trials, before = [], 0.0
     for place, record in enumerate(history):
         total = float(record.get("trainings", place + 1))
         pruned, score = bool(record.get("pruned")), record.get("score")
         trials.append(
-            Trial(
+            Tried(
                 architecture=record["architecture"],
                 score=float("-inf") if score is None else float(score),
                 trainings=total - before,

@@ -9,7 +9,7 @@ import torch
 
 from archloom.errors import require
 from archloom.policies import gumbel_gates
-from archloom.policies.gumbel import Gradient
+from archloom.policies.gumbel import Gradient, check_temperatures
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics
 from archloom.supernets import Gates, SharedWeights, gradient_by
@@ -42,12 +42,9 @@ class Gdas(Differentiable):
         **common: Any,
     ) -> None:
         super().__init__(space, generator, **common)
+        check_temperatures(temperature_start, temperature_end)
         require(
             {
-                f"strategy.temperature_start must be above 0, got {temperature_start}": temperature_start > 0,
-                f"strategy.temperature_end must lie in (0, {temperature_start}], got {temperature_end}": (
-                    0 < temperature_end <= temperature_start
-                ),
                 "strategy.gradient nb201_code draws once per batch; it needs sampling = 'batch'": (
                     gradient != "nb201_code" or sampling == "batch"
                 ),

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from archloom.errors import require
-from archloom.policies.gumbel import concrete_gates
+from archloom.policies.gumbel import check_temperatures, concrete_gates
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, Validation, metrics
 from archloom.supernets import SharedWeights, gradient_by
@@ -45,14 +44,7 @@ class Snas(Differentiable):
         **common: Any,
     ) -> None:
         super().__init__(space, generator, **common)
-        require(
-            {
-                f"strategy.temperature_start must be above 0, got {temperature_start}": temperature_start > 0,
-                f"strategy.temperature_end must lie in (0, {temperature_start}], got {temperature_end}": (
-                    0 < temperature_end <= temperature_start
-                ),
-            }
-        )
+        check_temperatures(temperature_start, temperature_end)
         self._start, self._end = temperature_start, temperature_end
 
     def temperature(self, batch: SearchBatch) -> float:
