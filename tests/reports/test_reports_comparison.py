@@ -72,6 +72,9 @@ def test_a_row_says_all_of_an_entry_and_published_figures_stand_below(outcome: O
 
 def test_words_on_what_the_figures_are(outcome: Outcome) -> None:
     lines = explanations(outcome)
+    assert lines[0].endswith("over seeds, without 2 that did not finish.")
+    whole = replace(outcome, rows=(outcome.rows[0],))
+    assert explanations(whole)[0].endswith("over seeds, none left out.")
     assert "test accuracy in the cifar10 table" in lines[0]
     assert "Time of RS: that of looking scores up, not of the trainings behind them." in lines
     assert lines[-1] == "Published (GDAS, optimal): a paper."
