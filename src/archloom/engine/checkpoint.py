@@ -37,7 +37,7 @@ def encode(state: State) -> bytes:
     """The image of one safetensors file: the tensors, and as metadata the tree they hang in and a digest of all."""
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(_to_tree(state, "state", tensors), allow_nan=False, separators=(",", ":"))
-    metadata = {"format": FORMAT, "tree": tree, "sha256": _digest(tree, tensors)}
+    metadata = {"format": FORMAT, "tree": tree, "sha256": digest(tree, tensors)}
     try:
         image = save(tensors, metadata=metadata)
     except (KeyError, ValueError, SafetensorError) as error:
@@ -51,13 +51,13 @@ def encode(state: State) -> bytes:
 
 def decode(data: bytes, *, name: str) -> State:
     """The state that `encode` was given. `name` is what errors call the data."""
-    tensors, metadata = _parse(data, name)
+    tensors, metadata = parse(data, name)
     if metadata.get("format") != FORMAT:
         raise CheckpointError(
             f"checkpoint {name} has the format {metadata.get('format')!r}; this version of archloom reads {FORMAT!r}"
         )
     tree = str(metadata.get("tree"))
-    if metadata.get("sha256") != _digest(tree, tensors):
+    if metadata.get("sha256") != digest(tree, tensors):
         raise _damaged(name, "its contents do not match its digest")
     try:
         return _from_tree(json.loads(tree), tensors)
@@ -65,33 +65,34 @@ def decode(data: bytes, *, name: str) -> State:
         raise _damaged(name, f"its tree cannot be read: {error}") from error
 
 
-def _parse(data: bytes, name: str) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
+def parse(data: bytes, name: str, *, kind: str = "checkpoint") -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     """The tensors and the metadata of a safetensors image; the library returns only the tensors."""
     try:
         tensors = load(data)
         header = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + _header_length(data)])
     except SafetensorError as error:
-        raise _damaged(name, str(error).removeprefix("Error while deserializing: ")) from error
+        raise _damaged(name, str(error).removeprefix("Error while deserializing: "), kind) from error
     except (AssertionError, KeyError, TypeError, ValueError, RuntimeError) as error:  # a kind or shape torch lacks
-        raise _damaged(name, f"a tensor cannot be restored: {str(error).partition(chr(10))[0]}") from error
+        raise _damaged(name, f"a tensor cannot be restored: {str(error).partition(chr(10))[0]}", kind) from error
     return tensors, header.get("__metadata__") or {}
 
 
-def _damaged(name: str, reason: str) -> CheckpointError:
-    return CheckpointError(f"checkpoint {name} is damaged ({reason})")
+def _damaged(name: str, reason: str, kind: str = "checkpoint") -> CheckpointError:
+    return CheckpointError(f"{kind} {name} is damaged ({reason})")
 
 
 def _header_length(image: bytes) -> int:
     return int.from_bytes(image[:_LENGTH_BYTES], "little")
 
 
-def _digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256(tree.encode("utf-8", "surrogatepass"))
+def digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
+    """Of a text and named tensors: names, kinds, shapes and contents."""
+    made = hashlib.sha256(tree.encode("utf-8", "surrogatepass"))
     for name, tensor in sorted(tensors.items()):
-        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        made.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
         if tensor.numel():  # numpy gives no buffer for nothing
-            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+            made.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return made.hexdigest()
 
 
 def _to_tree(value: State, place: str, tensors: dict[str, Tensor]) -> Any:
