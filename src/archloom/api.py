@@ -368,13 +368,15 @@ class _Prepared:
     def run(
         self, run: RunDirectory, listeners: Sequence[Listener], stop: Callable[[], bool], *, report: bool
     ) -> SearchResult:
-        for listener in (*listeners, lambda event: _keep_metrics(run, event)):
+        for listener in listeners:
             self.search.listen(listener)
         if self._experiment.settings["search"]["tensorboard"]:
             self.search.listen(tensorboard_listener(run.path / "tensorboard"))
         start = time.perf_counter()
         try:
-            outcome = self.search.run(save=lambda state, step: run.checkpoints.save(state, step=step), stop=stop)
+            with run.appending_metrics() as append:
+                self.search.listen(lambda event: _keep_metrics(append, event))
+                outcome = self.search.run(save=lambda state, step: run.checkpoints.save(state, step=step), stop=stop)
         except SearchInterrupted:
             if report:
                 write_report(run.path)
@@ -418,9 +420,9 @@ def _cost_table(space: SearchSpace, facts: Facts, network: Mapping[str, Any]) ->
     return _COSTS[what]
 
 
-def _keep_metrics(run: RunDirectory, event: Event) -> None:
+def _keep_metrics(append: Callable[[Record], None], event: Event) -> None:
     if isinstance(event, Recorded):
-        run.append_metrics(event.record)
+        append(event.record)
 
 
 def _result(run: RunDirectory, experiment: Experiment) -> SearchResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from archloom.benchmarks.base import Benchmark
@@ -32,7 +31,7 @@ class Judge:
             return None
         table, dataset = self._found
         try:
-            standing = asdict(table.standing(architecture, dataset))
+            standing = vars(table.standing(architecture, dataset))
         except BenchmarkError:  # a table converted in part does not know every architecture
             return None
         return {**standing, "instead_of": None if self._data in ("", dataset) else self._data}

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -105,9 +105,25 @@ class RunDirectory:
         """Make the metrics exactly these: at the start, and on resume, where a crash may have left later ones."""
         write_atomically(self.metrics_path, "".join(_json_line(record) for record in history).encode())
 
+    @contextlib.contextmanager
+    def appending_metrics(self) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+        """Within, a function that adds a record; each is a whole line on disk at once."""
+        with writing(self.metrics_path):
+            file = self.metrics_path.open("a", encoding="utf-8", buffering=1)
+
+        def append(record: Mapping[str, Any]) -> None:
+            with writing(self.metrics_path):
+                file.write(_json_line(record))
+
+        try:
+            yield append
+        finally:
+            with contextlib.suppress(OSError):  # what could not be written was told when it was to be
+                file.close()
+
     def append_metrics(self, record: Mapping[str, Any]) -> None:
-        with writing(self.metrics_path), self.metrics_path.open("a", encoding="utf-8") as file:
-            file.write(_json_line(record))
+        with self.appending_metrics() as append:
+            append(record)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All records. A last line cut short by a crash is left out; it is in the next checkpoint or never was."""
@@ -193,7 +209,10 @@ def _read_if_there(path: Path) -> bytes | None:
 
 
 def _json_line(record: Mapping[str, Any]) -> str:
-    return json.dumps(_finite(record), allow_nan=False) + "\n"
+    try:
+        return json.dumps(record, allow_nan=False) + "\n"
+    except (TypeError, ValueError):  # a mapping that is no dict, or a number that JSON has not
+        return json.dumps(_finite(record), allow_nan=False) + "\n"
 
 
 def _json_object(data: bytes) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -41,8 +42,13 @@ class Reinforce(BlackBox):
         )
         self._momentum = baseline_momentum
         self.policy = Logits(space, generator, without=() if space.none_may_win else (NONE,))
-        self.optimizer = torch.optim.Adam([self.policy.values], lr=learning_rate)
+        self._rate = learning_rate
         self.average, self.weight = 0.0, 0.0  # of the scores so far, and how much of it they fill
+
+    @cached_property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """Made when first needed, as torch imports a compiler for it."""
+        return torch.optim.Adam([self.policy.values], lr=self._rate)
 
     def ask(self, number: int) -> Trial:
         values = self.policy.values.detach()
