@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from archloom.benchmarks.analysis import belongs
 from archloom.benchmarks.base import Benchmark, Column
+from archloom.engine.bootstrap import interval
 from archloom.spaces import Architecture, SearchSpace
 
 TOP_SHARE = 0.1  # of the table: whether good ones are told from very good ones
 FEWEST = 5  # architectures that a correlation is computed from
 RESAMPLES = 1000  # half a millisecond each
-CONFIDENCE = 0.95
 
 Numbers = NDArray[np.float64]
 Coefficient = Callable[[Numbers, Numbers], float]
@@ -118,33 +118,20 @@ def _columns(judged: Sequence[Judged]) -> tuple[list[float], list[float]]:
 
 
 def _estimate(coefficient: Coefficient, shared: Numbers, known: Numbers, seed: int) -> Estimate:
-    """Architectures are resampled as pairs. The interval is BCa, or by percentiles where that is not defined."""
-    from scipy import stats
+    """Architectures are resampled as pairs."""
 
-    if len(shared) < FEWEST:
+    def measured(x: Numbers, y: Numbers) -> float:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of constant input
+            return coefficient(x, y)
+
+    def of_resample(x: Numbers, y: Numbers) -> float:
+        drawn = measured(x, y)
+        return 0.0 if math.isnan(drawn) else drawn  # a resample of equals shows no order
+
+    value = measured(shared, known) if len(shared) >= FEWEST else math.nan
+    if math.isnan(value):  # too few, or a judge that gives all the same order
         return Estimate(None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of constant input and degenerate resamples, which are dealt with here
-        value = coefficient(shared, known)
-        if math.isnan(value):  # a judge that gives all the same order
-            return Estimate(None)
-
-        def of_resample(x: Numbers, y: Numbers) -> float:
-            drawn = coefficient(x, y)
-            return 0.0 if math.isnan(drawn) else drawn  # a resample of equals shows no order
-
-        for method in ("BCa", "percentile"):
-            interval = stats.bootstrap(
-                (shared, known),
-                of_resample,
-                paired=True,
-                vectorized=False,
-                n_resamples=RESAMPLES,
-                confidence_level=CONFIDENCE,
-                method=method,
-                rng=np.random.default_rng(seed),
-            ).confidence_interval
-            low, high = float(interval.low), float(interval.high)
-            if math.isfinite(low) and math.isfinite(high):
-                return Estimate(value, low, high)
-    return Estimate(value)
+    low, high = interval((shared, known), of_resample, resamples=RESAMPLES, seed=seed, paired=True, vectorized=False)
+    finite = math.isfinite(low) and math.isfinite(high)
+    return Estimate(value, float(low), float(high)) if finite else Estimate(value)

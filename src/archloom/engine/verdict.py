@@ -8,7 +8,6 @@ interval comes from resampling (bootstrap, BCa) and says how large the differenc
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from archloom.engine import bootstrap
+from archloom.engine.bootstrap import CONFIDENCE
+
 RESAMPLES = 9999
-CONFIDENCE = 0.95
 SIGNIFICANT = 0.05
 
 
@@ -81,37 +82,15 @@ def difference(pair: Pair) -> float | None:
 
 
 def interval(own: ArrayLike, other: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> NDArray[np.float64]:
-    """Lower and upper bound of the difference of means; samples lie along the last axis.
-
-    Where the bias-corrected bounds are not defined, as where resampling hardly changes a mean, those of percentiles.
-    """
-    bounds = _bootstrap(own, other, "BCa", resamples, seed)
-    if np.isnan(bounds).any():
-        bounds = np.where(np.isnan(bounds), _bootstrap(own, other, "percentile", resamples, seed), bounds)
-    return bounds
-
-
-def _bootstrap(own: ArrayLike, other: ArrayLike, method: str, resamples: int, seed: int) -> NDArray[np.float64]:
-    from scipy import stats  # takes a moment to import, which only a comparison has to wait for
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the distribution is degenerate is seen from the bounds
-        found = stats.bootstrap(
-            (own, other),
-            _difference_of_means,
-            n_resamples=resamples,
-            confidence_level=CONFIDENCE,
-            method=method,
-            vectorized=True,
-            axis=-1,
-            rng=np.random.default_rng(seed),
-        ).confidence_interval
-    return np.asarray([found.low, found.high])
+    """Lower and upper bound of the difference of means; samples lie along the last axis."""
+    return bootstrap.interval(
+        (own, other), _difference_of_means, resamples=resamples, seed=seed, vectorized=True, axis=-1
+    )
 
 
 def permutation_p(own: Sequence[float], other: Sequence[float], *, resamples: int = RESAMPLES, seed: int = 0) -> float:
     """Two-sided p of the difference of means; exact where there are no more ways to exchange seeds than resamples."""
-    from scipy import stats
+    from scipy import stats  # late, as in `bootstrap`
 
     found = stats.permutation_test(
         (np.asarray(own), np.asarray(other)),
