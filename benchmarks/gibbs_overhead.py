@@ -97,20 +97,20 @@ def count_passes(workload: Workload, steps: int) -> float:
     """How often a batch goes through the network in one step, on average."""
     from archloom.supernets import SharedWeights
 
-    counted, real = 0, SharedWeights._logits
+    counted, real = 0, SharedWeights._predict
 
     def counting(self, *given, **named):
         nonlocal counted
         counted += 1
         return real(self, *given, **named)
 
-    SharedWeights._logits = counting
+    SharedWeights._predict = counting
     try:
         step = prepare(workload, choice="auto")
         for _ in range(steps):
             step()
     finally:
-        SharedWeights._logits = real
+        SharedWeights._predict = real
     return counted / steps
 
 

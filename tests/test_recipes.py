@@ -10,7 +10,7 @@ import pytest
 
 from archloom.runs.comparison import Comparison
 from archloom.runs.experiment import Experiment
-from archloom.runs.recipes import comparisons, find_comparison, recipes, summary
+from archloom.runs.recipes import NOT_SEARCHES, comparisons, find_comparison, recipes, shipped, summary
 from archloom.runs.settings import read_toml
 
 RECIPES = recipes()
@@ -23,7 +23,9 @@ def resolved(name: str) -> Experiment:
 
 
 def test_the_recipes_of_this_checkout_are_the_ones_found() -> None:
-    assert {*RECIPES.values(), *comparisons().values()} == set(CHECKOUT.rglob("*.toml"))
+    assert set(shipped().values()) == set(CHECKOUT.rglob("*.toml"))
+    others = {name for name in shipped() if name.startswith(tuple(NOT_SEARCHES))}
+    assert set(RECIPES) == set(shipped()) - others
     assert {"first", "cifar10/gdas", "cifar10/rsps", "cifar10/darts_first"} <= set(RECIPES)
 
 
@@ -44,8 +46,9 @@ def test_a_comparison_resolves_and_says_what_it_is(name: str) -> None:
     assert summary(path).endswith(".") and path.read_text(encoding="utf-8").startswith("# ")
     assert find_comparison(name) == find_comparison(name.removeprefix("compare/")) == path
     made = Comparison.resolve(read_toml(path), beside=path.parent)
-    assert made.against is not None and made.contenders[made.against].experiment.names["strategy"] == "random_search"
-    assert len(made.contenders) > 2
+    assert made.against is not None and len(made.contenders) > 2
+    rival = made.contenders[made.against].experiment.names["strategy"]
+    assert rival == ("darts" if name == "compare/stability" else "random_search")
 
 
 def test_the_nb201_comparisons_have_the_rows_of_the_table_and_what_was_published() -> None:
@@ -129,3 +132,22 @@ def test_rows_of_the_nb201_table_keep_their_settings() -> None:
     assert settings("darts_second", "strategy")["order"] == "second"
     epochs = {name: settings(name, "search")["epochs"] for name in ("rsps", "darts_first", "gdas", "setn", "gibbs")}
     assert epochs == {"rsps": 250, "darts_first": 50, "gdas": 250, "setn": 250, "gibbs": 50}
+
+
+@pytest.mark.parametrize(("space", "cells"), [("s1", 8), ("s2", 20)])
+def test_amended_darts_searches_in_the_network_that_is_evaluated(space: str, cells: int) -> None:
+    experiment = resolved(f"papers/amended_{space}")
+    assert experiment.names["space"] == space
+    assert (experiment.settings["space"]["cells"], experiment.settings["space"]["edges"]) == (cells, "fixed")
+    network, search = experiment.settings["network"], experiment.settings["search"]
+    assert (network["channels"], network["auxiliary"], search["cutout"]) == (36, True, 16)
+    assert network["dropout"] > 0
+    assert (search["epochs"], search["batch_size"]) == (100, 96)
+    assert experiment.settings["strategy"]["inverse"] == "hessian"
+    assert experiment.settings["strategy"]["eta"] == 0.1
+
+
+def test_the_small_s2_searches_differ_in_their_strategy_alone() -> None:
+    amended, darts = (resolved(f"stability/{name}").settings for name in ("s2_amended", "s2_darts_second"))
+    assert amended["strategy"] != darts["strategy"]
+    assert {**amended, "strategy": None} == {**darts, "strategy": None}

@@ -28,12 +28,14 @@ from archloom.objectives import CostTable
 from archloom.reports import comparison as comparison_report
 from archloom.reports.cells import draw_cells
 from archloom.reports.html import ReportData, render
+from archloom.reports.retrained import write_retrain_report
 from archloom.runs import workers
 from archloom.runs.build import build_search
 from archloom.runs.comparison import Comparison, Task, jobs_that_fit, longest_first, open_comparison, refuse_changed
 from archloom.runs.experiment import GIVEN, SECTIONS, Experiment
 from archloom.runs.outcomes import Outcome, check_limit, outcome_of
 from archloom.runs.ranking import rank
+from archloom.runs.retrain_directory import is_retraining
 from archloom.runs.run_directory import RunDirectory
 from archloom.runs.settings import merge
 from archloom.runs.tensorboard import tensorboard_listener
@@ -121,12 +123,17 @@ def resume(
     stop: Callable[[], bool] = lambda: False,
     warn: Callable[[str], None] = lambda message: None,
     report: bool = True,
-) -> SearchResult:
+) -> Any:
     """Go on with a run that was interrupted; one that is complete is returned as it is.
 
     `settings` are for what may differ where it goes on: {"machine": {"device": "cpu"}, "data": {"directory": ...}}.
+    A search gives a SearchResult, a retraining a RetrainResult.
     """
     run = RunDirectory.open(Path(directory))
+    if is_retraining(run.path):
+        from archloom.retraining import resume_retraining  # which itself imports this module
+
+        return resume_retraining(run.path, data=data, settings=settings, listeners=listeners, stop=stop, warn=warn)
     experiment = Experiment.resolve(merge(run.config, settings or {}))
     with run.lock():
         if run.finished:
@@ -142,6 +149,8 @@ def resume(
 def write_report(directory: str | Path) -> Path:
     """Write report.html (and cell.svg, if there is a result) of a run, finished or not."""
     run = RunDirectory.open(Path(directory))
+    if is_retraining(run.path):
+        return write_retrain_report(run.path)
     experiment = Experiment.resolve(run.config)
     space, result = experiment.space(), run.read_result()
     if result is not None:
@@ -231,7 +240,7 @@ def run_comparison(
 
 def run_task(task: Task, tell: Callable[[float], None], stop: Callable[[], bool]) -> None:
     """One run of a comparison, in a process that may do many: begun, or gone on with where it was interrupted."""
-    listeners = [_share_listener(tell)]
+    listeners = [share_listener(tell)]
     try:
         if task.run.config_path.is_file():
             here = {name: task.experiment.settings["machine"][name] for name in ("device", "threads", "workers")}
@@ -244,7 +253,7 @@ def run_task(task: Task, tell: Callable[[float], None], stop: Callable[[], bool]
         raise workers.StoppedTask from interrupted
 
 
-def _share_listener(tell: Callable[[float], None], clock: Callable[[], float] = time.perf_counter) -> Listener:
+def share_listener(tell: Callable[[float], None], clock: Callable[[], float] = time.perf_counter) -> Listener:
     """Tells the share of a search that is done, a few times a second at most."""
     total, told = 1, clock()
 

@@ -41,7 +41,7 @@ def test_a_recipe_can_be_shown(archloom: Archloom) -> None:
     ("kind", "name", "parts"),
     [
         ("strategies", "gdas", ["strategy.temperature_start", "a finite number", "10.0", "presets", "paper, public"]),
-        ("strategies", "random_search", ["it has no settings"]),
+        ("strategies", "random_search", ["strategy.window", "its tolerance"]),
         ("spaces", "nb201_mini", ["space.nodes", "a whole number", " 3 ", "network.channels", "skip_connect,"]),
         ("data", "folder", ["data."]),
         ("settings", "search", ["search.epochs", "of a one-shot search", "true"]),

@@ -19,7 +19,18 @@ SMALL_SPACES = {
     "darts_frc": {"cells_per_block": 1},
     "s1": {"cells": 3},
     "s2": {"cells": 4},
+    "proxylessnas_enlarged_32": {
+        "stem": 8,
+        "separable": 8,
+        "blocks": [8, 16],
+        "layers": [1, 2],
+        "strides": [2, 1],
+        "head": [16],
+    },
+    "mobilenet_v3_like_32": {"stem": 8, "blocks": [8, 16], "layers": [2, 1], "strides": [1, 2], "head": [16, 24]},
+    "nats_size": {"options": [2, 4, 6]},
 }
+WIDTHS_CHOSEN = ("proxylessnas_enlarged_32", "mobilenet_v3_like_32", "nats_size")
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +50,7 @@ def make_search(tiny_data):
             "space": {"name": space_name, **SMALL_SPACES.get(space_name, {}), **sections.pop("space", {})},
             "strategy": {"name": strategy_name, **sections.pop("strategy", {})},
             "data": {"name": "given"},
-            "network": sections.pop("network", {"channels": 2}),
+            "network": sections.pop("network", {} if space_name in WIDTHS_CHOSEN else {"channels": 2}),
             "search": {
                 "epochs": 2,
                 "batch_size": 8,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+import torch
 
 from archloom.networks import build_network
 from archloom.objectives import CostTable
@@ -67,9 +68,21 @@ def test_decoding_without_none_never_gives_up_an_input(space):
 
 
 def test_graphs_list_exactly_what_is_connected(space):
+    if space.widths:  # a layer takes several decisions there: graphs show those that matter, and only those
+        assert all(shows_what_matters(space, architecture) for architecture in samples(space, 5))
+        return
     for architecture in samples(space, 5):
         listed = [operation for graph in space.graphs(architecture) for _, _, operation in graph.edges]
         assert sorted(listed) == sorted(option for option in architecture.values() if option != NONE)
+
+
+def shows_what_matters(space: SearchSpace, architecture: Architecture) -> bool:
+    shown, active = space.graphs(architecture), space.active(architecture)
+    inner = [d for d in space.decisions if d.name.endswith((".kernel", ".expansion")) and not d.name.startswith("stem")]
+    others = {d.name: next(option for option in d.options if option != architecture[d.name]) for d in inner}
+    return all(
+        (space.graphs(architecture.changed(name, other)) != shown) == (name in active) for name, other in others.items()
+    )
 
 
 def test_restricting_leaves_only_what_is_kept(space):
@@ -81,8 +94,10 @@ def test_restricting_leaves_only_what_is_kept(space):
 
 
 def test_the_network_builds_and_every_cost_is_positive(space):
-    build_network(space, EveryOption(), classes=3, colours=1, channels=2)
-    table = CostTable(space, classes=3, image_shape=(1, 8, 8), channels=2)
+    narrow = {} if space.widths else {"channels": 2}  # where widths are not chosen, they are a setting
+    with torch.device("meta"):
+        build_network(space, EveryOption(), classes=3, colours=1, **narrow)
+    table = CostTable(space, classes=3, image_shape=(1, 8, 8), **narrow)
     for architecture in samples(space, 3):
         cost = table.cost(architecture)
         assert cost.parameters > 0
@@ -99,3 +114,21 @@ def test_equal_settings_make_equal_spaces(space):
 def test_every_space_says_what_it_is_in_one_line():
     for entry in SPACES.values():
         assert 20 < len(entry.describe()) <= 120
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_what_costs_and_what_matters_are_choices_of_the_architecture(name):
+    """A feature is there if and only if all its pairs are chosen, or a linear model of costs would be wrong."""
+    entry = SPACES[name]
+    space = entry.load()(**entry.settings)
+    drawn = [space.sample(random.Random(seed)) for seed in range(8)]
+    features = {feature for one in drawn for feature in space.cost_features(one)}
+    for one in drawn:
+        own = space.cost_features(one)
+        assert len(set(own)) == len(own)
+        assert set(own) == {feature for feature in features if all(one[d] == option for d, option in feature)}
+        assert space.active(one) <= set(one)
+    names = {decision.name for decision in space.decisions}
+    assert space.widths <= names
+    for width in space.widths:
+        assert all(float(option) > 0 for option in space.decision(width).options)

@@ -168,3 +168,64 @@ def test_all_negative_settings_are_named_at_once() -> None:
         "augment.crop_padding must be 0 or more, got -1",
         "augment.cutout must be 0 or more, got -2",
     )
+
+
+# --- parts of an image, and colours
+
+
+def resized(images: Tensor, side: int, seed: int = 0) -> Tensor:
+    return augmented(Augment(resized_crop=side), images, seed)
+
+
+def test_a_random_part_is_scaled_without_being_turned_or_torn() -> None:
+    rows = torch.arange(40).float().view(1, 1, 40, 1).expand(200, 1, 40, 40)
+    columns = rows.transpose(2, 3)
+    down, across = resized(rows / 40, 16)[:, 0] * 40, resized(columns / 40, 16)[:, 0] * 40
+    assert torch.allclose(down, down[:, :, :1].expand_as(down), atol=1e-3)  # rows stay rows
+    assert (down.diff(dim=1) >= -1e-4).all() and (across.diff(dim=2) >= -1e-4).all()
+    height = (down[:, -1, 0] - down[:, 0, 0]) * 16 / 15  # from the first to the last centre
+    width = (across[:, 0, -1] - across[:, 0, 0]) * 16 / 15
+    area, shape = height * width / 40**2, width / height
+    inside = (down[:, 0, 0] > 0.6) & (down[:, -1, 0] < 38.4) & (across[:, 0, 0] > 0.6) & (across[:, 0, -1] < 38.4)
+    assert inside.sum() > 30  # at the border, interpolation has nothing beyond
+    assert 0.07 < float(area[inside].min()) < 0.25 and float(area[inside].max()) > 0.5
+    assert 0.74 < float(shape[inside].min()) < 0.85 and 1.18 < float(shape[inside].max()) < 1.35
+
+
+def test_parts_lie_within_the_image_and_a_constant_one_stays_so() -> None:
+    image = torch.full((64, 3, 20, 30), 0.25)
+    assert torch.allclose(resized(image, 8), torch.full((64, 3, 8, 8), 0.25), atol=1e-6)
+    assert resized(byte_images(4, 3, 20, 30), 8).max() <= 1  # bytes become units before they are mixed
+
+
+def test_the_middle_is_what_judges() -> None:
+    images = numbered_images(height=8, width=8)
+    augment = Augment(resized_crop=4, flip=True, colour_jitter=0.4).for_evaluation()
+    assert augment == Augment(centre_crop=4)
+    assert torch.equal(augmented(augment, images), images[:, :, 2:6, 2:6])
+    assert augment.size(8, 8) == (4, 4) and Augment(cutout=2).size(8, 6) == (8, 6)
+    assert Augment(crop_padding=4, flip=True).for_evaluation() == Augment()
+    with pytest.raises(SettingError, match="a centre of 9 pixels must lie within the image, got 8x8"):
+        augmented(Augment(centre_crop=9), images)
+
+
+def test_colours_change_by_image_within_bounds() -> None:
+    images = torch.full((300, 3, 2, 2), 0.5)  # of one grey: contrast and saturation do nothing
+    changed = augmented(Augment(colour_jitter=0.4), images)
+    factors = changed[:, 0, 0, 0] / 0.5
+    assert 0.6 <= float(factors.min()) < 0.65 and 1.35 < float(factors.max()) <= 1.4
+    assert abs(float(factors.mean()) - 1) < 0.05
+    assert torch.allclose(changed, changed[:, :1, :1, :1].expand_as(changed), atol=1e-6)
+
+
+def test_grey_stays_grey_and_nothing_leaves_its_range() -> None:
+    grey = torch.rand(50, 1, 5, 5, generator=generator(1)).expand(-1, 3, -1, -1)
+    changed = augmented(Augment(colour_jitter=1.0), grey)
+    assert torch.allclose(changed[:, 0], changed[:, 2], atol=1e-5)
+    assert changed.min() >= 0 and changed.max() <= 1
+    assert not torch.equal(changed, grey)
+
+
+def test_two_kinds_of_crops_exclude_each_other() -> None:
+    with pytest.raises(SettingError, match=r"only one of augment.crop_padding, resized_crop and centre_crop"):
+        Augment(crop_padding=4, resized_crop=8)

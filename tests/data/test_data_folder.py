@@ -223,3 +223,29 @@ def test_floating_point_pixels_are_refused(tmp_path: Path) -> None:
     Image.new("F", (4, 4), 0.5).save(tmp_path / "a.tif")
     with pytest.raises(DataError, match="floating-point pixels have no known range"):
         decoded(tmp_path / "a.tif", size=4)
+
+
+def test_a_class_of_two_has_one_to_judge_and_larger_ones_as_before(tmp_path: Path) -> None:
+    for name, count in (("few", 2), ("many", 10), ("one", 1)):
+        for number in range(count):
+            place = tmp_path / name / f"{number:02d}.png"
+            place.parent.mkdir(exist_ok=True)
+            Image.new("RGB", (4, 4)).save(place)
+    data = folder(tmp_path, size=4)
+    assert data.test is not None
+    assert torch.bincount(data.train.labels).tolist() == [1, 8, 1]
+    assert torch.bincount(data.test.labels, minlength=3).tolist() == [1, 2, 0]
+    nothing = folder(tmp_path, size=4, test_fraction=0.0)
+    assert nothing.test is None and len(nothing.train) == 13
+
+
+def test_random_parts_of_images_are_a_setting(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(3):
+            Image.new("RGB", (9, 9), (10 * number, 0, 0)).save(tmp_path / name / f"{number}.png")
+    data = folder(tmp_path, size=8, resized_crop=6, colour_jitter=0.4)
+    assert (data.augment.resized_crop, data.augment.crop_padding, data.augment.colour_jitter) == (6, 0, 0.4)
+    assert data.augment.size(*data.resolution) == (6, 6)
+    with pytest.raises(SettingError, match=r"data.resized_crop must lie in 0..8 \(data.size\), got 9"):
+        folder(tmp_path, size=8, resized_crop=9)

@@ -244,3 +244,12 @@ def test_indices_must_belong_to_the_source(indices: list[int], message: str) -> 
     index = torch.tensor(indices, dtype=torch.int64)
     with pytest.raises(DataError, match=message):
         Loader(Numbered(), index, batch_size=1, mean=(0.0,), std=(1.0,), augment=None, seed=0)
+
+
+def test_an_augmentation_that_changes_the_size_is_normalised_at_the_new_one() -> None:
+    source = InMemory(torch.full((4, 3, 8, 8), 128, dtype=torch.uint8), torch.arange(4))
+    for augment, side in ((Augment(resized_crop=5), 5), (Augment(centre_crop=6), 6)):
+        loader = Loader(source, torch.arange(4), batch_size=4, mean=[0.5] * 3, std=[0.25] * 3, augment=augment, seed=0)
+        images = loader.batch(0, 0).images
+        assert images.shape == (4, 3, side, side)
+        assert torch.allclose(images, torch.full_like(images, (128 / 255 - 0.5) / 0.25), atol=1e-5)

@@ -82,7 +82,7 @@ def test_every_published_cost_is_met_exactly(nb201_dir: Path, dataset: str, clas
 # --- a table against built networks
 
 
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", [name for name, entry in SPACES.items() if entry.load() in (Darts, Nb201)])
 def test_the_table_knows_the_cost_of_every_built_network(name: str) -> None:
     space = space_named(name)
     table = CostTable(space, classes=7, image_shape=SHAPE, channels=4)

@@ -8,7 +8,7 @@ import pytest
 
 from archloom.errors import SettingError
 from archloom.runs import recipes as module
-from archloom.runs.recipes import find_recipe, recipes, summary
+from archloom.runs.recipes import find_recipe, find_retraining, recipes, retrainings, summary
 
 
 def test_an_installed_package_has_its_recipes_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,3 +32,11 @@ def test_without_recipes_a_path_still_works(tmp_path: Path, monkeypatch: pytest.
 def test_a_file_of_any_name_is_taken(tmp_path: Path) -> None:
     (tmp_path / "settings").touch()
     assert find_recipe(str(tmp_path / "settings")) == tmp_path / "settings"
+
+
+def test_recipes_of_retrainings_are_known_by_short_names_and_are_no_searches() -> None:
+    assert "cifar" in retrainings() and "retrain/cifar" not in recipes()
+    assert find_retraining("cifar") == find_retraining("retrain/cifar") == retrainings()["cifar"]
+    assert find_retraining("imagenet-mobile") == retrainings()["imagenet_mobile"]
+    with pytest.raises(SettingError, match="'retrain/cifar' is a way to train one architecture: archloom retrain"):
+        find_recipe("retrain/cifar")

@@ -18,6 +18,14 @@ CARDINALITIES = {
     "darts_frc": 180 * 7**8,
     "s1": 7**16,  # 3.3e13
     "s2": 2**160,  # 1.5e48
+    "proxylessnas": 3 * 6**6 * 12**15,  # 2.2e21
+    "proxylessnas_enlarged": 3 * 6**6 * 12**15 * (4**3 * 6 * 7**5),  # 1.4e28
+    "mobilenet_v3_like": 2 * 6 * 36**5 * 72**15 * (4**2 * 6 * 7**5),  # 8.5e42
+    "mobilenet_v3_widths": 6 * 48**5 * 96**15,
+    "proxylessnas_32": 3 * 6**3 * 12**6,
+    "proxylessnas_enlarged_32": 3 * 6**3 * 12**6 * (4**3 * 6 * 7**2),
+    "mobilenet_v3_like_32": 2 * 6 * 36**3 * 72**6 * (4**2 * 6 * 7**3),
+    "nats_size": 8**5,
 }
 
 

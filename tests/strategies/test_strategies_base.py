@@ -1,7 +1,13 @@
+import pytest
 import torch
+from smooth import SPACE, search_batch, smooth_weights
 
+from archloom.objectives.cost_source import Modelled
+from archloom.objectives.linear_cost import LinearCost
+from archloom.objectives.target import Target
 from archloom.spaces import Nb201
-from archloom.strategies.base import OneShot
+from archloom.strategies import STRATEGIES
+from archloom.strategies.base import Differentiable, OneShot, Plan
 
 
 class Counting(OneShot):
@@ -36,3 +42,60 @@ def test_modules_go_to_the_device_and_plain_values_stay():
     strategy.to(torch.device("meta"))
     assert strategy.layer.weight.device.type == "meta"
     assert strategy.average == 0.0
+
+
+# --- a target of strategies with logits
+
+
+WEIGHTS = {((d.name, option),): 10.0 * place for d in SPACE.decisions for place, option in enumerate(d.options)}
+SOURCE = Modelled(LinearCost(SPACE, 5.0, WEIGHTS), unit="ms", provenance="by hand")
+WITH_LOGITS = [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), Differentiable)]
+
+
+def with_logits(name: str = "darts") -> Differentiable:
+    strategy = STRATEGIES[name].load()(SPACE, torch.Generator().manual_seed(0))
+    strategy.policy.double()
+    with torch.no_grad():
+        strategy.policy.values.mul_(1000)
+    return strategy
+
+
+def test_a_gradient_is_left_as_it_is_where_there_is_no_target():
+    gradient = torch.randn(12, dtype=torch.float64)
+    assert with_logits().steered(gradient) is gradient
+
+
+@pytest.mark.parametrize("value", [30.0, 80.0])
+def test_a_target_adds_the_gradient_of_the_expected_cost(value):
+    strategy = with_logits()
+    target = Target(source=SOURCE, value=value, beta=-0.4)
+    strategy.aim(target)
+    added = strategy.steered(torch.zeros(12, dtype=torch.float64))
+    for place in range(12):
+        ends = []
+        for step in (1e-6, -1e-6):
+            moved = strategy.policy.values.detach().clone()
+            moved[place] += step
+            rows = strategy.policy.split(moved)
+            expected = SOURCE.expected({name: row.softmax(dim=0) for name, row in rows.items()})
+            ends.append(0.4 * abs(float(expected) / value - 1))
+        assert float(added[place]) == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-7)
+    assert added.norm() > 1e-3
+
+
+@pytest.mark.parametrize("name", WITH_LOGITS)
+def test_a_heavy_target_moves_the_expected_cost_of_every_strategy_towards_it(name):
+    """By the same steps with and without it; a flipped sign would move it away."""
+
+    def expected_after(value: float | None) -> float:
+        strategy = STRATEGIES[name].load()(SPACE, torch.Generator().manual_seed(0))
+        strategy.policy.double()
+        if value is not None:
+            strategy.aim(Target(source=SOURCE, value=value, beta=-20.0))
+        weights = smooth_weights()
+        strategy.begin(weights, Plan(12, 12, 12, 12, steps=30))
+        for step in range(30):
+            strategy.step(weights, search_batch(step))
+        return float(SOURCE.expected({n: row.softmax(dim=0) for n, row in strategy.policy.rows().items()}))
+
+    assert expected_after(5.0) < expected_after(None) < expected_after(100.0)

@@ -1,5 +1,10 @@
+import pytest
 import torch
 
+from archloom.errors import SettingError
+from archloom.objectives.cost_source import Modelled
+from archloom.objectives.linear_cost import LinearCost
+from archloom.objectives.target import Target
 from archloom.spaces import Nb201
 from archloom.strategies.base import Trial
 from archloom.strategies.random_search import RandomSearch
@@ -19,3 +24,45 @@ def test_a_score_teaches_it_nothing():
     before = strategy.state_dict()
     strategy.tell(Trial(0, Nb201(nodes=3).parse("|none~0|+|none~0|none~1|")), 1.0)
     assert torch.equal(before["generator"], strategy.state_dict()["generator"])
+
+
+# --- at a target
+
+
+SPACE = Nb201(nodes=3, operations=("none", "wide", "narrow", "skip"))
+WEIGHTS = {((d.name, option),): 10.0 * place for d in SPACE.decisions for place, option in enumerate(d.options)}
+SOURCE = Modelled(LinearCost(SPACE, 0.0, WEIGHTS), unit="ms", provenance="by hand")
+
+
+def aimed(value: float, **settings) -> RandomSearch:
+    strategy = RandomSearch(SPACE, torch.Generator().manual_seed(0), **settings)
+    strategy.aim(Target(source=SOURCE, value=value))
+    return strategy
+
+
+def test_only_what_costs_as_much_as_the_target_is_asked_for_and_all_of_it_as_often():
+    strategy = aimed(40.0)
+    asked = [strategy.ask(number).architecture for number in range(600)]
+    assert {SOURCE.measure(one) for one in asked} == {40.0}
+    there = [one for one in SPACE.enumerate() if SOURCE.measure(one) == 40.0]
+    assert [asked.count(one) / 600 for one in there] == pytest.approx([1 / len(there)] * len(there), abs=0.04)
+    acceptance = strategy.findings()["acceptance"]
+    assert acceptance["accepted"] == 600
+    assert acceptance["rate"] == pytest.approx(len(there) / 64, abs=0.03)
+
+
+def test_a_window_of_ones_own_is_in_the_unit_of_the_cost():
+    strategy = aimed(40.0, window=10.0)
+    assert {SOURCE.measure(strategy.ask(number).architecture) for number in range(100)} == {30.0, 40.0, 50.0}
+
+
+def test_a_target_that_nothing_meets_is_refused_with_what_to_do():
+    strategy = aimed(45.0, most_draws=50)
+    with pytest.raises(SettingError, match=r"none of 50 architectures drawn costs near target.value 45 ms.*window"):
+        strategy.ask(0)
+
+
+def test_without_a_target_nothing_is_counted():
+    strategy = RandomSearch(SPACE, torch.Generator().manual_seed(0))
+    strategy.ask(0)
+    assert strategy.findings() == {} and strategy.drawn == 0

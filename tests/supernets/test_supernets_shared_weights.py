@@ -16,7 +16,16 @@ from archloom.data.loader import Batch
 from archloom.errors import SettingError
 from archloom.networks import build_network
 from archloom.spaces import Nb201
-from archloom.supernets import EveryOption, Gate, Gates, SharedWeights, gradient_by, path_gates
+from archloom.supernets import (
+    Curvature,
+    EveryOption,
+    Gate,
+    Gates,
+    Prediction,
+    SharedWeights,
+    gradient_by,
+    path_gates,
+)
 
 SPACE = Nb201(nodes=3, cells_per_stage=1)
 OPTIONS = 2
@@ -107,6 +116,7 @@ def assert_same(first: object, second: object) -> None:
         ({"momentum": -0.1}, "weights.momentum must be in [0, 1), got -0.1"),
         ({"weight_decay": -1e-4}, "weights.weight_decay must be 0 or more, got -0.0001"),
         ({"clip": -1.0}, "weights.clip must be 0 (off) or more, got -1.0"),
+        ({"auxiliary_weight": -1.0}, "weights.auxiliary_weight must be 0 or more, got -1.0"),
         (
             {"mixed_precision": True},
             "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; take a GPU",
@@ -437,3 +447,126 @@ def test_an_optimizer_that_looks_twice_gets_the_first_outcome_reported():
     assert float(outcome.loss) == pytest.approx(before)
     assert weights.optimizer.losses[0] == pytest.approx(before)
     assert weights.optimizer.losses[1] == pytest.approx(float(weights.loss(given, BOTH).detach()))
+
+
+# --- an auxiliary head, and dropout
+
+
+class Regularized(Smooth):
+    """As before, with dropout and a second head in training."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.auxiliary = nn.Linear(3, 3)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, gates: Gates) -> Tensor | Prediction:  # type: ignore[override]
+        logits = super().forward(self.dropout(x), gates)
+        return Prediction(logits, self.auxiliary(x)) if self.training else logits
+
+
+def regularized(*, dropout: float = 0.0, noise_seed: int = 0, **settings: Any) -> SharedWeights:
+    network = Regularized(dropout).double()
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return SharedWeights(network, noise_seed, clip=0.0, **settings)
+
+
+def parts(weights: SharedWeights) -> tuple[Tensor, Tensor]:
+    """The losses of both heads."""
+    given = batch()
+    prediction = weights.network(given.images, BOTH)
+    return F.cross_entropy(prediction.logits, given.labels), F.cross_entropy(prediction.auxiliary, given.labels)
+
+
+def test_the_auxiliary_loss_is_added_with_its_weight() -> None:
+    weights = regularized(auxiliary_weight=0.7)
+    main, auxiliary = parts(weights)
+    torch.testing.assert_close(weights.loss(batch(), BOTH), main + 0.7 * auxiliary)
+    torch.testing.assert_close(weights.loss(batch(), BOTH, parameters=weights.parameters), main + 0.7 * auxiliary)
+    assert float(auxiliary.detach()) > 0.1
+
+
+def test_a_fit_counts_its_gradient_once() -> None:
+    weights = regularized(auxiliary_weight=0.7, learning_rate=0.1, momentum=0.0, weight_decay=0.0)
+    main, auxiliary = parts(weights)
+    (wanted,) = torch.autograd.grad(main + 0.7 * auxiliary, [weights.parameters["auxiliary.weight"]])
+    before = weights.parameters["auxiliary.weight"].detach().clone()
+    outcome = weights.fit(batch(), BOTH)
+    torch.testing.assert_close(weights.parameters["auxiliary.weight"].detach(), before - 0.1 * wanted)
+    torch.testing.assert_close(outcome.loss, (main + 0.7 * auxiliary).detach())
+
+
+def test_curvature_has_the_auxiliary_part_too() -> None:
+    def product(auxiliary_weight: float) -> Tensor:
+        weights = regularized(auxiliary_weight=auxiliary_weight)
+        logits = LOGITS.clone().requires_grad_()
+        size = sum(value.numel() for value in weights.parameters.values())
+        return Curvature(weights, batch(), mixture, logits).of_weights(torch.linspace(-1, 1, size).double())
+
+    none, once, twice = (product(weight) for weight in (0.0, 1.0, 2.0))
+    torch.testing.assert_close(twice - once, once - none)
+    assert float((once - none).norm()) > 0.01
+
+
+def test_accuracy_is_that_of_the_main_head_with_nothing_dropped() -> None:
+    weights, batches = regularized(dropout=0.9), [batch(seed) for seed in range(8)]
+    weights.network.eval()
+    wanted = [(weights.network(b.images, BOTH).argmax(dim=1) == b.labels).float().mean() for b in batches]
+    weights.network.train()
+    assert [weights.accuracy(b, BOTH) for b in batches] == wanted
+    assert [weights.evaluate(b, BOTH).accuracy for b in batches] != wanted
+    assert all(module.training for module in weights.network.modules())
+    assert [regularized().fit(b, BOTH).accuracy for b in batches] == wanted
+
+
+def test_accuracy_leaves_normalisation_to_the_batch() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, 3))
+    weights = SharedWeights(Gateless(network).double())
+    weights.accuracy(batch(), {})
+    assert int(network[1].num_batches_tracked) == 1
+    assert network[1].training and network[2].training
+
+
+class Gateless(nn.Module):
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor, gates: Gates) -> Tensor:
+        result: Tensor = self.network(x)
+        return result
+
+
+def test_all_of_one_step_sees_the_same_mask_and_the_next_another() -> None:
+    weights = regularized(dropout=0.5, learning_rate=1e-30)
+    outside = torch.get_rng_state()
+    first = weights.loss(batch(), BOTH)
+    torch.rand(3)
+    assert torch.equal(weights.loss(batch(), BOTH), first)
+    assert torch.equal(weights.loss(batch(), BOTH, parameters=weights.parameters), first)
+    torch.set_rng_state(outside)
+    assert torch.equal(weights.fit(batch(), BOTH).loss, first)
+    assert torch.equal(torch.get_rng_state(), outside)
+    assert not torch.equal(weights.loss(batch(), BOTH), first)
+    assert not torch.equal(regularized(dropout=0.5, noise_seed=1).loss(batch(), BOTH), first)
+
+
+def test_what_is_dropped_goes_on_after_a_state_is_loaded() -> None:
+    weights = regularized(dropout=0.5)
+    weights.fit(batch(), BOTH)
+    resumed = regularized(dropout=0.5)
+    resumed.load_state_dict(snapshot(weights))
+    assert torch.equal(weights.fit(batch(1), BOTH).loss, resumed.fit(batch(1), BOTH).loss)
+    assert_same(weights.state_dict(), resumed.state_dict())
+
+
+def test_a_state_from_before_there_was_dropout_still_loads() -> None:
+    weights = regularized()
+    weights.fit(batch(), BOTH)
+    old = {name: part for name, part in snapshot(weights).items() if name != "fits"}
+    resumed = regularized()
+    resumed.load_state_dict(old)
+    assert torch.equal(weights.fit(batch(1), BOTH).loss, resumed.fit(batch(1), BOTH).loss)

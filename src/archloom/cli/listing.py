@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +12,7 @@ from archloom.catalogue import Catalogue, Entry
 from archloom.cli.console import results, say, table_of
 from archloom.data import DATA
 from archloom.errors import SettingError, suggestion
-from archloom.runs.recipes import shipped, summary
+from archloom.runs.recipes import NOT_SEARCHES, shipped, summary
 from archloom.spaces import SPACES
 from archloom.strategies import STRATEGIES
 
@@ -20,9 +20,14 @@ SECTIONS = Catalogue(
     "section",
     {
         "search": Entry("archloom.runs.experiment:SearchSettings", summary="How long and how closely to search."),
+        "target": Entry(
+            "archloom.objectives.target:TargetSettings", summary="What the architecture found should cost."
+        ),
         "weights": Entry("archloom.supernets.shared_weights:SharedWeights", summary="How shared weights are trained."),
         "data": Entry("archloom.runs.experiment:DataSettings", summary="What every data set can be asked."),
         "machine": Entry("archloom.backends.local:Machine", summary="Where a search runs."),
+        "training": Entry("archloom.engine.retrain:TrainingSettings", summary="How long and how to train one network."),
+        "optimizer": Entry("archloom.engine.optimization:OptimizerSettings", summary="SGD, and its learning rate."),
     },
 )
 CATALOGUES: Mapping[str, Catalogue] = {"strategies": STRATEGIES, "spaces": SPACES, "data": DATA, "settings": SECTIONS}
@@ -56,11 +61,24 @@ def list_names(
 def _list_recipes(console: Console, name: str | None) -> None:
     found = shipped()
     if name is None:
-        console.print(table_of(("name", "what it is"), ((key, summary(path)) for key, path in found.items())))
+        for title, names in _kinds_of_recipes(found).items():
+            say(title, console=console)
+            console.print(table_of(("name", "what it is"), ((key, summary(found[key])) for key in names)))
+            say("", console=console)
     elif name in found:
         say(found[name].read_text(encoding="utf-8").rstrip(), console=console)
     else:
         raise SettingError(f"no recipe '{name}'{suggestion(name, found)}")
+
+
+def _kinds_of_recipes(names: Iterable[str]) -> dict[str, list[str]]:
+    """Recipes under the command that each is for; the folder of most is only an order among them."""
+    kinds: dict[str, list[str]] = {"For archloom search:": []}
+    for name in names:
+        command = next((folder for folder in NOT_SEARCHES if name.startswith(folder)), "search/").rstrip("/")
+        option = " --recipe" if command == "retrain" else ""
+        kinds.setdefault(f"For archloom {command}{option}:", []).append(name)
+    return {title: listed for title, listed in kinds.items() if listed}
 
 
 def _show_settings(console: Console, kind: str, name: str) -> None:

@@ -12,16 +12,21 @@ from typing import Annotated
 import typer
 
 import archloom
-from archloom.cli import benchmark, check, space
+from archloom.cli import benchmark, check, latency, space
 from archloom.cli.compare import compare
 from archloom.cli.console import messages, say
 from archloom.cli.doctor import doctor
 from archloom.cli.draw import draw
+from archloom.cli.export import export
 from archloom.cli.listing import list_names
+from archloom.cli.measure import measure
 from archloom.cli.posterior import posterior
+from archloom.cli.predict import predict
 from archloom.cli.rank import rank
 from archloom.cli.report import report
 from archloom.cli.resume import resume
+from archloom.cli.retrain import retrain
+from archloom.cli.run import run as run_recipe
 from archloom.cli.search import search
 from archloom.errors import ArchloomError
 
@@ -76,6 +81,11 @@ def main(
 
 app.command()(search)
 app.command()(resume)
+app.command()(retrain)
+app.command("run")(run_recipe)
+app.command()(export)
+app.command()(predict)
+app.command()(measure)
 app.command()(report)
 app.command()(posterior)
 app.command()(compare)
@@ -84,6 +94,7 @@ app.command("list")(list_names)
 app.add_typer(benchmark.app, name="benchmark")
 app.add_typer(space.app, name="space")
 app.add_typer(check.app, name="check")
+app.add_typer(latency.app, name="latency")
 app.command()(draw)
 app.command()(doctor)
 

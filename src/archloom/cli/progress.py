@@ -100,9 +100,10 @@ class Pace:
 
 
 def health_text(record: Mapping[str, Any]) -> str:
-    """`skips 17 %, eigenvalue 0.12`, as far as a record tells."""
-    health = record.get("health", {})
-    parts = [f"{name}s {100 * health[name]:.0f} %" for name in ("skip", "pool") if health.get(name)]
+    """`valid 91.2 %`, or `skips 17 %, eigenvalue 0.12`, as far as a record tells."""
+    health, judged = record.get("health", {}), record.get("ema_valid_accuracy", record.get("valid_accuracy"))
+    parts = [] if judged is None else [f"valid {judged:.2f} %"]
+    parts += [f"{name}s {100 * health[name]:.0f} %" for name in ("skip", "pool") if health.get(name)]
     parts += [f"none {100 * health['none']:.0f} %"] if health.get("none") else []
     parts += [f"eigenvalue {health['eigenvalue']:.2g}"] if "eigenvalue" in health else []
     return ", ".join(parts)

@@ -9,6 +9,7 @@ import typer
 
 from archloom.cli.attend import attend
 from archloom.cli.console import messages, say
+from archloom.cli.retrain import attend_retraining
 from archloom.cli.search import said
 
 
@@ -25,9 +26,19 @@ def resume(
     The end is the same as that of a run which was never interrupted.
     """
     from archloom import api
+    from archloom.runs.retrain_directory import is_retraining
     from archloom.runs.run_directory import RunDirectory
 
     settings = said({"machine": {"device": device, "threads": threads}, "data": {"directory": data_dir}})
+    if is_retraining(directory):
+        attend_retraining(
+            lambda listener, stop: api.resume(
+                directory, settings=settings, listeners=[listener], stop=stop, warn=_warn
+            ),
+            directory=directory,
+            quiet=quiet,
+        )
+        return
     if RunDirectory.open(directory).finished and not quiet:
         say(f"{directory} is complete; this is what it found", console=messages())
     attend(

@@ -15,7 +15,7 @@ from archloom.runs.recipes import find_recipe
 if TYPE_CHECKING:
     from archloom.runs.experiment import Experiment
 
-CHOICE, LENGTH, MACHINE = "What to search", "How to search", "Where and how to run"
+CHOICE, LENGTH, COST, MACHINE = "What to search", "How to search", "What it may cost", "Where and how to run"
 
 
 def search(
@@ -61,6 +61,26 @@ def search(
             rich_help_panel=LENGTH,
         ),
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC=VALUE",
+            help="What the architecture should cost: latency=20 (ms), multiply_adds=60e6 or parameters=1e6.",
+            rich_help_panel=COST,
+        ),
+    ] = None,
+    latency_source: Annotated[
+        str | None,
+        typer.Option(
+            help="Where latencies come from: a device of the table (pixel3), your own .csv, or a .json that "
+            "archloom latency fit wrote.",
+            rich_help_panel=COST,
+        ),
+    ] = None,
+    strict_target: Annotated[
+        bool,
+        typer.Option("--strict-target", help="Go on until the target is met.", rich_help_panel=COST),
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="The run's folder. Default: the next free one in runs/.", rich_help_panel=MACHINE),
@@ -86,6 +106,7 @@ def search(
         "data": {"name": data, "directory": None if data_dir is None else str(data_dir.expanduser().absolute())},
         "search": {"epochs": epochs, "trials": trials, "batch_size": batch_size},
         "network": {"channels": channels},
+        "target": {**aimed_at(target), "source": latency_source, "strict": strict_target or None},
         "machine": {"device": device, "threads": threads},
     }
     experiment = resolved(recipe, options, assignments or [])
@@ -97,6 +118,17 @@ def search(
         directory=directory,
         quiet=quiet,
     )
+
+
+def aimed_at(target: str | None) -> dict[str, Any]:
+    """The metric and the value of a target, as it is written on the command line."""
+    if target is None:
+        return {}
+    metric, _, amount = target.partition("=")
+    try:
+        return {"metric": metric.strip(), "value": float(amount)}
+    except ValueError as error:
+        raise SettingError(f"--target must be METRIC=NUMBER such as latency=20, got '{target}'") from error
 
 
 def resolved(recipe: str | None, options: dict[str, Any], assignments: list[str]) -> Experiment:

@@ -1,4 +1,4 @@
-"""Random crops, flips and cutout for a whole batch at once.
+"""Random crops, flips, colours and cutout for a whole batch at once.
 
 Pixels move as they are stored, mostly as bytes, which are a quarter of the floats they become. Bytes cannot hold the
 data set's mean, so padding and cut-out squares are blanked after normalisation, where the mean is zero. Every image
@@ -14,7 +14,12 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from archloom.errors import require
+from archloom.errors import SettingError, require
+
+TRIES = 10  # for a part of the image that lies within it; then the whole of it is taken
+AREA = (0.08, 1.0)  # of a random part, as a share of the image
+SHAPE = (3 / 4, 4 / 3)  # its width by its height
+GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue look
 
 
 @dataclass(frozen=True)
@@ -24,17 +29,41 @@ class Augment:
     crop_padding: int = 0  # pixels of zeros on every side, from which a crop of the old size is taken
     flip: bool = False  # left to right, one image in two
     cutout: int = 0  # side of a square of zeros around a random pixel (DeVries & Taylor, 2017)
+    resized_crop: int = 0  # side of a square that a random part of the image, 8 to 100 % of it, is scaled to
+    colour_jitter: float = 0.0  # brightness, contrast and saturation change by up to this share; for values in 0..1
+    centre_crop: int = 0  # side of the square in the middle that is taken; how images of `resized_crop` are judged
 
     def __post_init__(self) -> None:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        require({f"augment.{name} must be 0 or more, got {value}": value >= 0 for name, value in values.items()})
+        require(
+            {f"augment.{name} must be 0 or more, got {value}": value >= 0 for name, value in values.items()}
+            | {
+                f"augment.colour_jitter must be at most 1, got {self.colour_jitter}": self.colour_jitter <= 1,
+                "only one of augment.crop_padding, resized_crop and centre_crop may be above 0": (
+                    [self.crop_padding > 0, self.resized_crop > 0, self.centre_crop > 0].count(True) <= 1
+                ),
+            }
+        )
+
+    def for_evaluation(self) -> Augment:
+        """What happens to images that judge: nothing random, and the size that training shows."""
+        return Augment(centre_crop=self.resized_crop or self.centre_crop)
+
+    def size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of what becomes of images of this size."""
+        side = self.resized_crop or self.centre_crop
+        return (side, side) if side else (height, width)
 
     def __call__(self, pixels: Tensor, normalize: Callable[[Tensor], Tensor], generator: torch.Generator) -> Tensor:
         """Stored pixels as normalised and augmented images; both are [b, H, W, C] and contiguous.
 
         `normalize` gives memory of its own. Draws come from a CPU generator, so that every device sees the same; their
-        order, crop, flip and cutout, is part of what a seed stands for.
+        order, crop, flip, colours and cutout, is part of what a seed stands for.
         """
+        if self.resized_crop:
+            pixels = _resampled(in_units(pixels), *_parts(pixels, generator), side=self.resized_crop)
+        if self.centre_crop:
+            pixels = _centre(pixels, self.centre_crop)
         _, height, width, _ = pixels.shape
 
         def draws(high: int) -> Tensor:
@@ -46,6 +75,8 @@ class Augment:
         if self.flip:
             flip = draws(2)
             pixels, crop = _flipped(pixels, flip), crop and crop.of_flipped(flip)
+        if self.colour_jitter:
+            pixels = _recoloured(in_units(pixels), self.colour_jitter, generator)
         images = normalize(crop.taken(pixels) if crop else pixels)
         if crop:
             crop.blank_padding(images)
@@ -114,3 +145,85 @@ def _marked(draws: Tensor, starts: range, side: int, length: int, channels: int 
 def _table(starts: range, side: int, length: int, channels: int, device: torch.device) -> Tensor:
     position = torch.arange(length, device=device) - torch.tensor(starts, device=device)[:, None]
     return ((position >= 0) & (position < side)).to(torch.float32).repeat_interleave(channels, dim=1)
+
+
+def in_units(pixels: Tensor) -> Tensor:
+    """A copy of pixels as float32: bytes scaled to 0..1, floats as they are."""
+    floats = pixels.to(torch.float32, copy=True)
+    return floats.div_(255) if pixels.dtype == torch.uint8 else floats
+
+
+# --- parts of an image, scaled
+
+
+def _parts(pixels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Top, left, height and width [b] of a random part of every image, in pixels and parts of pixels."""
+    count, rows, columns, _ = pixels.shape
+    draws = torch.rand(4, TRIES, count, generator=generator)  # area, shape, top, left
+    area = rows * columns * (AREA[0] + (AREA[1] - AREA[0]) * draws[0])
+    logarithm = torch.tensor(SHAPE).log()
+    shape = (logarithm[0] + (logarithm[1] - logarithm[0]) * draws[1]).exp()
+    height, width = (area / shape).sqrt(), (area * shape).sqrt()
+    fits = (height <= rows) & (width <= columns)
+    first = fits.to(torch.int64).argmax(dim=0, keepdim=True)  # of the tries that fit; 0 where none does
+    whole = ~fits.any(dim=0)
+
+    def drawn(values: Tensor, instead: float) -> Tensor:
+        return torch.where(whole, instead, values.gather(0, first)[0])
+
+    height, width = drawn(height, rows), drawn(width, columns)
+    top, left = drawn(draws[2], 0.0) * (rows - height), drawn(draws[3], 0.0) * (columns - width)
+    return tuple(part.to(pixels.device) for part in (top, left, height, width))  # type: ignore[return-value]
+
+
+def _resampled(pixels: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, *, side: int) -> Tensor:
+    """These parts of float images [b, H, W, C], each scaled to a square: between pixels, values are interpolated."""
+    _, rows, columns, _ = pixels.shape
+    centres = (torch.arange(side, device=pixels.device) + 0.5) / side  # of the pixels to be, as shares of the part
+    down = (top[:, None] + centres * height[:, None]) * 2 / rows - 1  # [b, side] in -1..1, as grid_sample counts
+    across = (left[:, None] + centres * width[:, None]) * 2 / columns - 1
+    grid = torch.stack([across[:, None, :].expand(-1, side, -1), down[:, :, None].expand(-1, -1, side)], dim=3)
+    channels_first = pixels.permute(0, 3, 1, 2)
+    taken = torch.nn.functional.grid_sample(channels_first, grid, padding_mode="border", align_corners=False)
+    return taken.permute(0, 2, 3, 1).contiguous()
+
+
+def _centre(pixels: Tensor, side: int) -> Tensor:
+    _, height, width, _ = pixels.shape
+    if side > min(height, width):
+        raise SettingError(f"a centre of {side} pixels must lie within the image, got {height}x{width}")
+    top, left = (height - side) // 2, (width - side) // 2
+    return pixels[:, top : top + side, left : left + side].contiguous()
+
+
+# --- colours
+
+
+def _recoloured(pixels: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Float images [b, H, W, C] of another brightness, contrast and saturation, changed in an order drawn per batch."""
+    changes = [_brightness, _contrast, _saturation]
+    for change in torch.randperm(len(changes), generator=generator).tolist():
+        factors = 1 + share * (2 * torch.rand(len(pixels), generator=generator) - 1)
+        pixels = changes[change](pixels, factors.to(pixels.device).view(-1, 1, 1, 1)).clamp_(0, 1)
+    return pixels
+
+
+def _brightness(pixels: Tensor, factor: Tensor) -> Tensor:
+    return pixels * factor
+
+
+def _contrast(pixels: Tensor, factor: Tensor) -> Tensor:
+    mean = _grey(pixels).mean(dim=(1, 2), keepdim=True)
+    return mean + factor * (pixels - mean)
+
+
+def _saturation(pixels: Tensor, factor: Tensor) -> Tensor:
+    grey = _grey(pixels)
+    return grey + factor * (pixels - grey)
+
+
+def _grey(pixels: Tensor) -> Tensor:
+    """[b, H, W, 1]; of images that have not three colours, their mean."""
+    if pixels.shape[3] != len(GREY):
+        return pixels.mean(dim=3, keepdim=True)
+    return (pixels * torch.tensor(GREY, device=pixels.device)).sum(dim=3, keepdim=True)

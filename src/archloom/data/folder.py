@@ -31,23 +31,28 @@ MEGABYTE = 2**20
 def folder(
     directory: Path | None,
     *,
-    path: str = "",
-    size: int = 32,
-    test_fraction: float = 0.2,
-    in_memory: bool | None = None,
-    memory_limit_mb: int = 2000,
-    crop_padding: int = 4,
-    flip: bool = True,
+    path: str = "",  # the folder, within the data folder or by itself
+    size: int = 32,  # side of the squares that images are scaled to
+    test_fraction: float = 0.2,  # of every class, where there is no folder of test images
+    in_memory: bool | None = None,  # keep decoded images; left out: if they fit
+    memory_limit_mb: int = 2000,  # what fits
+    crop_padding: int = 4,  # augmentation: pixels by which a training image may be shifted
+    flip: bool = True,  # augmentation: left to right, one image in two
+    resized_crop: int = 0,  # augmentation: side that a random part of the image is scaled to, instead of shifting it
+    colour_jitter: float = 0.0,  # augmentation: change brightness, contrast and saturation by up to this share
 ) -> ImageData:
     """Image files in one sub-folder per class, or such folders below `train` and `test` (or `val`).
 
     The folder is `path` in the data folder. Without test images, the last `test_fraction` of every class are held out.
-    `in_memory` decides where decoded images are kept; None lets `memory_limit_mb` decide.
+    `in_memory` decides where decoded images are kept; None lets `memory_limit_mb` decide. With `resized_crop`, images
+    are judged by a square of that side in their middle.
     """
     root = _root(directory, path)
     require(
         {
             f"data.size must be at least 1, got {size}": size >= 1,
+            f"data.resized_crop must lie in 0..{size} (data.size), got {resized_crop}": 0 <= resized_crop <= size,
+            f"data.colour_jitter must lie in [0, 1], got {colour_jitter}": 0 <= colour_jitter <= 1,
             f"data.memory_limit_mb must be 0 or more, got {memory_limit_mb}": memory_limit_mb >= 0,
         }
     )
@@ -63,7 +68,12 @@ def folder(
         test=_source(test_files, size=size, in_memory=keep) if test_files.paths else None,
         mean=mean,
         std=std,
-        augment=Augment(crop_padding=crop_padding, flip=flip),
+        augment=Augment(
+            crop_padding=0 if resized_crop else crop_padding,
+            flip=flip,
+            resized_crop=resized_crop,
+            colour_jitter=colour_jitter,
+        ),
     )
 
 
@@ -106,7 +116,7 @@ def _listing(root: Path, test_fraction: float) -> tuple[Files, Files, tuple[str,
         )
     tests = [root / name for name in TESTS if divided and name in present]
     if not tests:
-        kept, held = held_out(train.labels, fraction=test_fraction)
+        kept, held = _held_out(train.labels, test_fraction)
         return train.part(kept), train.part(held), classes
     unknown = [place for place in _subfolders(tests[0]) if place.name not in classes]
     if unknown:
@@ -115,6 +125,18 @@ def _listing(root: Path, test_fraction: float) -> tuple[Files, Files, tuple[str,
     if not test.paths:
         raise DataError(f"'{tests[0]}' has no image files")
     return train, test, classes
+
+
+def _held_out(labels: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
+    """Indices to keep and to hold out; a class of few images still has one of them judged, if it has two."""
+    kept, held = held_out(labels, fraction=fraction)
+    if fraction == 0:
+        return kept, held
+    counts, judged = torch.bincount(labels), torch.bincount(labels[held], minlength=int(labels.max()) + 1)
+    few = ((counts > 1) & (judged == 0)).nonzero().flatten().tolist()
+    lasts = torch.tensor([int((labels == label).nonzero()[-1]) for label in few], dtype=torch.int64)
+    held = torch.cat([held, lasts]).sort().values
+    return kept[~torch.isin(kept, held)], held
 
 
 def _subfolders(root: Path) -> list[Path]:

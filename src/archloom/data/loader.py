@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from archloom.data.augment import Augment
-from archloom.data.source import Source, in_units
+from archloom.data.augment import Augment, in_units
+from archloom.data.source import Source
 from archloom.errors import DataError, require
 
 AHEAD = 2  # batches that each thread prepares in advance
@@ -109,7 +109,8 @@ class Loader:
 
     def _spread(self, values: Sequence[float]) -> Tensor:
         """One value per channel as a whole image [H, W, C]: read in step, it costs less than a few values repeated."""
-        channels, height, width = self.source.shape
+        channels = self.source.shape[0]
+        height, width = self.augment.size(*self.source.shape[1:])
         each = torch.tensor(values, dtype=torch.float32, device=self.device)
         return each.expand(height, width, channels).contiguous()
 

@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from archloom.data.augment import Augment
+from archloom.data.augment import Augment, in_units
 from archloom.errors import DataError
 
 Shape = tuple[int, int, int]  # C, H, W
@@ -198,12 +198,6 @@ def located(name: str, directory: Path | None, path: str = "") -> Path:
     if directory is None and not path:
         raise DataError(f"data set '{name}' needs a data folder; give --data-dir or set ARCHLOOM_DATA")
     return (directory or Path()) / path
-
-
-def in_units(images: Tensor) -> Tensor:
-    """A copy of images as float32: bytes scaled to 0..1, floats as they are."""
-    floats = images.to(torch.float32, copy=True)
-    return floats.div_(255) if images.dtype == torch.uint8 else floats
 
 
 def channels_first(images: np.ndarray[Any, Any]) -> Tensor:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from archloom.benchmarks.base import Benchmark
+from archloom.engine.aiming import aimed, with_target
 from archloom.engine.chance import table_verdict
 from archloom.engine.events import Advanced, Record
 from archloom.engine.search import Search
 from archloom.engine.studies import Finished, LocalStudy, Score, Scored, Study
 from archloom.errors import SettingError
+from archloom.objectives.target import Target
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox, Trial
 
@@ -46,7 +48,10 @@ class PathScore:
 
 
 class BlackBoxSearch(Search):
-    """Search by scores alone; the best-scored architecture is the result."""
+    """Search by scores alone; the best-scored architecture is the result, with a target the best of those that meet it.
+
+    A strategy is told what an architecture is worth: its score, less for missing the target if there is one.
+    """
 
     unit = "trial"
     seconds_between_saves = 5.0  # a state holds all trials so far: saved after each, thousands would cost their square
@@ -60,9 +65,13 @@ class BlackBoxSearch(Search):
         *,
         trials: int,
         study: Study | None = None,
+        target: Target | None = None,
         **common: Any,
     ) -> None:
         super().__init__(space, **common)
+        self._target = target
+        if target is not None:
+            strategy.aim(target)
         self.strategy, self._score, self._trials = strategy, score, trials
         self._study = study or LocalStudy()
 
@@ -75,7 +84,7 @@ class BlackBoxSearch(Search):
         if finished is None:
             return None
         tell = self.strategy.tell_pruned if finished.pruned else self.strategy.tell
-        tell(finished.trial, finished.scores[-1].score)
+        tell(finished.trial, self._worth(finished.scores[-1].score, finished.trial.architecture))
         self.position += 1
         record = self._record(finished)
         self.tell(Advanced(self.position, 0, {"score": record["score"], "best": record["best"]}))
@@ -86,7 +95,7 @@ class BlackBoxSearch(Search):
         finished = self._study.news(self.history)
         if finished is not None:
             for scored in filter(self._on_the_way, finished.scores):
-                self.strategy.goes_on(finished.trial, scored.epochs, scored.score)
+                self._goes_on(finished.trial, scored)
         return finished
 
     def _carried_out(self) -> Finished | None:
@@ -104,9 +113,16 @@ class BlackBoxSearch(Search):
         scores: list[Scored] = []
         for scored in self._score(trial.architecture):
             scores.append(scored)
-            if self._on_the_way(scored) and not self.strategy.goes_on(trial, scored.epochs, scored.score):
+            if self._on_the_way(scored) and not self._goes_on(trial, scored):
                 return tuple(scores), True
         return tuple(scores), False
+
+    def _goes_on(self, trial: Trial, scored: Scored) -> bool:
+        return self.strategy.goes_on(trial, scored.epochs, self._worth(scored.score, trial.architecture))
+
+    def _worth(self, score: float, architecture: Architecture) -> float:
+        """In percent, like the score."""
+        return score if self._target is None else 100 * self._target.rewarded(score / 100, architecture)
 
     def _on_the_way(self, scored: Scored) -> bool:
         return scored.epochs < self._score.epochs
@@ -119,6 +135,7 @@ class BlackBoxSearch(Search):
             "trial": finished.trial.number,
             "score": last.score,
             "best": before["best"] if finished.pruned else max(last.score, before["best"]),
+            **self._aimed_at(finished),
             "epochs": last.epochs,
             "pruned": finished.pruned,
             "trainings": trained / full if full else 0.0,  # full ones that all trials so far have cost
@@ -126,13 +143,36 @@ class BlackBoxSearch(Search):
             **self.describe(finished.trial.architecture),
         }
 
+    def _aimed_at(self, finished: Finished) -> dict[str, Any]:
+        """What a record tells of the target; the best is then the best that meets it."""
+        if self._target is None:
+            return {}
+        architecture, score = finished.trial.architecture, finished.scores[-1].score
+        own = {
+            "score": score,
+            "worth": self._worth(score, architecture),
+            "cost": self._target.cost(architecture),
+            "met": self._target.met_by(architecture),
+        }
+        rivals = [record for record in self.history if not record["pruned"]]
+        return {**own, "best": max(rivals if finished.pruned and rivals else [*rivals, own], key=_merit)["score"]}
+
     def conclude(self) -> Mapping[str, Any]:
         complete = [record for record in self.history if not record["pruned"]]  # scores of fewer epochs do not compare
-        winner = max(complete or self.history, key=lambda record: float(record["score"]))  # the first of equals
+        winner = max(complete or self.history, key=_merit)  # the first of equals
         described = {name: winner[name] for name in ("architecture", "text", "standing")}
         others = len({record["text"] for record in self.history})
         sentence = f"The best score of {others} different architectures tried: {winner['score']:.2f}."
-        return {**described, "verdict": f"{sentence} {table_verdict(winner['standing'])}".strip()}
+        verdict = f"{sentence} {table_verdict(winner['standing'])}".strip()
+        found = {**described, "verdict": verdict, **self.strategy.findings()}
+        if self._target is None:
+            return found
+        told = aimed(self._target, self.space.check(winner["architecture"]), self._sampled)
+        return {**found, "verdict": with_target(verdict, told), "target": told}
+
+    def _sampled(self) -> list[tuple[float, float]]:
+        """Quality and cost of all that was tried."""
+        return [(record["score"] / 100, record["cost"]) for record in self.history if not record["pruned"]]
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "strategy": self.strategy.state_dict()}
@@ -140,3 +180,9 @@ class BlackBoxSearch(Search):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.strategy.load_state_dict(state["strategy"])
+
+
+def _merit(record: Mapping[str, Any]) -> tuple[bool, float]:
+    """By which a search decides: the score or, of what misses the target, what it is worth; that comes last."""
+    met = bool(record.get("met", True))
+    return met, float(record["score" if met else "worth"])

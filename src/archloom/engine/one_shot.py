@@ -7,17 +7,23 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from archloom.backends.local import peak_memory_mb
 from archloom.data.loader import Batch, Loader
+from archloom.engine.aiming import aimed, pursue, resting, with_target
 from archloom.engine.chance import against_chance
 from archloom.engine.events import Advanced, Deriving, Record
 from archloom.engine.finals import Finals
 from archloom.engine.monitor import Monitor
 from archloom.engine.search import Search
 from archloom.errors import DivergedError
+from archloom.objectives.target import Target, binding_beta
 from archloom.spaces import Architecture, Scores, SearchSpace
 from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
 from archloom.supernets import SharedWeights, path_gates
+
+SLOPE_SAMPLES = 30  # architectures that tell what quality is worth in cost
 
 
 class SharedAccuracy:
@@ -36,6 +42,13 @@ class SharedAccuracy:
         gates = path_gates(self._space, architecture)
         right = sum(float(self._weights.accuracy(batch, gates)) * len(batch) for batch in self.batches)
         return right / sum(len(batch) for batch in self.batches)
+
+    def likelihood(self, architecture: Architecture) -> float:
+        """Minus the mean loss: what strategies that descend go by."""
+        gates = path_gates(self._space, architecture)
+        with torch.no_grad():
+            lost = sum(float(self._weights.loss(batch, gates)) * len(batch) for batch in self.batches)
+        return -lost / sum(len(batch) for batch in self.batches)
 
 
 class OneShotSearch(Search):
@@ -57,10 +70,15 @@ class OneShotSearch(Search):
         chance_samples: int = 30,
         finals: Finals | None = None,
         monitor: Monitor | None = None,
+        target: Target | None = None,
+        strict_share: float = 0.0,  # of the steps, to be added at most where the target is missed
         **common: Any,
     ) -> None:
         super().__init__(space, **common)
         self.strategy, self.weights = strategy, weights
+        self._target, self._strict_share = target, strict_share
+        if target is not None:
+            strategy.aim(target)
         self._train, self._valid, self._epochs = train, valid, epochs
         self.train, self.evaluation = train, evaluation  # for whoever looks at trained weights later
         self._evaluate = SharedAccuracy(space, weights, evaluation)
@@ -128,7 +146,7 @@ class OneShotSearch(Search):
 
     def _record(self, epoch: int) -> Record:
         """What this epoch came to, with the architecture that the search would give if it stopped here."""
-        architecture = self.strategy.best(self._evaluate, final=False)
+        architecture = self.strategy.best(self._worth, final=False)
         scores = self.strategy.scores()
         accuracy = self._evaluate(architecture)
         record = {
@@ -191,6 +209,7 @@ class OneShotSearch(Search):
     def conclude(self) -> Mapping[str, Any]:
         self.tell(Deriving("picking the final architecture"))
         stopped = self._rolled_back()
+        pursued = self._pursued()
         architecture, race = self._decided()
         described = self.describe(architecture)
         self.tell(Deriving("comparing it with architectures drawn by chance"))
@@ -202,12 +221,15 @@ class OneShotSearch(Search):
             samples=self._chance_samples,
             rng=self.strategy.python_random(),
         )
-        return {**described, **verdict, **race, **stopped, **self.strategy.findings()}
+        told = None if self._target is None else aimed(self._target, architecture, self._sampled, pursued)
+        verdict["verdict"] = with_target(verdict["verdict"], told)
+        target = {} if told is None else {"target": told}
+        return {**described, **verdict, **target, **race, **stopped, **self.strategy.findings()}
 
     def _decided(self) -> tuple[Architecture, dict[str, Any]]:
         """The final architecture, and how the finalists did if there were any."""
-        derived = self.strategy.best(self._evaluate, final=True)
-        finalists = self.strategy.finalists()
+        derived = self.strategy.best(self._worth, final=True)
+        finalists = [one for one in self.strategy.finalists() if self._target is None or self._target.met_by(one)]
         if self._finals is None or len(finalists) < 2:
             return derived, {}
         start = self._clock()
@@ -216,6 +238,45 @@ class OneShotSearch(Search):
         )
         rows = [{"text": self.space.format(self.space.check(row["architecture"])), **row} for row in told]
         return winner, {"finalists": rows, "finalists_seconds": self._clock() - start}
+
+    # --- a target
+
+    def _worth(self, architecture: Architecture) -> float:
+        """The accuracy of a path, less for missing the target if there is one."""
+        accuracy = self._evaluate(architecture)
+        return accuracy if self._target is None else self._target.rewarded(accuracy, architecture)
+
+    def _sampled(self) -> list[tuple[float, float]]:
+        """Quality, in what the strategy goes by, and cost of architectures drawn by chance."""
+        assert self._target is not None
+        rng = self.strategy.python_random()
+        drawn = [self.space.sample(rng) for _ in range(SLOPE_SAMPLES)]
+        quality = self._evaluate.likelihood if isinstance(self.strategy, Differentiable) else self._evaluate
+        return [(quality(architecture), self._target.cost(architecture)) for architecture in drawn]
+
+    def _pursued(self) -> dict[str, Any] | None:
+        """Where the target is missed and that is not to be, steps of the strategy on weights that rest."""
+        target, steps = self._target, math.ceil(self._strict_share * self.total)
+        if target is None or not steps or target.met_by(self.strategy.best(self._worth, final=False)):
+            return None
+        self.tell(Deriving("going on with the architecture alone, as the target is missed"))
+        weights, last = resting(self.weights), self._epochs - 1
+        batches = zip(_stream(self._train, self.total), self._valids(self.total), strict=False)
+
+        def step(share: float) -> None:
+            self.stop_if_asked()
+            train, valids = next(batches)
+            progress = (1 + share) / 2  # as in the second half of a search: rates that begin moderately, no warm-up
+            self.strategy.step(weights, SearchBatch(train, valids, last, self._epochs, progress))
+
+        return pursue(
+            target,
+            binding=binding_beta(self._sampled()),
+            steps=steps,
+            aim=self.strategy.aim,
+            step=step,
+            derived=lambda: self.strategy.best(self._worth, final=False),
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -31,7 +31,7 @@ def standalone(
     """
     with seeded(seed):
         made = build_network(space, Only(architecture), **network)
-    return SharedWeights(place(made), **weights)
+    return SharedWeights(place(made), seed, **weights)
 
 
 def training(weights: SharedWeights, train: Loader, *, epochs: int) -> Iterator[int]:

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from archloom.catalogue import Entry
+from archloom.networks.regularization import deployed, set_progress
 from archloom.spaces import SearchSpace
 from archloom.supernets import Resolve
 
@@ -15,3 +16,6 @@ def build_network(space: SearchSpace, resolve: Resolve, *, classes: int, colours
     """The space's network for images of so many colours and classes; `settings` are the network's own keywords."""
     network: nn.Module = Entry(space.network).load()(space, resolve, classes, colours, **settings)
     return network
+
+
+__all__ = ["build_network", "deployed", "set_progress"]

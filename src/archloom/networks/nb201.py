@@ -5,9 +5,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from archloom.errors import require
+from archloom.networks.auxiliary import AuxiliaryHead
+from archloom.networks.regularization import drop_edges, flatten, rates
 from archloom.operations import NB201_OPERATIONS, Place, ReluConvNorm, make_operation
 from archloom.spaces import Nb201
-from archloom.supernets import Dag, Gates, Resolve
+from archloom.supernets import Dag, Gates, Prediction, Resolve
 
 STAGES = 3
 
@@ -24,9 +26,14 @@ class Nb201Network(nn.Module):
         /,
         *,
         channels: int = 16,  # width of the first stage
+        auxiliary: bool = False,  # a second head where the third stage begins, in training only
+        drop_path: float = 0.0,  # chance at the end of training that an image skips an edge, identities aside; 0 is off
+        dropout: float = 0.0,  # share of features dropped before the last layer, in training only
     ) -> None:
         super().__init__()
-        require({f"network.channels must be at least 1, got {channels}": channels >= 1})
+        require(
+            {f"network.channels must be at least 1, got {channels}": channels >= 1, **rates(drop_path, dropout)},
+        )
         self.stem = nn.Sequential(nn.Conv2d(colours, channels, 3, padding=1, bias=False), resolve.normalize(channels))
         self.blocks = nn.ModuleList()
         for stage in range(STAGES):
@@ -35,15 +42,23 @@ class Nb201Network(nn.Module):
                 self.blocks.append(ResidualReduction(width // 2, width, resolve))
             self.blocks.extend(Nb201Cell(space, width, resolve) for _ in range(space.cells_per_stage))
         self.head = nn.Sequential(
-            resolve.normalize(width), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)
+            resolve.normalize(width), nn.ReLU(), nn.AdaptiveAvgPool2d(1), flatten(dropout), nn.Linear(width, classes)
         )
+        self._auxiliary_after = 2 * len(self.blocks) // 3
+        self.auxiliary = AuxiliaryHead(width, classes, resolve.normalize) if auxiliary else None
+        drop_edges(self, drop_path)
 
-    def forward(self, images: Tensor, gates: Gates | None = None) -> Tensor:
+    def forward(self, images: Tensor, gates: Gates | None = None) -> Tensor | Prediction:
         x = self.stem(images)
-        for block in self.blocks:
+        early: Tensor | None = None  # what the auxiliary head reads
+        for position, block in enumerate(self.blocks):
             x = block(x, gates)
+            if position == self._auxiliary_after:
+                early = x
         logits: Tensor = self.head(x)
-        return logits
+        if self.auxiliary is None or not self.training:
+            return logits
+        return Prediction(logits, self.auxiliary(early))
 
 
 class Nb201Cell(nn.Module):

@@ -1,15 +1,17 @@
 """Parameters and multiply-adds of networks: counted on a built one, or for any architecture without building it.
 
-Both counts are sums over modules, and every option of a decision has modules of its own. So one supernet, built once
-without memory for its weights, knows the cost of every architecture of its space.
+Both counts are sums over modules. Where every option of a decision has modules of its own, one supernet, built once
+without memory for its weights, knows the cost of every architecture of its space. Where options share their weights, as
+widths do, the network of an architecture is built without memory and counted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -17,9 +19,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from archloom.kernels import using
-from archloom.networks import build_network
+from archloom.networks import build_network, deployed
 from archloom.spaces import Architecture, SearchSpace
-from archloom.supernets import Choice, EveryOption, Gate
+from archloom.supernets import Choice, EveryOption, Gate, Only
+from archloom.supernets.masked_width import SharedKernel
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Cost:
 
 
 FREE = Cost(0, 0)
+CACHED = 10_000  # architectures whose cost is remembered
 
 
 def cost_of(network: nn.Module, image_shape: tuple[int, int, int], *inputs: Any) -> Cost:
@@ -50,11 +54,17 @@ class CostTable:
         self._space = space
         colours = image_shape[0]
         with torch.device("meta"):
-            supernet = build_network(space, _Counted(), classes=classes, colours=colours, **network_settings)
+            settings = deployed(network_settings)
+            supernet = build_network(space, _Counted(), classes=classes, colours=colours, **settings)
             gates = {d.name: Gate(weights=torch.ones(len(d.options))) for d in space.decisions}
-        owners = dict(_owners(supernet))
         self._fixed = FREE
         self._options: dict[tuple[str, str], Cost] = {}
+        self._count_alone: Callable[[Architecture], Cost] | None = None
+        if any(isinstance(module, SharedKernel) for module in supernet.modules()):
+            count = partial(_count_alone, space, classes=classes, image_shape=image_shape, **settings)
+            self._count_alone = lru_cache(CACHED)(count)
+            return
+        owners = dict(_owners(supernet))
         for name, cost in _module_costs(supernet, image_shape, gates).items():
             owner = next((owners[prefix] for prefix in _prefixes(name) if prefix in owners), None)
             if owner is None:
@@ -63,6 +73,8 @@ class CostTable:
                 self._options[owner] = self._options.get(owner, FREE) + cost
 
     def cost(self, architecture: Mapping[str, str] | Architecture) -> Cost:
+        if self._count_alone is not None:
+            return self._count_alone(Architecture(architecture))
         return sum((self._options.get(choice, FREE) for choice in architecture.items()), self._fixed)
 
 
@@ -71,6 +83,21 @@ class _Counted(EveryOption):
 
     def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
         return _Scale(channels) if scaled else nn.Identity()
+
+
+class _CountedOnly(Only):
+    """A network of one architecture to be counted, likewise."""
+
+    def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
+        return _Scale(channels) if scaled else nn.Identity()
+
+
+def _count_alone(
+    space: SearchSpace, architecture: Architecture, *, image_shape: tuple[int, int, int], **settings: Any
+) -> Cost:
+    with torch.device("meta"):
+        network = build_network(space, _CountedOnly(architecture), colours=image_shape[0], **settings)
+    return cost_of(network, image_shape)
 
 
 class _Scale(nn.Module):

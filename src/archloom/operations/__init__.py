@@ -12,7 +12,7 @@ from torch import nn
 
 from archloom.operations.convolutions import DilatedConv, FactorizedReduce, ReluConvNorm, SeparableConv
 from archloom.operations.place import Make, Normalize, Place, make_operation
-from archloom.operations.pooling import average_pool, normalized_average_pool, normalized_max_pool
+from archloom.operations.pooling import average_pool, max_pool, normalized_average_pool, normalized_max_pool
 from archloom.operations.reduction import FixedReduction
 
 
@@ -38,7 +38,12 @@ DARTS_OPERATIONS: dict[str, Make] = {
     "dil_conv_5x5": partial(DilatedConv, kernel=5),
 }
 
+# The published retrained networks of the DARTS family have pools without a normalisation; its supernets need it, since
+# a pool's result would otherwise be of another size than that of the operations beside it.
+BARE_POOLS: dict[str, Make] = {"max_pool_3x3": max_pool, "avg_pool_3x3": average_pool}
+
 __all__ = [
+    "BARE_POOLS",
     "DARTS_OPERATIONS",
     "NB201_OPERATIONS",
     "FactorizedReduce",

@@ -25,12 +25,14 @@ class FixedReduction(nn.Module):
         pooled = Place(channels, channels, 2, normalize)
         self.convolutions = nn.ModuleList(_strip_convolutions(channels, normalize) for _ in range(2))
         self.pools = nn.ModuleList(nn.Sequential(max_pool(pooled), normalize(channels)) for _ in range(2))
+        self.drop_path: nn.Module | None = None  # put on each of the four, where a network is trained with it
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         inputs = (first, second)
         convolved = [module(x) for module, x in zip(self.convolutions, inputs, strict=True)]
         pooled = [module(x) for module, x in zip(self.pools, inputs, strict=True)]
-        return torch.cat(convolved + pooled, dim=1)
+        parts = [part if self.drop_path is None else self.drop_path(part) for part in convolved + pooled]
+        return torch.cat(parts, dim=1)
 
 
 def _strip_convolutions(channels: int, normalize: Normalize) -> nn.Sequential:

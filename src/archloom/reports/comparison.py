@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from archloom.engine.verdict import CONFIDENCE
+from archloom.engine.bootstrap import CONFIDENCE
 from archloom.reports.figures import MUTED, PALETTE, grid, svg, whole_steps
 from archloom.reports.markup import printable, shortened
 from archloom.reports.pages import page

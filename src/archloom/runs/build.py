@@ -13,6 +13,7 @@ from torch import nn
 
 from archloom.backends.local import Machine
 from archloom.benchmarks import Benchmark, find_benchmark
+from archloom.data import Facts
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import ImageData
@@ -27,7 +28,9 @@ from archloom.engine.studies import Score, SharedStudy, Study
 from archloom.engine.training import StandaloneScore, seeded, standalone
 from archloom.errors import ArchloomError, DataError, SettingError
 from archloom.networks import build_network
+from archloom.objectives.target import Target
 from archloom.runs.experiment import Experiment, SearchSettings, divided, stream
+from archloom.runs.targets import find_target
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import BlackBox
 from archloom.supernets import EveryOption, SharedWeights
@@ -68,7 +71,13 @@ class _Builder:
         name = self._experiment.names["data"]  # not that of the files: a folder may be called like a published data set
         found = find_benchmark(self._space, name, self._common.directory)
         common: dict[str, Any] = {"judge": Judge(found, data=name), "listeners": listeners}
+        common["target"] = self._target(found)
+        strict = self._experiment.settings["target"]["strict"]
         if isinstance(strategy, BlackBox):
+            if strict:
+                raise SettingError(
+                    "target.strict is for one-shot strategies; a black box goes on by more search.trials"
+                )
             score, trials = self._score(strategy, found), self._settings.trials
             return BlackBoxSearch(self._space, strategy, score, trials=trials, study=self._study(), **common)
         split = self._split()
@@ -85,7 +94,21 @@ class _Builder:
             chance_samples=self._settings.chance_samples,
             finals=self._finals(split),
             monitor=self._monitor(),
+            strict_share=self._experiment.settings["target"]["strict_share"] if strict else 0.0,
             **common,
+        )
+
+    def _target(self, found: tuple[Benchmark, str] | None) -> Target | None:
+        settings = self._experiment.settings["target"]
+        if settings["metric"] == "none":
+            return None
+        facts = None if self._given is not None else self._experiment.facts()
+        return find_target(
+            settings,
+            self._space,
+            table=None if found is None else found[0],
+            facts=facts or Facts(len(self._data.classes), (self._data.channels, *self._data.resolution)),
+            network=self._experiment.settings["network"],
         )
 
     def _monitor(self) -> Monitor | None:
@@ -139,7 +162,8 @@ class _Builder:
     def _weights(self) -> SharedWeights:
         with seeded(stream(self._experiment.seed, "weights")):
             network = build_network(self._space, EveryOption(), **self._shape, **self._experiment.settings["network"])
-        return SharedWeights(self._placed(network), **self._experiment.settings["weights"])
+        noise = stream(self._experiment.seed, "noise")
+        return SharedWeights(self._placed(network), noise, **self._experiment.settings["weights"])
 
     def _split(self) -> Split:
         if self._common.split == "nb201":

@@ -25,13 +25,14 @@ from archloom.engine.monitor import MonitorSettings
 from archloom.errors import DataError, SettingError, one_line, require, suggestion
 from archloom.files import data_folder
 from archloom.networks import build_network
+from archloom.objectives.target import TargetSettings
 from archloom.runs.settings import check, merge, schema
 from archloom.spaces import SPACES, SearchSpace
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot
 from archloom.supernets import EveryOption, SharedWeights
 
-SECTIONS = ("space", "strategy", "network", "data", "weights", "search", "monitor", "machine")
+SECTIONS = ("space", "strategy", "network", "data", "weights", "search", "target", "monitor", "machine")
 NOT_DETERMINING = ("machine.", "data.directory", "search.trials", "search.study", "search.tensorboard")
 GIVEN = "given"  # the name of data handed over in Python rather than loaded
 
@@ -144,7 +145,10 @@ class Experiment:
         sections = {name: values for name, values in self.to_settings().items() if name in SECTIONS}
         flat = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
         plain = json.loads(json.dumps(flat, default=str))  # as a database gives it back
-        return {name: value for name, value in plain.items() if not name.startswith(NOT_DETERMINING)}
+        aimless = (
+            ("target.",) if self.settings["target"]["metric"] == "none" else ()
+        )  # studies begun before there was one
+        return {name: value for name, value in plain.items() if not name.startswith((*NOT_DETERMINING, *aimless))}
 
     @property
     def title(self) -> str:
@@ -230,6 +234,7 @@ class _Resolver:
             "network": Entry(space[1].load().network).load(),
             "weights": SharedWeights,
             "search": SearchSettings,
+            "target": TargetSettings,
             "monitor": MonitorSettings,
             "machine": Machine,
         }
@@ -239,6 +244,7 @@ class _Resolver:
         settings = {name: self._section(name, targets[name], layers) for name in targets}
         settings["data"] = self._data_section(data[1])
         settings["search"] |= _anchored(settings["search"])
+        settings["target"] |= _anchored_source(settings["target"]["source"])
         experiment = Experiment(self.seed, names, settings)
         self._try(experiment)
         self._raise_if_any()
@@ -295,6 +301,7 @@ class _Resolver:
         """Settings of the right kind may still break a rule: build everything once, without memory or data."""
         settings = experiment.settings
         self._attempt("search", lambda: SearchSettings(**settings["search"]).check_extras())
+        self._attempt("target", lambda: TargetSettings(**settings["target"]))
         self._attempt("monitor", lambda: MonitorSettings(**settings["monitor"]))
         self._attempt("machine", lambda: Machine(**settings["machine"]))
         self._attempt("data", lambda: divided(settings["data"]))
@@ -334,6 +341,12 @@ def _anchored(search: Mapping[str, Any]) -> dict[str, Any]:
         "shared_run": run and run.expanduser().absolute(),
         "study": study if not study or "://" in study else str(Path(study).expanduser().absolute()),
     }
+
+
+def _anchored_source(source: str | None) -> dict[str, Any]:
+    """The file of a cost model or of latencies, as it is now; the name of a device stays one."""
+    is_file = source is not None and source.endswith((".csv", ".json"))
+    return {"source": str(Path(source).expanduser().absolute()) if source is not None and is_file else source}
 
 
 def given_data(directory: Path | None) -> ImageData:

@@ -6,24 +6,29 @@ One file cannot come apart, any tool that knows safetensors can read the weights
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from archloom.engine.checkpoint import digest, parse
-from archloom.errors import ArchloomError, CheckpointError, SettingError, one_line
+from archloom.errors import ArchloomError, CheckpointError, SettingError, one_line, require
 from archloom.files import reading, write_atomically
-from archloom.networks import build_network
+from archloom.networks import build_network, deployed
 from archloom.spaces import SPACES, Architecture, SearchSpace
 from archloom.supernets import Only
 
 FORMAT = "archloom-model-1"
 BEST, LAST = "best.safetensors", "last.safetensors"
+LARGEST_SIDE = 4096  # pixels: what a file says must not fill the memory
+_PACKAGED = {*SPACES, *(entry.target for entry in SPACES.values())}  # by either name
+AUXILIARY = "auxiliary."  # the weights of the head that only training has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +44,26 @@ class ModelCard:
     std: tuple[float, ...]
     details: Mapping[str, Any] = field(default_factory=dict)  # accuracy, epochs, data: told, not needed
 
+    def __post_init__(self) -> None:
+        sides = [side for side in self.image_shape if isinstance(side, int) and 1 <= side <= LARGEST_SIDE]
+        require(
+            {
+                f"classes must be names, got {list(self.classes)[:5]}": _are(self.classes, str) and bool(self.classes),
+                f"image_shape must be three sizes in 1..{LARGEST_SIDE}, got {list(self.image_shape)}": (
+                    len(sides) == len(self.image_shape) == 3
+                ),
+            }
+        )
+        channels = self.image_shape[0]
+        for what, values in (("mean", self.mean), ("std", self.std)):
+            good = len(values) == channels and _are(values, int, float) and all(map(math.isfinite, values))
+            if not good or (what == "std" and min(values) <= 0):
+                raise SettingError(f"{what} must be {channels} finite numbers, those of std above 0, got {values}")
+
     def search_space(self) -> SearchSpace:
         settings = dict(self.space)
-        space: SearchSpace = SPACES.find(str(settings.pop("name"))).load()(**settings)
+        entry = SPACES.find(str(settings.pop("name")))
+        space: SearchSpace = entry.load()(**{**entry.settings, **settings})
         return space
 
     def checked_architecture(self) -> Architecture:
@@ -51,6 +73,10 @@ class ModelCard:
     def text(self) -> str:
         """The architecture in its usual text form."""
         return self.search_space().format(self.checked_architecture())
+
+    def deployed(self) -> ModelCard:
+        """The same without what only training needs."""
+        return replace(self, network=deployed(self.network))
 
     def build(self) -> nn.Module:
         """The network with weights still to be had, in evaluation mode."""
@@ -70,8 +96,12 @@ def save_model(path: Path, card: ModelCard, weights: Mapping[str, Tensor]) -> No
     write_atomically(path, save(tensors, metadata={"format": FORMAT, "card": told, "sha256": digest(told, tensors)}))
 
 
-def load_model(path: Path) -> tuple[ModelCard, nn.Module]:
-    """A model that `save_model` wrote: its card, and its network on the CPU, ready to be asked."""
+def load_model(path: Path, *, plugins: bool = False) -> tuple[ModelCard, nn.Module]:
+    """A model that `save_model` wrote: its card, and its network on the CPU, ready to be asked.
+
+    What only training needs is left out. With `plugins` the file may name a space outside the package, whose module is
+    then imported.
+    """
     with reading(path):
         data = path.read_bytes()
     tensors, metadata = parse(data, str(path), kind="model")
@@ -83,12 +113,17 @@ def load_model(path: Path) -> tuple[ModelCard, nn.Module]:
     if metadata.get("sha256") != digest(told, tensors):
         raise CheckpointError(f"model {path} is damaged (its contents do not match its digest)")
     card = _card(told, path)
-    try:
-        network = card.build()
-        network.load_state_dict(tensors)
-    except (ArchloomError, RuntimeError, TypeError, KeyError, SafetensorError) as error:
-        raise CheckpointError(f"model {path} does not fit the network it names: {one_line(error)}") from error
-    return card, network
+    if (
+        not plugins and card.space.get("name") not in _PACKAGED
+    ):  # a file from elsewhere must not choose what is imported
+        raise SettingError(
+            f"model {path} belongs to the space {one_line(card.space.get('name'))!r}, which is no part of archloom; "
+            "to trust it, allow plug-ins (--plugins)"
+        )
+    if card.network.get("auxiliary"):
+        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(AUXILIARY)}
+    card = card.deployed()
+    return card, _network(card, tensors, path)
 
 
 def find_model(given: Path) -> Path:
@@ -105,10 +140,30 @@ def find_model(given: Path) -> Path:
     return given
 
 
+def _network(card: ModelCard, tensors: Mapping[str, Tensor], path: Path) -> nn.Module:
+    try:
+        with torch.device("meta"):  # whatever widths the file names, no more memory is taken than its tensors have
+            network = card.build()
+        network.load_state_dict(tensors, assign=True)
+    except (ArchloomError, RuntimeError, TypeError, ValueError, KeyError, SafetensorError) as error:
+        raise CheckpointError(f"model {path} does not fit the network it names: {one_line(error)}") from error
+    if any(tensor.is_meta for tensor in (*network.parameters(), *network.buffers())):  # buffers that are never saved
+        network = card.build()
+        network.load_state_dict(tensors)
+    return network.float()
+
+
 def _card(told: str, path: Path) -> ModelCard:
     try:
         values = json.loads(told)
         listed = {name: tuple(values[name]) for name in ("classes", "image_shape", "mean", "std")}
+        named = all(isinstance(values[name], dict) for name in ("space", "architecture", "network", "details"))
+        if not named:
+            raise ValueError("space, architecture, network and details must be objects")
         return ModelCard(**{**values, **listed})
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise CheckpointError(f"model {path} is damaged (its card cannot be read: {one_line(error)})") from error
+
+
+def _are(values: tuple[Any, ...], *kinds: type) -> bool:
+    return all(isinstance(value, kinds) and not isinstance(value, bool) for value in values)

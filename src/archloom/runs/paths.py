@@ -11,7 +11,7 @@ from archloom.engine.one_shot import OneShotSearch, SharedAccuracy
 from archloom.engine.recalibration import recalibrate
 from archloom.engine.training import seeded
 from archloom.errors import CheckpointError, DataError, SettingError, one_line, require
-from archloom.networks import build_network
+from archloom.networks import build_network, deployed
 from archloom.runs.build import build_search
 from archloom.runs.experiment import GIVEN, Experiment
 from archloom.runs.run_directory import RunDirectory
@@ -81,7 +81,7 @@ def trained_paths(
     def build(architecture: Architecture) -> Any:
         with seeded(0):  # every number is copied over, but drawing must not disturb the caller's generator
             resolve = Only(architecture, affine=False)  # as in the supernet: there is no scale to inherit
-            return build_network(search.space, resolve, **shape, **experiment.settings["network"])
+            return build_network(search.space, resolve, **shape, **deployed(experiment.settings["network"]))
 
     return Paths(search, build=build, batches=recalibrate)
 

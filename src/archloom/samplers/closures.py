@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -22,13 +22,22 @@ class SelfLabelling(Protocol):
 class Classification:
     """The mean cross-entropy of a module on one batch, as a closure for any torch optimizer.
 
+    A module may give more than logits: a tuple that begins with them, and a `loss` that knows what to make of it.
+
     The first call may draw random numbers and move running statistics; every later one sees the same numbers and leaves
     the statistics alone, so that two gradients differ by the parameters and by nothing else. Parameters that the loss
     does not depend on get no gradient.
     """
 
-    def __init__(self, module: nn.Module, forward: Callable[[], Tensor], labels: Tensor) -> None:
-        self._module, self._forward, self._labels = module, forward, labels
+    def __init__(
+        self,
+        module: nn.Module,
+        forward: Callable[[], Tensor | tuple[Tensor, ...]],
+        labels: Tensor,
+        *,
+        loss: Callable[[Any, Tensor], Tensor] = F.cross_entropy,
+    ) -> None:
+        self._module, self._forward, self._labels, self._loss = module, forward, labels, loss
         self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._random: Tensor | None = None
         self.loss: Tensor | None = None  # of the first call, with the logits it came from
@@ -37,23 +46,24 @@ class Classification:
     def __call__(self) -> Tensor:
         if self._random is None:
             self._random = torch.get_rng_state()
-            logits = self._forward()
-            self.loss = self._descend(logits, self._labels)
-            self.logits = logits.detach()
+            output = self._forward()
+            self.loss = self._descend(output, self._labels)
+            self.logits = _logits(output).detach()
             return self.loss
         with self._again():
             return self._descend(self._forward(), self._labels)
 
     def on_own_labels(self, generator: torch.Generator) -> int:
         with self._again():
-            logits = self._forward()
-            chances = logits.detach().softmax(dim=1).to(generator.device)
+            output = self._forward()
+            logits = _logits(output).detach()
+            chances = logits.softmax(dim=1).to(generator.device)
             labels = torch.multinomial(chances, 1, generator=generator).squeeze(1)
-            self._descend(logits, labels.to(logits.device))
+            self._descend(output, labels.to(logits.device))
         return len(labels)
 
-    def _descend(self, logits: Tensor, labels: Tensor) -> Tensor:
-        loss = F.cross_entropy(logits, labels)
+    def _descend(self, output: Tensor | tuple[Tensor, ...], labels: Tensor) -> Tensor:
+        loss = self._loss(output, labels)
         gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
@@ -70,3 +80,7 @@ class Classification:
         with torch.no_grad():  # only now: the backward pass refuses running statistics that were written to before it
             for buffer, value in zip(self._module.buffers(), kept, strict=True):
                 buffer.copy_(value)
+
+
+def _logits(output: Tensor | tuple[Tensor, ...]) -> Tensor:
+    return output if isinstance(output, Tensor) else output[0]

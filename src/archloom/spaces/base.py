@@ -19,6 +19,9 @@ from archloom.errors import ParseError, SettingError, suggestion
 
 NONE = "none"  # the option that connects nothing
 
+Feature = tuple[tuple[str, str], ...]
+"""Pairs of a decision and an option whose joint choice costs something."""
+
 Scores = Mapping[str, Sequence[float]]
 """For each decision, one number per option, comparable between decisions (usually probabilities)."""
 
@@ -111,6 +114,24 @@ class SearchSpace(ABC):
     def cardinality(self) -> int:
         """How many architectures there are."""
         return math.prod(len(decision.options) for decision in self.decisions)
+
+    # --- what choices cost, and which of them matter
+
+    @property
+    def widths(self) -> frozenset[str]:
+        """The decisions that say how wide a layer is; their options are whole numbers as text."""
+        return frozenset()
+
+    def active(self, architecture: Architecture) -> frozenset[str]:
+        """The decisions that make a difference to this architecture: not those within what it leaves out."""
+        return frozenset(architecture)
+
+    def cost_features(self, architecture: Architecture) -> tuple[Feature, ...]:
+        """What a linear cost model adds up: one feature for each group of decisions that cost something together.
+
+        A feature is there if and only if all its pairs are chosen. Here every decision is a group by itself.
+        """
+        return tuple(((decision.name, architecture[decision.name]),) for decision in self.decisions)
 
     # --- choosing
 

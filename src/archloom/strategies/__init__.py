@@ -15,6 +15,7 @@ STRATEGIES = Catalogue(
         "setn": Entry("archloom.strategies.setn:Setn"),
         "enas": Entry("archloom.strategies.enas:Enas"),
         "snas": Entry("archloom.strategies.snas:Snas"),
+        "tunas": Entry("archloom.strategies.tunas:Tunas"),
         "random_search": Entry("archloom.strategies.random_search:RandomSearch"),
         "regularized_evolution": Entry("archloom.strategies.regularized_evolution:RegularizedEvolution"),
         "reinforce": Entry("archloom.strategies.reinforce:Reinforce"),

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from archloom.data.loader import Batch
 from archloom.errors import require
+from archloom.objectives.target import Target
 from archloom.policies import Logits
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
-from archloom.supernets import Outcome, SharedWeights
+from archloom.supernets import Outcome, SharedWeights, gradient_by
 
 Metrics = Mapping[str, float]
 Evaluate = Callable[[Architecture], float]
@@ -78,10 +79,19 @@ class Stateful(ABC):  # noqa: B024 - its two families below have the abstract me
 
     stateful: ClassVar[tuple[str, ...]] = ()  # attributes that `step` changes: with a state_dict, or plain values
     presets: ClassVar[Mapping[str, Preset]] = {}
+    target: Target | None = None  # what the architecture found should cost, where that was asked for
 
     def __init__(self, space: SearchSpace, generator: torch.Generator) -> None:
         self.space = space
         self.generator = generator
+
+    def aim(self, target: Target) -> None:
+        """Search for an architecture of this cost from now on."""
+        self.target = target
+
+    def findings(self) -> Mapping[str, Any]:
+        """What the search came to know beside the architecture, as JSON has it; kept with the result."""
+        return {}
 
     def python_random(self) -> random.Random:
         """A generator for the space's torch-free sampling, itself drawn from this strategy's generator."""
@@ -129,10 +139,6 @@ class OneShot(Stateful):
         """Architectures that may be the best one, to be decided between by training each for a short while."""
         return []
 
-    def findings(self) -> Mapping[str, Any]:
-        """What the search came to know beside the architecture, as JSON has it; kept with the result."""
-        return {}
-
     def to(self, device: torch.device) -> None:
         for name in self.stateful:
             part = getattr(self, name)
@@ -174,8 +180,15 @@ class Differentiable(OneShot):
         """One optimizer step on the logits; none while the weights warm up and operations without any look best."""
         if self.warming_up(batch):
             return
-        self.policy.values.grad = gradient
+        self.policy.values.grad = self.steered(gradient)
         self.optimizer.step()
+
+    def steered(self, gradient: Tensor) -> Tensor:
+        """A gradient by the logits with that of missing the target, by the cost to be expected of the softmax."""
+        if self.target is None:
+            return gradient
+        probabilities = {name: row.softmax(dim=0) for name, row in self.policy.rows().items()}
+        return gradient + gradient_by(self.target.penalty(probabilities), self.policy.values)
 
     def warming_up(self, batch: SearchBatch) -> bool:
         return batch.epoch < self._warmup * batch.epochs

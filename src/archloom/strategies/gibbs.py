@@ -266,7 +266,7 @@ class Gibbs(Differentiable):
             total += gradient_by(outcome.loss, values) * share
             loss += outcome.loss.detach() * share
             accuracy += outcome.accuracy * share
-        values.grad = total
+        values.grad = self.steered(total)
         return Outcome(loss, accuracy)
 
     def _draw_precision(self, block: str, optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> None:

@@ -84,11 +84,19 @@ class Fixed(nn.Module):
         self.decision = decision
         self.option = option
         self.candidates = nn.ModuleDict(candidates)
+        self.drop_path: nn.Module | None = None  # put on the result, where a network is trained with it
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether it hands on its input as it is."""
+        return any(isinstance(candidate, nn.Identity) for candidate in self.candidates.values())
 
     def forward(self, x: Tensor, gates: Gates | None = None) -> Tensor | None:
         if self.option not in self.candidates:
             return None
         result: Tensor = self.candidates[self.option](x)
+        if self.drop_path is not None:
+            result = self.drop_path(result)
         return result
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 from archloom.errors import CheckpointError
 from archloom.spaces import NONE, Architecture, Decision
 from archloom.supernets.choice import Choice, Fixed
+from archloom.supernets.masked_width import SharedKernel
 from archloom.supernets.normalization import BatchNorm
 
 MakeOption = Callable[[str], nn.Module]
@@ -21,6 +22,9 @@ class Resolve(Protocol):
 
     def operation(self, decision: Decision, make: MakeOption) -> nn.Module:
         """The module that carries out a decision, called with (x, gates)."""
+
+    def options(self, decision: Decision) -> tuple[str, ...]:
+        """The options of a decision that are built, for parts that share their weights between options."""
 
     def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
         """The normalisation after a convolution."""
@@ -40,6 +44,9 @@ class EveryOption:
     def operation(self, decision: Decision, make: MakeOption) -> nn.Module:
         return Choice(decision, {option: make(option) for option in decision.options if option != NONE})
 
+    def options(self, decision: Decision) -> tuple[str, ...]:
+        return decision.options
+
     def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
         return BatchNorm(channels, affine=self.affine and scaled, track_running_stats=self.running_statistics)
 
@@ -56,6 +63,9 @@ class Only:
         option = self.architecture[decision.name]
         return Fixed(decision, option, {} if option == NONE else {option: make(option)})
 
+    def options(self, decision: Decision) -> tuple[str, ...]:
+        return (self.architecture.get(decision.name, decision.options[0]),)  # what leaves no choice is no decision
+
     def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
         return nn.BatchNorm2d(channels, affine=self.affine and scaled, track_running_stats=self.running_statistics)
 
@@ -63,7 +73,8 @@ class Only:
 def inherit(standalone: nn.Module, supernet: nn.Module) -> None:
     """Copy the weights of an architecture out of the supernet that shares them.
 
-    Scales of normalisations that the supernet does not have keep their neutral start.
+    Scales of normalisations that the supernet does not have keep their neutral start. Of kernels that widths share, the
+    first channels are copied.
     """
     shared = supernet.state_dict()
     wanted = standalone.state_dict()
@@ -73,6 +84,15 @@ def inherit(standalone: nn.Module, supernet: nn.Module) -> None:
         if isinstance(module, nn.BatchNorm2d)
         for key in module.state_dict()
     }
+    kernels = {
+        f"{name}.{key}"
+        for name, module in standalone.named_modules()
+        if isinstance(module, SharedKernel)
+        for key in module.state_dict()
+    }
+    if kernels:
+        for name in (kernels | normalizations) & shared.keys():
+            shared[name] = _first(shared[name], wanted[name])
     unfit = [
         name
         for name, value in wanted.items()
@@ -84,3 +104,8 @@ def inherit(standalone: nn.Module, supernet: nn.Module) -> None:
             "it was built for another space or width"
         )
     standalone.load_state_dict({name: shared[name] for name in wanted if name in shared}, strict=False)
+
+
+def _first(value: Tensor, like: Tensor) -> Tensor:
+    """The first of a tensor in every dimension, as many as the other has."""
+    return value[tuple(slice(count) for count in like.shape)] if value.dim() == like.dim() else value

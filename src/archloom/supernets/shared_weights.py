@@ -5,21 +5,26 @@ Mixed precision, compilation and data parallelism belong behind it; no strategy 
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
+from torch.nn.modules.dropout import _DropoutNd
 
 from archloom.data.loader import Batch
 from archloom.errors import SettingError, require
 from archloom.samplers import Classification
 from archloom.supernets.gate import Gates
+from archloom.supernets.masked_width import SharedKernel
+from archloom.supernets.partial_rest import unused_parts_resting
 
 Parameters = Mapping[str, Tensor]
 
@@ -32,8 +37,18 @@ class Outcome:
     accuracy: Tensor
 
 
+class Prediction(NamedTuple):
+    """What a network with an auxiliary head returns in training mode."""
+
+    logits: Tensor
+    auxiliary: Tensor
+
+
 class SharedWeights:
     """A network, its loss and its optimizer: SGD with a cosine learning rate and clipped gradients, or another one.
+
+    What dropout drops is a function of `noise_seed` and of the number of fits done. So all that a strategy computes in
+    one step sees the same network, and nothing outside sees a random number drawn.
 
     Weights outside the sampled path get no gradient at all, and so neither decay nor momentum moves them: what was not
     part of the loss rests.
@@ -42,6 +57,7 @@ class SharedWeights:
     def __init__(
         self,
         network: nn.Module,
+        noise_seed: int = 0,
         *,
         learning_rate: float = 0.025,  # of SGD, at the start of the cosine
         learning_rate_end: float = 0.001,  # at its end
@@ -50,6 +66,7 @@ class SharedWeights:
         nesterov: bool = False,  # look ahead along the momentum
         clip: float = 5.0,  # largest norm of the gradient; 0 is off
         mixed_precision: bool = False,  # bfloat16 where it is safe, on a GPU; cells then run module by module
+        auxiliary_weight: float = 0.4,  # of the auxiliary head's loss, where network.auxiliary is on
     ) -> None:
         require(
             {
@@ -58,6 +75,7 @@ class SharedWeights:
                 f"weights.momentum must be in [0, 1), got {momentum}": 0 <= momentum < 1,
                 f"weights.weight_decay must be 0 or more, got {weight_decay}": weight_decay >= 0,
                 f"weights.clip must be 0 (off) or more, got {clip}": clip >= 0,
+                f"weights.auxiliary_weight must be 0 or more, got {auxiliary_weight}": auxiliary_weight >= 0,
                 "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; take a GPU": (
                     not mixed_precision or next(network.parameters()).device.type != "cpu"
                 ),
@@ -66,6 +84,10 @@ class SharedWeights:
         )
         self.network = network
         self._mixed_precision = mixed_precision
+        self._auxiliary_weight = auxiliary_weight
+        self._noise_seed, self._fits = noise_seed, 0
+        self._dropouts = [module for module in network.modules() if isinstance(module, _DropoutNd)]
+        self._kernels = [module for module in network.modules() if isinstance(module, SharedKernel)]
         self._start, self._end, self._clip = learning_rate, learning_rate_end, clip
         self._names = [name for name, _ in network.named_parameters()]
         self._parameters = list(network.parameters())
@@ -113,16 +135,22 @@ class SharedWeights:
 
     def evaluate(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Outcome:
         """Loss and accuracy, at other parameters if given. The graph reaches parameters and gates."""
-        logits = self._logits(batch, gates, parameters)
-        return Outcome(F.cross_entropy(logits, batch.labels), _accuracy(logits, batch))
+        prediction = self._predict(batch, gates, parameters)
+        return Outcome(self._loss(prediction, batch.labels), _accuracy(prediction, batch))
 
-    def _logits(self, batch: Batch, gates: Gates, parameters: Parameters | None = None) -> Tensor:
+    def _loss(self, prediction: Tensor | Prediction, labels: Tensor) -> Tensor:
+        if isinstance(prediction, Tensor):
+            return F.cross_entropy(prediction, labels)
+        auxiliary = F.cross_entropy(prediction.auxiliary, labels)
+        return F.cross_entropy(prediction.logits, labels) + self._auxiliary_weight * auxiliary
+
+    def _predict(self, batch: Batch, gates: Gates, parameters: Parameters | None = None) -> Tensor | Prediction:
         try:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self._mixed_precision):
+            with self._noise(), torch.autocast(self.device.type, torch.bfloat16, enabled=self._mixed_precision):
                 if parameters is None:
-                    logits = self.network(batch.images, gates)
+                    output = self.network(batch.images, gates)
                 else:
-                    logits = functional_call(self.network, dict(parameters), (batch.images, gates))
+                    output = functional_call(self.network, dict(parameters), (batch.images, gates))
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
@@ -130,14 +158,26 @@ class SharedWeights:
                 "batch normalisation needs more than one value per channel, got one image of one pixel; "
                 "take larger images or batches, or one path for the whole batch"
             ) from error
-        result: Tensor = logits.to(self._parameters[0].dtype)
-        return result
+        kind = self._parameters[0].dtype
+        return output.to(kind) if isinstance(output, Tensor) else Prediction(*(part.to(kind) for part in output))
+
+    @contextmanager
+    def _noise(self) -> Iterator[None]:
+        """The random numbers of the present step within, and those outside as if nothing had been drawn."""
+        if not self._dropouts:
+            yield
+            return
+        digest = hashlib.blake2b(f"{self._noise_seed}/{self._fits}".encode(), digest_size=8).digest()
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(int.from_bytes(digest, "little") >> 1)
+            yield
 
     def loss(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Tensor:
         return self.evaluate(batch, gates, parameters=parameters).loss
 
     def accuracy(self, batch: Batch, gates: Gates) -> Tensor:
-        with torch.no_grad():
+        """Nothing is dropped here. Normalisation stays as it is: shared weights know the batch's statistics only."""
+        with torch.no_grad(), _resting([self.network, *self._dropouts]):
             return self.evaluate(batch, gates).accuracy
 
     # --- moving the weights
@@ -145,9 +185,11 @@ class SharedWeights:
     def fit(self, batch: Batch, gates: Gates) -> Outcome:
         """One optimizer step on the weights. Gradients of the gates are not computed."""
         fixed = {name: gate.detach() for name, gate in gates.items()}
-        loss = Classification(self.network, lambda: self._logits(batch, fixed), batch.labels)
-        self.optimizer.step(self._clipping(loss) if self._clip else loss)  # type: ignore[arg-type]
+        loss = Classification(self.network, lambda: self._predict(batch, fixed), batch.labels, loss=self._loss)
+        with unused_parts_resting(self._kernels, self.optimizer):
+            self.optimizer.step(self._clipping(loss) if self._clip else loss)  # type: ignore[arg-type]
         self.optimizer.zero_grad(set_to_none=True)
+        self._fits += 1
         assert loss.loss is not None and loss.logits is not None
         return Outcome(loss.loss, _accuracy(loss.logits, batch))
 
@@ -203,16 +245,31 @@ class SharedWeights:
     # --- state
 
     def state_dict(self) -> dict[str, Any]:
-        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict(), "fits": self._fits}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self._fits = state.get("fits", 0)  # earlier states have none, and nothing that draws either
 
 
-def _accuracy(logits: Tensor, batch: Batch) -> Tensor:
+def _accuracy(prediction: Tensor | Prediction, batch: Batch) -> Tensor:
+    logits = prediction if isinstance(prediction, Tensor) else prediction.logits
     with torch.no_grad():
         return (logits.argmax(dim=1) == batch.labels).float().mean()
+
+
+@contextmanager
+def _resting(modules: list[nn.Module]) -> Iterator[None]:
+    """These very modules in evaluation mode, and not the parts that they have."""
+    before = [module.training for module in modules]
+    for module in modules:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, training in zip(modules, before, strict=True):
+            module.training = training
 
 
 def gradient_by(value: Tensor, by: Tensor, *, retain_graph: bool | None = None) -> Tensor:

@@ -1,0 +1,45 @@
+"""`archloom export`: a trained model in forms that others can run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from archloom.cli.console import messages, results, say
+
+Plugins = Annotated[bool, typer.Option("--plugins", help="Trust a model whose space is a plug-in, and import it.")]
+
+
+def export(
+    model: Annotated[Path, typer.Argument(help="A run of `archloom retrain`, or a model file (.safetensors).")],
+    *,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format", help="onnx, torch or standalone; may be repeated. Default: all that can be written here."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to write to. Default: `export` beside the model's file.")
+    ] = None,
+    plugins: Plugins = False,
+) -> None:
+    """Export a trained model: ONNX, a torch.export program, or plain PyTorch source that needs no archloom.
+
+    Each file is compared with the model itself before it is written. All take images in 0..1 and give logits; mean and
+    std are applied inside.
+
+        archloom export runs/retrained
+
+        archloom export model.safetensors --format onnx --out deployed
+    """
+    from archloom.export import export_model
+
+    exported = export_model(
+        model, formats=formats, out=out, plugins=plugins, tell=lambda line: say(line, console=messages())
+    )
+    for entry in exported:
+        listed = ", ".join(str(path) for path in entry.paths)
+        say(f"{entry.format}: {listed} (largest difference from torch: {entry.difference:.1e})", console=results())

@@ -1,0 +1,192 @@
+"""`archloom latency`: what networks of a space take on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from archloom.cli.architectures import find_space
+from archloom.cli.console import facts_of, messages, results, say
+from archloom.cli.outputs import check_outputs
+from archloom.errors import SettingError
+from archloom.spaces import SearchSpace
+
+if TYPE_CHECKING:  # torch is imported when something is measured, not to print help
+    from archloom.engine.latency_fit import Prepare
+    from archloom.objectives.linear_cost import Fit
+
+app = typer.Typer(no_args_is_help=True)
+
+Device = Literal["cpu", "onnxruntime"]
+
+NETWORK, TIMING = "The networks", "Timing"
+
+
+@app.callback()
+def latency() -> None:
+    """What networks of a space take on this machine."""
+
+
+@app.command()
+def fit(
+    *,
+    space: Annotated[str, typer.Option(help="The space (archloom list spaces).")],
+    device: Annotated[Device, typer.Option(help="What computes the networks: torch on the CPU, or ONNX Runtime.")] = (
+        "cpu"
+    ),
+    networks: Annotated[
+        int | None, typer.Option(min=10, help="Networks to time. Default: twice the choices, at least 50.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The model's file.")] = Path("latency.json"),
+    size: Annotated[int, typer.Option(min=1, help="Pixels on a side.", rich_help_panel=NETWORK)] = 32,
+    classes: Annotated[int, typer.Option(min=1, help="Classes.", rich_help_panel=NETWORK)] = 10,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="SECTION.NAME=VALUE",
+            help="A setting of the space or the network, as often as needed.",
+            rich_help_panel=NETWORK,
+        ),
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Images per call.", rich_help_panel=TIMING)] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads.", rich_help_panel=TIMING)] = 1,
+    repeats: Annotated[
+        int, typer.Option(min=30, help="Calls of each network, after 5 that warm up.", rich_help_panel=TIMING)
+    ] = 30,
+    seed: Annotated[int, typer.Option(min=0, help="Of the networks drawn.", rich_help_panel=TIMING)] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Write a model that tells latencies badly, too.")] = False,
+) -> None:
+    """Time random networks, and fit a model that tells what any network of the space takes.
+
+    The model is linear in the joint choices of each layer. A fifth of the networks is held out to judge it by; one that
+    does not tell these well is refused. A search takes it as --latency-source.
+
+        archloom latency fit --space nb201 --out here.json
+
+        archloom search --space nb201 --strategy tunas --target latency=5 --latency-source here.json
+    """
+    from archloom.engine.latency import threads_of_torch
+    from archloom.engine.latency_fit import clock_for, enough, timed, unfit
+    from archloom.objectives.linear_cost import fitted
+
+    check_outputs([out], (".json",))
+    chosen, network = _settings(space, assignments or [])
+    about = {"classes": classes, "image_shape": (3, size, size), "batch": batch, "network": network}
+    count = networks or enough(chosen)
+    say(f"timing {count:,} networks on {device}, {threads} thread{'s' * (threads > 1)}", console=messages())
+    with threads_of_torch(threads):
+        drawn, costs = timed(
+            chosen,
+            _prepare(device, space, chosen, threads=threads, **about),
+            networks=count,
+            repeats=repeats,
+            seed=seed,
+            clock=clock_for(threads),
+            tell=lambda done: say(f"{done:,} of {count:,}", console=messages()) if done else None,
+        )
+    found = fitted(chosen, drawn, costs)
+    refused = unfit(found)
+    _print(found, costs)
+    if refused and not force:
+        raise SettingError(f"the model was not written: {refused}")
+    _write(out, found, chosen, space, {**about, "device": device, "threads": threads, "repeats": repeats, "seed": seed})
+    if refused:
+        say(f"forced, and the file says so: {refused.split(';')[0]}", console=messages())
+    say(str(out), console=results())
+
+
+def _settings(name: str, assignments: list[str]) -> tuple[SearchSpace, dict[str, Any]]:
+    """The space, and the settings of its network."""
+    from archloom.catalogue import Entry
+    from archloom.runs.settings import check, parse_assignments
+
+    given, problems = parse_assignments(assignments)
+    unknown = [section for section in given if section not in ("space", "network")]
+    problems += [f"--set takes settings of the space and the network, got '{section}'" for section in unknown]
+    space = find_space(name, **given.get("space", {}))
+    network, others = check("network", Entry(space.network).load(), given.get("network", {}))
+    if problems + others:
+        raise SettingError(problems + others)
+    return space, network
+
+
+def _prepare(device: Device, name: str, space: SearchSpace, *, threads: int, **about: Any) -> Prepare:
+    from archloom.engine.latency_fit import in_torch
+
+    return in_torch(space, **about) if device == "cpu" else _in_onnxruntime(name, space, threads=threads, **about)
+
+
+def _in_onnxruntime(
+    name: str,
+    space: SearchSpace,
+    *,
+    threads: int,
+    classes: int,
+    image_shape: tuple[int, int, int],
+    batch: int,
+    network: Mapping[str, Any],
+) -> Prepare:
+    """As torch, with every network turned into an ONNX graph first."""
+    from dataclasses import fields
+
+    from archloom.engine.training import seeded
+    from archloom.export import FORMATS
+    from archloom.export.deployed import Deployed
+    from archloom.export.onnx import Session, onnx_bytes
+    from archloom.runs.models import ModelCard
+
+    if FORMATS["onnx"].missing:
+        raise SettingError("--device onnxruntime needs an extra: pip install 'archloom[onnx]'")
+    settings = {field.name: getattr(space, field.name) for field in fields(space)}
+
+    def prepare(architecture: Any) -> Any:
+        card = ModelCard(
+            space={"name": name, **settings},
+            architecture=dict(architecture),
+            network=network,
+            classes=tuple(map(str, range(classes))),
+            image_shape=image_shape,
+            mean=(0.5,) * image_shape[0],
+            std=(0.25,) * image_shape[0],
+        )
+        with seeded(0):
+            model = Deployed(card, card.build()).eval().requires_grad_(False)
+        session, images = Session(onnx_bytes(model), threads=threads), model.example(batch)
+        return lambda: session.logits(images)
+
+    return prepare
+
+
+def _print(fit: Fit, costs: list[float]) -> None:
+    features = len(fit.model.weights)
+    rows = [
+        ("Networks", f"{fit.networks:,}, {min(costs):.2f} to {max(costs):.2f} ms"),
+        ("Choices", f"{features:,}, {fit.uncovered:,} of them in no network it learnt from"),
+        ("Held out", f"R2 {fit.r2:.4f}, mean error {100 * fit.error:.2f} %"),
+    ]
+    results().print(facts_of(iter(rows)))
+
+
+def _write(out: Path, fit: Fit, space: SearchSpace, name: str, about: Mapping[str, Any]) -> None:
+    from archloom.api import versions
+    from archloom.engine.latency_fit import unfit
+    from archloom.runs.targets import decisions_of, write_model
+
+    clock = "of the process" if about["threads"] == 1 else "of the wall"
+    write_model(
+        out,
+        fit,
+        {
+            "space": name,
+            "decisions": decisions_of(space),
+            **about,
+            "dtype": "float32",
+            "clock": clock,
+            "versions": versions(),
+            "forced": unfit(fit) is not None,
+        },
+    )

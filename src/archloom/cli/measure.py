@@ -1,0 +1,125 @@
+"""`archloom measure`: what a network costs, here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from archloom.cli.console import facts_of, messages, results, say, table_of
+from archloom.cli.export import Plugins
+from archloom.errors import SettingError
+
+if TYPE_CHECKING:  # torch is imported when something is measured, not to print help
+    from archloom.export.measuring import Measurement
+
+ARCHITECTURE, TIMING = "Size, where it is not a trained model", "Timing"
+SPREAD = 2  # of the 90th to the 10th percentile, from which on a median says little
+NAMES = {"torch": "torch", "onnxruntime": "ONNX Runtime"}
+
+
+def measure(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            help="A trained model (a run of `archloom retrain`, a .safetensors file); or an architecture: the run that "
+            "found it, a text form in quotes, a JSON file, a published name.",
+        ),
+    ],
+    *,
+    space: Annotated[
+        str | None, typer.Option(help="Space of a text form, if it does not show.", rich_help_panel=ARCHITECTURE)
+    ] = None,
+    channels: Annotated[
+        int | None, typer.Option(help="Width of the first cells. Default: 16.", rich_help_panel=ARCHITECTURE)
+    ] = None,
+    cells: Annotated[
+        int | None,
+        typer.Option(help="Depth, as the space counts it. Default: that of the space.", rich_help_panel=ARCHITECTURE),
+    ] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="Default: those of the run's data, or 10.", rich_help_panel=ARCHITECTURE)
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(help="Pixels on a side. Default: the run's data, or 32.", rich_help_panel=ARCHITECTURE),
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Images per call.", rich_help_panel=TIMING)] = 1,
+    threads: Annotated[
+        int | None, typer.Option(help="Of torch and of ONNX Runtime. Default: torch's.", rich_help_panel=TIMING)
+    ] = None,
+    repeats: Annotated[
+        int, typer.Option(help="Calls that are timed, after some that are not.", rich_help_panel=TIMING)
+    ] = 50,
+    onnx: Annotated[
+        bool,
+        typer.Option("--onnx/--no-onnx", help="Time ONNX Runtime too, if it is installed.", rich_help_panel=TIMING),
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+    plugins: Plugins = False,
+) -> None:
+    """What a network costs: parameters, multiply-adds, bytes on disk, and latency on this machine.
+
+    torch and ONNX Runtime take turns, so that a busy moment hits both.
+
+        archloom measure runs/retrained --batch 8 --threads 1
+
+        archloom measure "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|none~0|none~1|nor_conv_1x1~2|" --channels 16
+    """
+    from archloom.export.measuring import Size, is_model, trained, untrained
+    from archloom.export.measuring import measure as measured
+
+    wanted = Size(channels=channels, cells=cells, classes=classes, side=size)
+    model_given = is_model(what)
+    if model_given and (wanted.given or space is not None):
+        raise SettingError(
+            "a trained model has its own size: leave out --space, --channels, --cells, --classes, --size"
+        )
+    model = trained(what, plugins=plugins) if model_given else untrained(what, space=space, size=wanted)
+    found = measured(
+        model,
+        is_trained=model_given,
+        batch=batch,
+        threads=threads,
+        repeats=repeats,
+        onnx=onnx,
+        tell=lambda line: say(line, console=messages()),
+    )
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        _print(found)
+
+
+def _print(found: Measurement) -> None:
+    console = results()
+    say(found.text, console=console)
+    console.print(facts_of(_facts(found)))
+    rows = (
+        (NAMES[name], f"{taken.median:.2f} ms", f"{taken.tenth:.2f} ms", f"{taken.ninetieth:.2f} ms")
+        for name, taken in found.latency.items()
+    )
+    console.print()
+    console.print(table_of(("latency", "median", "10th percentile", "90th percentile"), rows))
+    say(_how(found), console=console)
+
+
+def _facts(found: Measurement) -> Iterator[tuple[str, str]]:
+    yield "parameters", f"{found.parameters:,}"
+    yield "multiply-adds of one image", f"{found.multiply_adds / 1e6:,.2f} million"
+    yield "size on disk", f"{found.bytes_on_disk / 1e6:,.2f} MB (safetensors, 32 bits)"
+    yield "images", f"{'x'.join(map(str, found.image_shape))}, {found.classes} classes"
+    settings = ", ".join(f"{name} {value}" for name, value in found.network.items())
+    yield "network", f"{settings or 'as the space has it'}{'' if found.trained else '; not trained'}"
+
+
+def _how(found: Measurement) -> str:
+    images = f"{found.batch} image{'s' if found.batch > 1 else ''}"
+    threads = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
+    repeats = next(iter(found.latency.values())).repeats
+    busy = any(taken.ninetieth > SPREAD * taken.tenth for taken in found.latency.values())
+    advice = "; times differ much: the machine does other things, ask again when it is idle" if busy else ""
+    return f"(one call with {images}, {threads}, {repeats} calls after a warm-up{advice})"

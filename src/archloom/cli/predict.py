@@ -1,0 +1,83 @@
+"""`archloom predict`: what a trained model says of pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from archloom.cli.console import messages, results, say, table_of
+from archloom.cli.export import Plugins
+from archloom.errors import SettingError
+
+if TYPE_CHECKING:  # torch is imported when a model is asked, not to print help
+    from archloom.export.prediction import Answer
+
+UNREADABLE = 2  # exit code, as for any bad input
+
+
+def predict(
+    model: Annotated[
+        Path, typer.Argument(help="A run of `archloom retrain`, a model file (.safetensors), or an .onnx file.")
+    ],
+    images: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
+    *,
+    top: Annotated[int, typer.Option(help="Labels to tell for each, the most probable first.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    plugins: Plugins = False,
+) -> None:
+    """Label pictures with a trained model.
+
+    A picture that cannot be read gets a line of its own and exit code 2; the others are labelled all the same.
+
+        archloom predict runs/retrained holiday.jpg more-pictures/
+
+        archloom predict export/model.onnx holiday.jpg --json
+    """
+    from archloom.export.prediction import answers, find_pictures, open_predictor
+
+    if top < 1:
+        raise SettingError(f"--top must be at least 1, got {top}")
+    files = find_pictures(images)
+    found = list(answers(open_predictor(model, plugins=plugins), files, top=top))
+    if as_json:
+        typer.echo(json.dumps([_as_json(answer) for answer in found], indent=2))
+    else:
+        _print(answer for answer in found if not answer.problem)
+    problems = [answer.problem for answer in found if answer.problem]
+    for problem in problems:
+        say(f"error: {problem}", console=messages())
+    if problems:
+        raise typer.Exit(UNREADABLE)
+
+
+def _print(found: Iterable[Answer]) -> None:
+    rows = [
+        (
+            str(answer.file),
+            answer.labels[0],
+            _percent(answer.probabilities[0]),
+            ", ".join(
+                f"{label} {_percent(probability)}"
+                for label, probability in zip(answer.labels[1:], answer.probabilities[1:], strict=True)
+            ),
+        )
+        for answer in found
+    ]
+    if rows:
+        results().print(table_of(("file", "label", "probability", "runners-up"), rows))
+
+
+def _percent(probability: float) -> str:
+    return f"{100 * probability:.1f} %"
+
+
+def _as_json(answer: Answer) -> dict[str, object]:
+    if answer.problem:
+        return {"file": str(answer.file), "error": answer.problem}
+    pairs = zip(answer.labels, answer.probabilities, strict=True)
+    listed = [{"label": label, "probability": probability} for label, probability in pairs]
+    return {"file": str(answer.file), "predictions": listed}

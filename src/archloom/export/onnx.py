@@ -1,0 +1,131 @@
+"""Export to ONNX, the common format of inference runtimes: one file that holds graph, weights and what it is for.
+
+torch writes the graph, ONNX Runtime checks it. Both are extras: `pip install archloom[onnx]`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from archloom.errors import CheckpointError, one_line
+from archloom.export.deployed import INPUT, OUTPUT, Deployed, Predict, largest_difference, version
+from archloom.export.program import traced
+from archloom.files import reading, write_atomically
+
+OPSET = 18
+BATCH = "batch"  # the axis that is free
+FILE_NAME = "model.onnx"
+NEEDS = ("onnx", "onnxruntime", "onnxscript")
+
+
+def export_onnx(model: Deployed, folder: Path) -> tuple[list[Path], float]:
+    """Write the model as `model.onnx`; returns its path and the largest difference from torch."""
+    content = onnx_bytes(model)
+    difference = largest_difference(model, Session(content).logits, what="ONNX")
+    path = folder / FILE_NAME
+    write_atomically(path, content)
+    return [path], difference
+
+
+def onnx_bytes(model: Deployed) -> bytes:
+    """The model as the contents of an ONNX file, not checked yet."""
+    import onnx
+
+    with _quiet():
+        program = torch.onnx.export(
+            traced(model),
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+            opset_version=OPSET,
+            external_data=False,
+            verbose=False,
+        )
+    assert program is not None
+    written = program.model_proto
+    _name_batch(written)
+    onnx.helper.set_model_props(written, metadata(model))
+    onnx.checker.check_model(written)
+    content: bytes = written.SerializeToString()
+    return content
+
+
+def metadata(model: Deployed) -> dict[str, str]:
+    """What a user of the file has to know; lists are JSON."""
+    card = model.card
+    return {
+        "classes": json.dumps(card.classes),
+        "mean": json.dumps(card.mean),
+        "std": json.dumps(card.std),
+        "input": "images [batch, channels, height, width], bytes scaled to 0..1; mean and std are applied inside",
+        "text": card.text,
+        "archloom": version(),
+    }
+
+
+class Session:
+    """An ONNX model that can be asked, in ONNX Runtime on the CPU."""
+
+    def __init__(self, content: bytes, *, threads: int | None = None) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # errors
+        # threads that wait busily for the next call would take the cores from whatever else this process does
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if threads is not None:
+            options.intra_op_num_threads = threads
+        self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        self.inputs: Mapping[str, list[Any]] = {entry.name: entry.shape for entry in self._session.get_inputs()}
+        self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
+
+    def logits(self, images: Tensor) -> Tensor:
+        (found,) = self._session.run([OUTPUT], {INPUT: np.ascontiguousarray(images.numpy())})
+        return torch.from_numpy(found)
+
+
+def open_onnx(path: Path) -> tuple[tuple[str, ...], tuple[int, int, int], Predict]:
+    """The classes, the image shape and the logits of a file that `export_onnx` wrote."""
+    with reading(path):
+        content = path.read_bytes()
+    try:
+        session = Session(content)
+        classes = tuple(str(name) for name in json.loads(session.metadata["classes"]))
+        _, channels, height, width = session.inputs[INPUT]
+        shape = (int(channels), int(height), int(width))
+    except Exception as error:  # the runtime has exceptions of its own, which derive from nothing but Exception
+        raise CheckpointError(f"{path} is no ONNX model of archloom: {one_line(error)}") from error
+    return classes, shape, session.logits
+
+
+def _name_batch(written: Any) -> None:
+    """Call the free axis by a name that says what it is; torch numbers it."""
+    graph = written.graph
+    numbered = graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param == numbered:
+                axis.dim_param = BATCH
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch tells of packages that nobody needs here."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,131 @@
+"""Ask a trained model about pictures: whatever form the model has, and whatever form the pictures have."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from archloom.data.folder import EXTENSIONS, decoded
+from archloom.errors import ArchloomError, DataError, SettingError
+from archloom.export.deployed import Deployed, Predict
+from archloom.export.onnx import FILE_NAME, open_onnx
+from archloom.runs.models import BEST, LAST, find_model
+
+CHUNK = 64  # pictures in memory at a time
+GREY, RGB = 1, 3
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A model ready to be asked: images [n, *shape] in 0..1 in, logits [n, classes] out."""
+
+    classes: tuple[str, ...]
+    image_shape: tuple[int, int, int]
+    logits: Predict
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says of one picture, the most probable class first; or why it could not be asked."""
+
+    file: Path
+    labels: tuple[str, ...] = ()
+    probabilities: tuple[float, ...] = ()
+    problem: str = ""
+
+
+def open_predictor(given: Path, *, plugins: bool = False) -> Predictor:
+    """The model meant: a run that trained one, a model file, an ONNX file, or a folder that holds one."""
+    exported = given / FILE_NAME
+    if given.is_dir() and exported.is_file() and not any((given / name).is_file() for name in (BEST, LAST)):
+        given = exported
+    if given.suffix == ".onnx":
+        predictor = _from_onnx(given)
+    else:
+        model = Deployed.load(find_model(given), plugins=plugins)
+        predictor = Predictor(model.card.classes, model.card.image_shape, model)
+    if predictor.image_shape[0] not in (GREY, RGB):
+        raise SettingError(
+            f"pictures have {GREY} or {RGB} channels, but the images of this model have {predictor.image_shape[0]}"
+        )
+    return predictor
+
+
+def _from_onnx(path: Path) -> Predictor:
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise SettingError(f"{path} needs onnxruntime: pip install 'archloom[onnx]'")
+    if not path.is_file():
+        raise SettingError(f"there is no model {path}")
+    return Predictor(*open_onnx(path))
+
+
+def find_pictures(given: Sequence[Path]) -> list[Path]:
+    """The files named, and the image files of the folders named, those of deeper folders included."""
+    return [path for place in given for path in (_pictures_in(place) if place.is_dir() else [place])]
+
+
+def _pictures_in(folder: Path) -> list[Path]:
+    found = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in EXTENSIONS and not path.name.startswith(".") and path.is_file()
+    )
+    if not found:
+        raise DataError(f"'{folder}' has no image files; known are {', '.join(sorted(EXTENSIONS))}")
+    return found
+
+
+def answers(predictor: Predictor, files: Sequence[Path], *, top: int) -> Iterator[Answer]:
+    """What the model says of every file, in their order; one that cannot be read does not keep it from the others."""
+    for start in range(0, len(files), CHUNK):
+        chunk = files[start : start + CHUNK]
+        pictures: dict[Path, Tensor] = {}
+        problems: dict[Path, str] = {}
+        for file in chunk:
+            try:
+                pictures[file] = read_picture(file, predictor.image_shape)
+            except ArchloomError as error:
+                problems[file] = str(error)
+        found = _asked(predictor, pictures, top)
+        yield from (found[file] if file in found else Answer(file, problem=problems[file]) for file in chunk)
+
+
+def _asked(predictor: Predictor, pictures: dict[Path, Tensor], top: int) -> dict[Path, Answer]:
+    if not pictures:
+        return {}
+    with torch.no_grad():
+        probabilities = predictor.logits(torch.stack(list(pictures.values()))).softmax(dim=1)
+    values, indices = probabilities.topk(min(top, len(predictor.classes)))
+    answered = {}
+    for file, row, order in zip(pictures, values.tolist(), indices.tolist(), strict=True):
+        finite = all(value == value for value in row)
+        labels = tuple(predictor.classes[index] for index in order)
+        problem = f"the model gives no numbers for '{file}': its weights are damaged or diverged"
+        answered[file] = Answer(file, labels, tuple(row)) if finite else Answer(file, problem=problem)
+    return answered
+
+
+def read_picture(path: Path, image_shape: tuple[int, int, int]) -> Tensor:
+    """A picture file as a model takes it [C, H, W], in 0..1: the middle of it, scaled, in the model's colours."""
+    if not path.exists():
+        raise DataError(f"there is no image '{path}'")
+    channels, height, width = image_shape
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow warns of sizes that are refused right after
+        pixels = decoded(path, size=max(height, width))
+    top, left = (pixels.shape[1] - height) // 2, (pixels.shape[2] - width) // 2
+    pixels = pixels[:, top : top + height, left : left + width]
+    return (_grey(pixels) if channels == GREY else pixels).float() / 255
+
+
+def _grey(pixels: Tensor) -> Tensor:
+    picture = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+    return torch.from_numpy(np.array(picture.convert("L")))[None]

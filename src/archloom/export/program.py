@@ -1,0 +1,42 @@
+"""Export as a `torch.export` program: a graph of torch operations with its weights, which needs torch alone."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+
+import torch
+from torch.export import Dim, ExportedProgram
+
+from archloom.export.deployed import INPUT, Deployed, largest_difference
+from archloom.files import write_atomically
+
+FILE_NAME = "model.pt2"
+TRACED_WITH = 2  # images: torch takes 0 and 1 for constants
+
+
+def traced(model: Deployed) -> ExportedProgram:
+    """The graph of a model, for any number of images."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch about its own parts
+        return torch.export.export(
+            model, (model.example(TRACED_WITH),), dynamic_shapes={INPUT: {0: Dim("batch", min=1)}}
+        )
+
+
+def export_program(model: Deployed, folder: Path) -> tuple[list[Path], float]:
+    """Write the model as `model.pt2`; returns its path and the largest difference from torch.
+
+    What is checked is the very bytes that are written. Others' programs are never loaded: the format may hold pickles.
+    """
+    written = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.export.save(traced(model), written)
+        content = written.getvalue()
+        again = torch.export.load(io.BytesIO(content)).module()
+    difference = largest_difference(model, again, what="torch.export")
+    path = folder / FILE_NAME
+    write_atomically(path, content)
+    return [path], difference

@@ -1,0 +1,59 @@
+"""Latency as it was measured on a device: of every architecture, in a benchmark table or in a file of the user's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from archloom.benchmarks.base import Benchmark, plain_number
+from archloom.benchmarks.latency_file import read_latencies
+from archloom.errors import BenchmarkError
+from archloom.objectives.cost_source import CostSource, Probabilities
+from archloom.spaces import SearchSpace
+
+
+class Measured(CostSource):
+    """Milliseconds looked up by the rows of a benchmark table; not a number where nobody measured."""
+
+    unit = "ms"
+
+    def __init__(self, space: SearchSpace, table: Benchmark, column: np.ndarray, *, provenance: str) -> None:
+        self._space, self._table, self._column, self.provenance = space, table, column, provenance
+
+    @classmethod
+    def on_device(cls, space: SearchSpace, table: Benchmark, device: str) -> Measured:
+        """As the table has it."""
+        return cls(space, table, table.latencies(device), provenance=f"{device} in the {table.name} table")
+
+    @classmethod
+    def in_file(cls, space: SearchSpace, table: Benchmark, path: Path) -> Measured:
+        """As the user measured it."""
+        column = read_latencies(path, table, dataset=table.datasets[0])
+        return cls(space, table, column, provenance=path.name)
+
+    def measure(self, architecture: Mapping[str, str]) -> float:
+        latency = plain_number(self._column[self._table.row(architecture)])
+        if math.isnan(latency):
+            text = self._space.format(self._space.check(architecture))
+            raise BenchmarkError(f"{self.provenance} has no latency of {text}; measure it, or fit a model")
+        return latency
+
+    @cached_property
+    def _grid(self) -> Tensor:
+        """One axis for every decision, as long as it has options."""
+        sizes = [len(decision.options) for decision in self._space.decisions]
+        values = [self.measure(architecture) for architecture in self._space.enumerate()]
+        return torch.tensor(values, dtype=torch.float64).view(sizes)
+
+    def expected(self, probabilities: Probabilities) -> Tensor:
+        first = probabilities[self._space.decisions[0].name]
+        mean = self._grid.to(first)
+        for decision in reversed(self._space.decisions):  # the last axis goes first
+            mean = mean @ probabilities[decision.name]
+        return mean

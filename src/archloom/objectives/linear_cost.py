@@ -1,0 +1,200 @@
+"""A cost that is a sum over layers: a linear model on the joint choices that make up each of them.
+
+What a layer costs depends on a few decisions together: its operation, and the widths on both sides. A feature is one
+such joint choice; the model has a number for each, and adds up those of an architecture.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from archloom.errors import SettingError
+from archloom.spaces import Architecture, SearchSpace
+from archloom.spaces.base import Feature
+
+RIDGE = 1e-3
+HELD_OUT = 0.2  # of the networks, to judge a fit by
+SAMPLES = 32  # architectures whose features tell which decisions cost something together
+ROUNDING = 1e-9  # relative: sums of floats
+
+Measure = Callable[[Mapping[str, str]], float]
+
+
+@dataclass(frozen=True)
+class LinearCost:
+    """The intercept, and what every feature adds to it."""
+
+    space: SearchSpace
+    intercept: float
+    weights: Mapping[Feature, float]
+
+    def measure(self, architecture: Mapping[str, str]) -> float:
+        features = self.space.cost_features(Architecture(architecture))
+        unknown = [feature for feature in features if feature not in self.weights]
+        if unknown:
+            raise SettingError(f"the cost model does not know {written(unknown[0])}; fit one for this space")
+        return self.intercept + math.fsum(self.weights[feature] for feature in features)
+
+    def expected(self, probabilities: Mapping[str, Tensor]) -> Tensor:
+        """Decisions are independent: a feature is as probable as the product of its options."""
+        row = torch.cat([probabilities[decision.name] for decision in self.space.decisions])
+        row = torch.cat([row, row.new_ones(1)])  # what fills features of few decisions up
+        places, weights = self._places
+        return self.intercept + row[places.to(row.device)].prod(dim=1) @ weights.to(row)
+
+    @cached_property
+    def _places(self) -> tuple[Tensor, Tensor]:
+        """Where the options of each feature stand in the row of all probabilities, and its weight."""
+        options = [(d.name, option) for d in self.space.decisions for option in d.options]
+        place = {pair: number for number, pair in enumerate(options)}
+        # an option that cannot be drawn, such as an edge that is not kept, has no probability
+        drawn = {feature: weight for feature, weight in self.weights.items() if all(pair in place for pair in feature)}
+        longest = max(map(len, drawn), default=1)
+        rows = [[*map(place.__getitem__, f), *[len(options)] * (longest - len(f))] for f in drawn]
+        return torch.tensor(rows).view(-1, longest), torch.tensor(list(drawn.values()), dtype=torch.float64)
+
+
+def every_feature(space: SearchSpace) -> Iterator[Feature]:
+    """All features that an architecture of the space can have, group by group."""
+    some = space.sample(random.Random(0))
+    for group in _groups(space):
+        for options in itertools.product(*(space.allowed(space.decision(name)) for name in group)):
+            feature = tuple(zip(group, options, strict=True))
+            if feature in space.cost_features(Architecture({**some, **dict(feature)})):
+                yield feature
+
+
+def _groups(space: SearchSpace) -> list[tuple[str, ...]]:
+    """Decisions that cost something together, as the features of some architectures show them."""
+    rng = random.Random(0)
+    drawn = [space.sample(rng) for _ in range(SAMPLES)]
+    return list(dict.fromkeys(_group(feature) for one in drawn for feature in space.cost_features(one)))
+
+
+class Decomposed:
+    """The model of a cost that is a sum over groups of decisions, from one look at each feature: exact, no fit.
+
+    Beginning with an architecture that leaves out what it can, a feature's weight is what it changes beyond what those
+    of earlier groups do. What is always there comes first: what it gains by another width must not count for a layer
+    that may be left out. A feature is looked at when it is first asked for.
+    """
+
+    def __init__(self, space: SearchSpace, measure: Measure) -> None:
+        self._space, self._look = space, measure
+        self._start = _fewest_features(space)
+        self._intercept = measure(self._start)
+        always = {_group(feature) for feature in space.cost_features(self._start)}
+        ordered = sorted(_groups(space), key=lambda group: group not in always)
+        self._order = {group: place for place, group in enumerate(ordered)}
+        self._weights = dict.fromkeys(space.cost_features(self._start), 0.0)
+
+    def measure(self, architecture: Mapping[str, str]) -> float:
+        features = self._space.cost_features(Architecture(architecture))
+        return self._intercept + math.fsum(map(self.weight, features))
+
+    def weight(self, feature: Feature) -> float:
+        if feature not in self._weights:
+            changed, place = Architecture({**self._start, **dict(feature)}), self._order[_group(feature)]
+            earlier = [one for one in self._space.cost_features(changed) if self._order[_group(one)] < place]
+            self._weights[feature] = self._look(changed) - self._intercept - math.fsum(map(self.weight, earlier))
+        return self._weights[feature]
+
+    def is_exact(self, *, looks: int) -> bool:
+        """Whether so many architectures cost what the model says: whether the cost is such a sum at all."""
+        rng = random.Random(1)
+        drawn = (self._space.sample(rng) for _ in range(looks))
+        return all(math.isclose(self.measure(one), self._look(one), rel_tol=ROUNDING) for one in drawn)
+
+    def whole(self) -> LinearCost:
+        """The model with all its weights."""
+        weights = {feature: self.weight(feature) for feature in every_feature(self._space)}
+        return LinearCost(self._space, self._intercept, weights)
+
+
+def _fewest_features(space: SearchSpace) -> Architecture:
+    start = Architecture({decision.name: decision.options[0] for decision in space.decisions})
+    for decision in space.decisions:
+        changed = [start.changed(decision.name, option) for option in decision.options]
+        start = min(changed, key=lambda one: len(space.cost_features(one)))  # the first of equals
+    return start
+
+
+# --- fitting
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A model of measured costs, and how well it tells those that it has not seen."""
+
+    model: LinearCost
+    networks: int  # that it learnt from and was judged by
+    uncovered: int  # features of no network it learnt from, which are told by their nearest
+    r2: float  # on networks held out
+    error: float  # mean absolute error there, relative to their mean
+
+
+def fitted(space: SearchSpace, architectures: Sequence[Architecture], costs: Sequence[float]) -> Fit:
+    """Ridge regression on four networks of five, judged by the fifth."""
+    count = len(architectures) - max(1, round(HELD_OUT * len(architectures)))
+    model, uncovered = _regressed(space, architectures[:count], costs[:count])
+    held = costs[count:]
+    misses = [model.measure(a) - cost for a, cost in zip(architectures[count:], held, strict=True)]
+    mean = math.fsum(held) / len(held)
+    spread = math.fsum((cost - mean) ** 2 for cost in held)
+    return Fit(
+        model,
+        networks=len(costs),
+        uncovered=uncovered,
+        r2=1 - math.fsum(miss**2 for miss in misses) / spread if spread > 0 else -math.inf,
+        error=math.fsum(map(abs, misses)) / len(misses) / mean,
+    )
+
+
+def _regressed(
+    space: SearchSpace, architectures: Sequence[Architecture], costs: Sequence[float]
+) -> tuple[LinearCost, int]:
+    """The model, and how many of its features were in none of the architectures."""
+    from sklearn.feature_extraction import DictVectorizer  # takes a second, which a search need not wait for
+    from sklearn.linear_model import Ridge
+
+    features = list(every_feature(space))
+    numbers = {feature: str(number) for number, feature in enumerate(features)}
+    rows = [{numbers[feature]: 1.0 for feature in space.cost_features(one)} for one in architectures]
+    vectorizer = DictVectorizer()
+    regression = Ridge(alpha=RIDGE).fit(vectorizer.fit_transform(rows), costs)
+    known = {features[int(n)]: float(w) for n, w in zip(vectorizer.feature_names_, regression.coef_, strict=True)}
+    covered = _by_group(known)
+    weights = {f: known[f] if f in known else _nearest(f, covered.get(_group(f), {})) for f in features}
+    return LinearCost(space, float(regression.intercept_), weights), len(features) - len(known)
+
+
+def _nearest(feature: Feature, covered: Mapping[Feature, float]) -> float:
+    """The mean weight of the features that have the most options in common with it."""
+    alike: dict[int, list[float]] = {}
+    for other, weight in covered.items():
+        alike.setdefault(sum(one == two for one, two in zip(feature, other, strict=True)), []).append(weight)
+    nearest = alike[max(alike)] if alike else [0.0]
+    return math.fsum(nearest) / len(nearest)
+
+
+def _by_group(weights: Mapping[Feature, float]) -> dict[tuple[str, ...], dict[Feature, float]]:
+    groups: dict[tuple[str, ...], dict[Feature, float]] = {}
+    for feature, weight in weights.items():
+        groups.setdefault(_group(feature), {})[feature] = weight
+    return groups
+
+
+def _group(feature: Feature) -> tuple[str, ...]:
+    return tuple(name for name, _ in feature)
+
+
+def written(feature: Feature) -> str:
+    return " with ".join(f"{name} {option}" for name, option in feature)

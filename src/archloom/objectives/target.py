@@ -1,0 +1,157 @@
+"""A cost that the architecture found should have, and how a search is rewarded for coming near it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from archloom.errors import require
+from archloom.objectives.cost_source import CostSource, Probabilities
+from archloom.spaces import Architecture
+
+Reward = Literal["absolute", "soft", "hard"]
+
+CHEAPEST = 1e-3  # relative to the target: what costs nothing would be of infinite worth to a soft reward
+FEWEST = 3  # architectures that a slope can be told from
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetSettings:
+    """What the architecture found should cost."""
+
+    metric: Literal["none", "latency", "multiply_adds", "parameters"] = "none"  # what is aimed at
+    value: float | None = None  # how much of it: ms, multiply-adds or parameters
+    source: str | None = (
+        None  # of latency: a device of the table, a .csv of your own, a .json of `archloom latency fit`
+    )
+    reward: Reward = "absolute"  # Q + beta |T/T0 - 1|, Q (T/T0)^beta, or the latter only above the target
+    beta: float = (
+        -0.1
+    )  # weight of the target: below minus what quality gains for each unit of ln T, or it does not bind
+    tolerance: float = 0.02  # how far off, relative to the target, still counts as met
+    strict: bool = False  # if it is missed, go on with the architecture alone, at a beta that binds
+    strict_share: float = 0.5  # steps of that, at most, as a share of the search's
+
+    def __post_init__(self) -> None:
+        aimed, latency = self.metric != "none", self.metric == "latency"
+        require(
+            {
+                f"target.value needs target.metric, got {self.value}": aimed or self.value is None,
+                f"target.strict needs target.metric, got {self.strict}": aimed or not self.strict,
+                f"target.metric '{self.metric}' needs target.value": not aimed or self.value is not None,
+                f"target.value must be above 0, got {self.value}": self.value is None or 0 < self.value < math.inf,
+                "target.metric 'latency' needs target.source: a device of the benchmark table, a .csv of your own, or "
+                "a .json that archloom latency fit wrote": not latency or bool(self.source),
+                f"target.source is for target.metric 'latency', got '{self.source}'": latency or self.source is None,
+                f"target.beta must be below 0, got {self.beta}": self.beta < 0,
+                f"target.tolerance must lie in (0, 1), got {self.tolerance}": 0 < self.tolerance < 1,
+                f"target.strict_share must be above 0, got {self.strict_share}": self.strict_share > 0,
+            }
+        )
+
+    @property
+    def file(self) -> Path | None:
+        """The source, where it is one."""
+        return Path(self.source) if self.source and self.source.endswith((".csv", ".json")) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """So much of a cost, and what it is worth to have just that."""
+
+    source: CostSource
+    value: float
+    reward: Reward = "absolute"
+    beta: float = -0.1
+    tolerance: float = 0.02
+    _known: dict[Architecture, float] = field(default_factory=dict, repr=False, compare=False)
+
+    def cost(self, architecture: Architecture) -> float:
+        if architecture not in self._known:  # a search comes back to the same ones
+            self._known[architecture] = self.source.measure(architecture)
+        return self._known[architecture]
+
+    def rewarded(self, quality: float, architecture: Architecture) -> float:
+        """The quality (0 to 1) of an architecture, less for what it costs."""
+        relative = self.cost(architecture) / self.value
+        if self.reward == "absolute":
+            return quality + self.beta * abs(relative - 1)
+        factor = math.pow(max(relative, CHEAPEST), self.beta)
+        return quality * (min(1.0, factor) if self.reward == "hard" else factor)
+
+    def penalty(self, probabilities: Probabilities) -> Tensor:
+        """What a loss rises by for the expected cost; of the two rewards that multiply, their negative logarithm."""
+        relative = self.source.expected(probabilities) / self.value
+        if self.reward == "absolute":
+            return -self.beta * (relative - 1).abs()
+        logarithm = relative.clamp_min(CHEAPEST).log()
+        return -self.beta * (logarithm.clamp_min(0) if self.reward == "hard" else logarithm)
+
+    def with_beta(self, beta: float) -> Target:
+        return replace(self, beta=beta)
+
+    # --- whether it is met
+
+    def miss(self, architecture: Architecture) -> float:
+        """How much too costly, relative to the target; below 0 is too cheap."""
+        return self.cost(architecture) / self.value - 1
+
+    def met_by(self, architecture: Architecture) -> bool:
+        return abs(self.miss(architecture)) <= self.tolerance
+
+    def told(self, architecture: Architecture, *, binding: float | None) -> dict[str, Any]:
+        """How an architecture does by the target, in figures and in a sentence; `binding` is the beta that would."""
+        sentence = (
+            f"target {self._amount(self.value)}: {self._amount(self.cost(architecture))} "
+            f"({100 * self.miss(architecture):+.1f} %)"
+        )
+        if not self.met_by(architecture):
+            sentence += f", beyond {100 * self.tolerance:g} %{self._advice(binding)}"
+        return {
+            "value": self.value,
+            "unit": self.source.unit,
+            "source": self.source.provenance,
+            "cost": self.cost(architecture),
+            "miss": self.miss(architecture),
+            "met": self.met_by(architecture),
+            "reward": self.reward,
+            "beta": self.beta,
+            "binding_beta": binding,
+            "sentence": sentence,
+        }
+
+    def _advice(self, binding: float | None) -> str:
+        if binding is None:
+            return ""
+        if binding < self.beta:
+            return f"; beta {self.beta:.3g} does not bind, by the architectures sampled {binding:.3g} would"
+        return f"; beta {self.beta:.3g} should bind ({binding:.3g} would), so search for longer"
+
+    def _amount(self, cost: float) -> str:
+        if self.source.unit == "ms":
+            return f"{cost:.{1 if cost >= 10 else 3}f} ms"
+        return f"{cost / 1e6:.2f}M {self.source.unit}" if cost >= 1e6 else f"{cost:,.0f} {self.source.unit}"
+
+
+def binding_beta(sampled: Sequence[tuple[float, float]]) -> float | None:
+    """The beta that would hold a target, by (quality, cost) of architectures: minus twice the slope along ln cost.
+
+    A target holds if leaving it costs more than the quality that it buys. None where nothing can be told.
+    """
+    known = [(math.log(cost), quality) for quality, cost in sampled if cost > 0]
+    if len(known) < FEWEST or len({cost for cost, _ in known}) < 2:
+        return None
+    costs, qualities = zip(*known, strict=True)
+    return -2 * abs(statistics.linear_regression(costs, qualities).slope)
+
+
+def made(settings: Mapping[str, Any], source: CostSource) -> Target:
+    """The target that a section of settings describes."""
+    names = ("value", "reward", "beta", "tolerance")
+    return Target(source=source, **{name: settings[name] for name in names})

@@ -1,0 +1,128 @@
+"""Inverted bottlenecks that share their weights between widths and kernels (Sandler et al., 2018; TuNAS).
+
+One pair of 1x1 convolutions serves all options; only the depthwise kernels and squeeze-and-excite have weights of their
+own. So every weight is trained by many paths, and a path costs what its own layers cost, however many options are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from archloom.spaces.mobile import ON, rounded
+from archloom.supernets import Blend, Extent, Gates, SharedConv2d, Width, normalized
+
+SQUEEZE = 0.25  # inner width of squeeze-and-excite, as a share of the width it scales
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "swish": F.silu,
+    "hard_swish": F.hardswish,
+    "linear": lambda x: x,
+}
+
+MakeBlend = Callable[[str, Callable[[str], nn.Module]], Blend]  # from the name of a part and its options
+
+
+class SharedNorm(nn.Module):
+    """Normalisation and activation behind a convolution, for as many channels as there are."""
+
+    def __init__(self, normalize: nn.Module, activation: str) -> None:
+        super().__init__()
+        self.normalize, self._activation = normalize, activation
+
+    def forward(self, x: Tensor, extent: Extent) -> Tensor:
+        x = extent.limit(normalized(self.normalize, x))
+        return extent.limit(ACTIVATIONS[self._activation](x))
+
+
+class SqueezeExcite(nn.Module):
+    """Scale every channel by what the means of all channels say (Hu et al., 2018; the hard gate of MobileNetV3)."""
+
+    def __init__(self, channels: int, *, masked: bool) -> None:
+        super().__init__()
+        inner = rounded(channels * SQUEEZE)
+        self.squeeze = SharedConv2d(channels, inner, 1, masked=masked)
+        self.excite = SharedConv2d(inner, channels, 1, masked=masked)
+
+    def forward(self, x: Tensor, extent: Extent) -> Tensor:
+        means = x.mean((2, 3), keepdim=True)
+        inner = F.relu(self.squeeze(means, Extent(rounded(extent.channels * SQUEEZE))))
+        return x * F.hardsigmoid(self.excite(inner, extent))
+
+
+class PassOn(nn.Module):
+    """Its input, whatever else is known."""
+
+    def forward(self, x: Tensor, *arguments: Any) -> Tensor:
+        return x
+
+
+class InvertedBottleneck(nn.Module):
+    """Widen by a 1x1 convolution, look around by a depthwise one, narrow by another 1x1."""
+
+    def __init__(
+        self,
+        width_in: Width,
+        width: Width,
+        expansion: Width,
+        *,
+        blend: MakeBlend,
+        normalize: Callable[[int], nn.Module],
+        stride: int,
+        activation: str,
+        masked: bool,
+    ) -> None:
+        super().__init__()
+        self._expansion = expansion
+        inner = rounded(width_in.largest * max(expansion.sizes))
+        self.expand = SharedConv2d(width_in.largest, inner, 1, bias=False, masked=masked)
+        self.expand_norm = SharedNorm(normalize(inner), activation)
+        self.kernel = blend("kernel", lambda kernel: depthwise(inner, int(kernel), stride, masked=masked))
+        self.kernel_norm = SharedNorm(normalize(inner), activation)
+        self.squeeze = blend("squeeze", lambda on: SqueezeExcite(inner, masked=masked) if on == ON else PassOn())
+        self.project = SharedConv2d(inner, width.largest, 1, bias=False, masked=masked)
+        self.project_norm = SharedNorm(normalize(width.largest), "linear")
+
+    def forward(self, x: Tensor, gates: Gates | None, channels_in: int, extent: Extent) -> Tensor:
+        inner = self._expansion.extent(gates, [rounded(channels_in * times) for times in self._expansion.sizes])
+        x = self.expand_norm(self.expand(x, inner), inner)
+        looked = self.kernel(x, gates)
+        x = self.squeeze(self.kernel_norm(looked, inner), gates, inner)
+        # weighed last: a normalisation behind would take the weights out again
+        x = self.project_norm(self.project(inner.weigh(x), extent), extent)
+        return extent.weigh(x)
+
+    def several(self, gates: Gates | None) -> bool:
+        """Whether options are run side by side here."""
+        return self.kernel.several(gates) or self.squeeze.several(gates)
+
+
+class SeparableConv(nn.Module):
+    """A depthwise convolution and a 1x1 one: an inverted bottleneck that widens nothing."""
+
+    def __init__(
+        self, width_in: Width, width: Width, *, blend: MakeBlend, normalize: Callable[[int], nn.Module], masked: bool
+    ) -> None:
+        super().__init__()
+        inner = width_in.largest
+        self.kernel = blend("kernel", lambda kernel: depthwise(inner, int(kernel), 1, masked=masked))
+        self.kernel_norm = SharedNorm(normalize(inner), "relu")
+        self.project = SharedConv2d(inner, width.largest, 1, bias=False, masked=masked)
+        self.project_norm = SharedNorm(normalize(width.largest), "linear")
+
+    def forward(self, x: Tensor, gates: Gates | None, channels_in: int, extent: Extent) -> Tensor:
+        x = self.kernel_norm(self.kernel(x, gates), Extent(channels_in))
+        return extent.weigh(self.project_norm(self.project(x, extent), extent))
+
+    def several(self, gates: Gates | None) -> bool:
+        return self.kernel.several(gates)
+
+
+def depthwise(channels: int, kernel: int, stride: int, *, masked: bool) -> SharedConv2d:
+    """A filter for each channel."""
+    return SharedConv2d(channels, channels, kernel, stride, kernel // 2, groups=channels, bias=False, masked=masked)

@@ -1,0 +1,109 @@
+"""Architectures that papers print, by name: to be built, measured and trained as they are.
+
+Each is a text that its space parses. DARTS (Liu et al., 2019) of first and of second order; GDAS (Dong & Yang, 2019);
+P-DARTS (Chen et al., 2019); PC-DARTS (Xu et al., 2020), found on CIFAR-10 and on ImageNet. Of NAS-Bench-201 (Dong &
+Yang, 2020) three cells of its table: the best one on the test images of CIFAR-10, the residual block, and the one of
+skip connections alone that DARTS ends in.
+
+Built as in their papers they have the sizes printed there, but for `darts_v1`: 3.17 million weights, where 3.3 is
+printed. The cell of SNAS that is passed around is left out: built in the same way, it is far from the printed size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from archloom.errors import ParseError, suggestion
+
+
+def _genotype(normal: str, reduce: str) -> str:
+    """The text form of two cells, each given as operations with the state that they read: `sep_conv_3x3 0`."""
+    return (
+        f"Genotype(normal=[{_pairs(normal)}], normal_concat=range(2, 6), "
+        f"reduce=[{_pairs(reduce)}], reduce_concat=range(2, 6))"
+    )
+
+
+def _pairs(cell: str) -> str:
+    words = cell.split()
+    return ", ".join(f"('{name}', {source})" for name, source in zip(words[::2], words[1::2], strict=True))
+
+
+PUBLISHED: Mapping[str, tuple[str, str]] = {  # name: the space's name, and the text form
+    "darts_v1": (
+        "darts",
+        _genotype(
+            "sep_conv_3x3 1 sep_conv_3x3 0 skip_connect 0 sep_conv_3x3 1 "
+            "skip_connect 0 sep_conv_3x3 1 sep_conv_3x3 0 skip_connect 2",
+            "max_pool_3x3 0 max_pool_3x3 1 skip_connect 2 max_pool_3x3 0 "
+            "max_pool_3x3 0 skip_connect 2 skip_connect 2 avg_pool_3x3 0",
+        ),
+    ),
+    "darts_v2": (
+        "darts",
+        _genotype(
+            "sep_conv_3x3 0 sep_conv_3x3 1 sep_conv_3x3 0 sep_conv_3x3 1 "
+            "sep_conv_3x3 1 skip_connect 0 skip_connect 0 dil_conv_3x3 2",
+            "max_pool_3x3 0 max_pool_3x3 1 skip_connect 2 max_pool_3x3 1 "
+            "max_pool_3x3 0 skip_connect 2 skip_connect 2 max_pool_3x3 1",
+        ),
+    ),
+    "gdas": (
+        "darts",
+        _genotype(
+            "skip_connect 0 skip_connect 1 skip_connect 0 sep_conv_5x5 2 "
+            "sep_conv_3x3 3 skip_connect 0 sep_conv_5x5 4 sep_conv_3x3 3",
+            "sep_conv_5x5 0 sep_conv_3x3 1 sep_conv_5x5 2 sep_conv_5x5 1 "
+            "dil_conv_5x5 2 sep_conv_3x3 1 sep_conv_5x5 0 sep_conv_5x5 1",
+        ),
+    ),
+    "p_darts": (
+        "darts",
+        _genotype(
+            "skip_connect 0 dil_conv_3x3 1 skip_connect 0 sep_conv_3x3 1 "
+            "sep_conv_3x3 1 sep_conv_3x3 3 sep_conv_3x3 0 dil_conv_5x5 4",
+            "avg_pool_3x3 0 sep_conv_5x5 1 sep_conv_3x3 0 dil_conv_5x5 2 "
+            "max_pool_3x3 0 dil_conv_3x3 1 dil_conv_3x3 1 dil_conv_5x5 3",
+        ),
+    ),
+    "pc_darts": (
+        "darts",
+        _genotype(
+            "sep_conv_3x3 1 skip_connect 0 sep_conv_3x3 0 dil_conv_3x3 1 "
+            "sep_conv_5x5 0 sep_conv_3x3 1 avg_pool_3x3 0 dil_conv_3x3 1",
+            "sep_conv_5x5 1 max_pool_3x3 0 sep_conv_5x5 1 sep_conv_5x5 2 "
+            "sep_conv_3x3 0 sep_conv_3x3 3 sep_conv_3x3 1 sep_conv_3x3 2",
+        ),
+    ),
+    "pc_darts_imagenet": (
+        "darts",
+        _genotype(
+            "skip_connect 1 sep_conv_3x3 0 sep_conv_3x3 0 skip_connect 1 "
+            "sep_conv_3x3 1 sep_conv_3x3 3 sep_conv_3x3 1 dil_conv_5x5 4",
+            "sep_conv_3x3 0 skip_connect 1 dil_conv_5x5 2 max_pool_3x3 1 "
+            "sep_conv_3x3 2 sep_conv_3x3 1 sep_conv_5x5 0 sep_conv_3x3 3",
+        ),
+    ),
+    "nb201_best": (
+        "nb201",
+        "|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|skip_connect~0|nor_conv_3x3~1|nor_conv_1x1~2|",
+    ),
+    "nb201_residual": (
+        "nb201",
+        "|nor_conv_3x3~0|+|none~0|nor_conv_3x3~1|+|skip_connect~0|none~1|skip_connect~2|",
+    ),
+    "nb201_skips": (
+        "nb201",
+        "|skip_connect~0|+|skip_connect~0|skip_connect~1|+|skip_connect~0|skip_connect~1|skip_connect~2|",
+    ),
+}
+
+
+def published(name: str) -> tuple[str, str]:
+    """The name of the space and the text form of an architecture known by name."""
+    if name not in PUBLISHED:
+        raise ParseError(
+            f"no published architecture is called '{name}'{suggestion(name, PUBLISHED)}; "
+            f"there are {', '.join(PUBLISHED)}"
+        )
+    return PUBLISHED[name]

@@ -1,0 +1,101 @@
+"""Widths only: the channels of every layer of a fixed cell network (NATS-Bench's size space; Dong et al., 2021)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from archloom.errors import ParseError, SettingError, require
+from archloom.spaces.base import Architecture, CellGraph, Decision, Feature, SearchSpace
+from archloom.spaces.nb201 import Nb201
+
+STAGES = 3
+LONGEST_TEXT = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Widths(SearchSpace):
+    """Three stages of cells of one kind with residual blocks between; every cell and every block has a width."""
+
+    options: tuple[int, ...] = (8, 16, 24, 32, 40, 48, 56, 64)  # widths to choose from
+    cells_per_stage: int = 1  # three stages of so many cells
+    cell: str = (  # the cell, as an NB201 string; here the one that the published networks have
+        "|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|skip_connect~0|nor_conv_3x3~1|nor_conv_3x3~2|"
+    )
+
+    network: ClassVar[str] = "archloom.networks.widths:WidthsNetwork"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", tuple(self.options))
+        distinct = 0 < len(self.options) == len(set(self.options)) and min(self.options) > 0
+        require(
+            {
+                f"space.options must be one or more distinct widths above 0, got {list(self.options)}": distinct,
+                f"space.cells_per_stage must be at least 1, got {self.cells_per_stage}": self.cells_per_stage >= 1,
+            }
+        )
+        try:
+            graph = self.cell_graph
+        except ParseError as error:
+            raise SettingError(f"space.cell: {error}") from error
+        reached = {target for _, target, _ in graph.edges}
+        complete = reached == set(range(1, graph.nodes))
+        require({f"space.cell must connect every node, got {self.cell!r}": complete})
+
+    @cached_property
+    def cell_graph(self) -> CellGraph:
+        """The cell that all stages have."""
+        space = Nb201(nodes=self.cell.count("+") + 2)
+        (graph,) = space.graphs(space.parse(self.cell))
+        return graph
+
+    @cached_property
+    def reductions(self) -> tuple[bool, ...]:
+        """For every layer, whether it is a residual block that halves the resolution; else it is a cell."""
+        stage = [False] * self.cells_per_stage
+        return tuple(stage + [True, *stage] * (STAGES - 1))
+
+    def full_decisions(self) -> tuple[Decision, ...]:
+        options = tuple(str(width) for width in sorted(self.options))
+        return tuple(Decision(f"width{number}", options) for number in range(1, len(self.reductions) + 1))
+
+    @property
+    def widths(self) -> frozenset[str]:
+        return frozenset(decision.name for decision in self.decisions)
+
+    def cost_features(self, architecture: Architecture) -> tuple[Feature, ...]:
+        """What a layer costs hangs on the width before it, too."""
+        chosen = [(decision.name, architecture[decision.name]) for decision in self.decisions]
+        return ((chosen[0],), *itertools.pairwise(chosen))
+
+    def enumerate(self) -> Iterator[Architecture]:
+        names = [decision.name for decision in self.decisions]
+        for choice in itertools.product(*(decision.options for decision in self.decisions)):
+            yield Architecture(dict(zip(names, choice, strict=True)))
+
+    def parse(self, text: str) -> Architecture:
+        """Read `8:16:24:32:64`."""
+        widths = text.strip().split(":")
+        if len(text) > LONGEST_TEXT or len(widths) != len(self.decisions):
+            raise ParseError(
+                f"an architecture of this space is {len(self.decisions)} widths joined by ':', got {text[:60]!r}"
+            )
+        return self.check({d.name: width.strip() for d, width in zip(self.decisions, widths, strict=True)})
+
+    def format(self, architecture: Architecture) -> str:
+        return ":".join(architecture[decision.name] for decision in self.decisions)
+
+    def graphs(self, architecture: Architecture) -> tuple[CellGraph, ...]:
+        """The chain of cells and residual blocks, with their widths."""
+        kinds = {False: "cell", True: "residual block"}
+        edges = tuple(
+            (number, number + 1, f"{kinds[reduction]}, {architecture[decision.name]}")
+            for number, (decision, reduction) in enumerate(zip(self.decisions, self.reductions, strict=True))
+        )
+        return (CellGraph("network", ("stem",), len(edges) + 1, edges, (len(edges),)),)
+
+
+__all__ = ["Widths"]

@@ -1,0 +1,98 @@
+"""`archloom latency fit`: what is timed, refused and written; timing is replaced, so that nothing depends on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archloom.engine import latency_fit
+
+Archloom = Callable[..., Any]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A machine whose networks take as long as the names of their operations, or as long as it likes."""
+    asked: dict[str, Any] = {"noise": 0.0}
+
+    def timed(space, prepare, *, networks, seed, **others):
+        import random
+
+        asked.update(networks=networks, seed=seed, **others)
+        prepare(space.sample(random.Random(0)))()  # can be built and called
+        rng = random.Random(seed)
+        drawn = [space.sample(rng) for _ in range(networks)]
+        costs = [(3 + sum(map(len, one.values()))) * (1 + asked["noise"] * rng.uniform(-1, 1)) for one in drawn]
+        return drawn, costs
+
+    monkeypatch.setattr(latency_fit, "timed", timed)
+    return asked
+
+
+def test_a_good_model_is_written_with_all_it_depends_on(archloom: Archloom, machine, tmp_path: Path) -> None:
+    out = tmp_path / "here.json"
+    options = ("--set", "network.channels=2", "--size", "8", "--out", str(out), "--seed", "3")
+    finished = archloom("latency", "fit", "--space", "nb201_mini", *options)
+    assert finished.code == 0, finished.err
+    assert "R2 1.0000" in finished.out and str(out) in finished.out
+    content = json.loads(out.read_text(encoding="utf-8"))
+    assert machine["networks"] == content["networks"] == 50 and machine["seed"] == 3
+    wanted = {
+        "device": "cpu",
+        "threads": 1,
+        "batch": 1,
+        "dtype": "float32",
+        "repeats": 30,
+        "image_shape": [3, 8, 8],
+        "network": {"channels": 2},
+        "space": "nb201_mini",
+        "forced": False,
+    }
+    assert {name: content[name] for name in wanted} == wanted
+    assert content["versions"].keys() >= {"archloom", "torch"}
+
+
+def test_a_bad_model_is_refused_unless_forced_and_then_says_so(archloom: Archloom, machine, tmp_path: Path) -> None:
+    machine["noise"] = 0.5
+    out = tmp_path / "here.json"
+    call = ("latency", "fit", "--space", "nb201_mini", "--set", "network.channels=2", "--size", "8", "--out", str(out))
+    refused = archloom(*call)
+    assert refused.code == 2 and not out.exists()
+    assert refused.lines[-1].startswith(
+        "error: the model was not written: on networks held out R2 must be at least 0.98"
+    )
+    assert "--networks" in refused.lines[-1]
+    forced = archloom(*call, "--force")
+    assert forced.code == 0
+    assert json.loads(out.read_text(encoding="utf-8"))["forced"] is True
+
+
+def test_mistakes_are_told_before_anything_is_timed(archloom: Archloom, machine, tmp_path: Path) -> None:
+    good = ("latency", "fit", "--space", "nb201_mini")
+    for call, line in (
+        ((*good, "--out", "model.txt"), "--out must end in .json"),
+        ((*good, "--set", "search.epochs=3"), "--set takes settings of the space and the network, got 'search'"),
+        ((*good, "--set", "network.chanels=3"), "did you mean 'channels'"),
+        (("latency", "fit", "--space", "nb202"), "unknown space 'nb202'"),
+        ((*good, "--repeats", "3"), "30"),
+    ):
+        finished = archloom(*call)
+        assert finished.code == 2 and line in finished.err
+        assert "networks" not in machine
+
+
+def test_a_search_aims_at_it(archloom: Archloom, machine, tmp_path: Path) -> None:
+    out, run = tmp_path / "here.json", tmp_path / "run"
+    archloom("latency", "fit", "--space", "nb201_mini", "--out", str(out))
+    options = ("--space", "nb201_mini", "--strategy", "random_search", "--trials", "3", "--out", str(run))
+    finished = archloom("search", *options, "--target", "latency=39", "--latency-source", str(out))
+    assert finished.code == 0, finished.err
+    told = json.loads((run / "architecture.json").read_text(encoding="utf-8"))
+    assert told["target"]["met"] and told["acceptance"]["accepted"] == 3
+    assert "Target 39.0 ms:" in " ".join(finished.out.split())
+    wrong = archloom("search", "--target", "latency", "--latency-source", "pixel3")
+    assert wrong.code == 2 and "--target must be METRIC=NUMBER such as latency=20, got 'latency'" in wrong.err

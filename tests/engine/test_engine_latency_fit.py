@@ -1,0 +1,79 @@
+"""Timing networks for a model, by a clock that is given."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+import torch
+
+from archloom.engine.latency_fit import FEWEST_NETWORKS, clock_for, enough, in_torch, timed, unfit
+from archloom.objectives.linear_cost import Fit, LinearCost, fitted
+from archloom.spaces import Nb201
+
+SPACE = Nb201(nodes=3, cells_per_stage=1)
+MILLISECONDS = {option: float(place) for place, option in enumerate(SPACE.operations)}
+
+
+def cost(architecture) -> float:
+    return 2 + sum(MILLISECONDS[option] for option in architecture.values())
+
+
+class Machine:
+    """A clock, and calls that take their time on it; the machine slows down by and by."""
+
+    def __init__(self, slower: float = 0.0) -> None:
+        self.now, self.slower, self.calls = 0.0, slower, 0
+
+    def prepare(self, architecture):
+        def call():
+            self.calls += 1
+            self.now += cost(architecture) / 1000 * (1 + self.slower * self.calls)
+
+        return call
+
+
+def test_networks_are_timed_after_a_warm_up():
+    machine = Machine()
+    drawn, costs = timed(SPACE, machine.prepare, networks=13, repeats=30, warm_up=5, clock=lambda: machine.now)
+    assert costs == pytest.approx([cost(one) for one in drawn])
+    assert machine.calls == 35 * (13 + 2)  # with the one of every turn, twice
+    rng = random.Random(0)
+    assert drawn == [SPACE.sample(rng) for _ in range(13)]
+
+
+def test_a_machine_that_slows_down_makes_no_network_slower_than_others():
+    machine = Machine(slower=1e-3)
+    drawn, costs = timed(SPACE, machine.prepare, networks=60, repeats=30, clock=lambda: machine.now)
+    ratios = [measured / cost(one) for measured, one in zip(costs, drawn, strict=True)]
+    assert max(ratios) / min(ratios) < 1.02
+    fit = fitted(SPACE, drawn, costs)
+    assert fit.r2 > 0.99 and unfit(fit) is None
+
+
+def test_a_bad_fit_is_told_with_what_to_do():
+    bad = Fit(LinearCost(SPACE, 0.0, {}), networks=50, uncovered=3, r2=0.9, error=0.05)
+    line = unfit(bad)
+    assert "got 0.900 and 5.0 %; 3 of its choices were in no network it learnt from; measure more networks" in line
+    assert unfit(Fit(bad.model, 50, 0, r2=0.985, error=0.03)) is not None  # each rule by itself
+    assert unfit(Fit(bad.model, 50, 0, r2=0.97, error=0.01)) is not None
+    assert unfit(Fit(bad.model, 50, 0, r2=0.985, error=0.01)) is None
+
+
+def test_there_are_twice_as_many_networks_as_features():
+    assert enough(SPACE) == FEWEST_NETWORKS
+    assert enough(Nb201(nodes=6)) == 2 * 15 * 5
+
+
+def test_one_thread_is_timed_by_its_own_clock():
+    assert clock_for(1) is time.process_time
+    assert clock_for(2) is time.perf_counter
+
+
+def test_a_network_in_torch_is_called_without_gradient_in_evaluation_mode():
+    prepare = in_torch(SPACE, classes=4, image_shape=(3, 8, 8), batch=2, network={"channels": 2})
+    call = prepare(SPACE.sample(random.Random(0)))
+    first, second = call(), call()
+    assert first.shape == (2, 4) and not first.requires_grad
+    assert torch.equal(first, second)

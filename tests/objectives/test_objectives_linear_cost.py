@@ -1,0 +1,124 @@
+"""A linear cost model: exact on costs that are sums over groups of decisions, and fitted to those that nearly are."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from archloom.errors import SettingError
+from archloom.objectives.linear_cost import Decomposed, LinearCost, every_feature, fitted
+from archloom.spaces import Architecture, Decision, Nb201
+from archloom.spaces.base import Feature
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layers(Nb201):
+    """Three layers of two widths and a kernel each; the one in the middle may be left out."""
+
+    def full_decisions(self) -> tuple[Decision, ...]:
+        widths = [Decision(f"width{number}", ("8", "16", "24")) for number in range(3)]
+        kernels = [Decision(f"kernel{number}", ("3", "5")) for number in range(2)]
+        return (*widths, *kernels, Decision("middle", ("there", "zero")))
+
+    def cost_features(self, architecture: Architecture) -> tuple[Feature, ...]:
+        groups = [("width0", "width1", "kernel0"), ("width1", "middle"), ("width1", "width2", "kernel1")]
+        kept = [group for group in groups if "middle" not in group or architecture["middle"] != "zero"]
+        return tuple(tuple((name, architecture[name]) for name in group) for group in kept)
+
+
+SPACE = Layers()
+ALL = [
+    Architecture(dict(zip([d.name for d in SPACE.decisions], options, strict=True)))
+    for options in itertools.product(*(d.options for d in SPACE.decisions))
+]
+
+
+def cost(architecture) -> float:
+    """Products of neighbouring widths, which no sum over single decisions can tell."""
+    a, b, c = (float(architecture[f"width{number}"]) for number in range(3))
+    first, last = (float(architecture[f"kernel{number}"]) ** 2 for number in range(2))
+    middle = 7 * b if architecture["middle"] == "there" else 0.0
+    return 100 + a * b * first + middle + b * c * last
+
+
+def test_every_feature_is_one_that_some_architecture_has():
+    seen = {feature for one in ALL for feature in SPACE.cost_features(one)}
+    assert set(every_feature(SPACE)) == seen
+    assert len(list(every_feature(SPACE))) == len(seen) == 18 + 3 + 18
+
+
+def test_a_sum_over_groups_is_told_exactly_from_one_look_at_each_feature():
+    looks = []
+    model = Decomposed(SPACE, lambda one: (looks.append(one), cost(one))[1])
+    assert all(model.measure(one) == pytest.approx(cost(one), rel=1e-12) for one in ALL)
+    assert len(looks) <= 1 + 39
+    assert model.is_exact(looks=20)
+    whole = model.whole()
+    assert all(whole.measure(one) == pytest.approx(cost(one), rel=1e-12) for one in ALL)
+
+
+def test_a_feature_is_looked_at_when_it_is_asked_for():
+    looks = []
+    model = Decomposed(SPACE, lambda one: (looks.append(one), cost(one))[1])
+    model.measure(ALL[0])
+    assert len(looks) < 8
+
+
+def test_what_is_no_sum_is_noticed():
+    joint = Decomposed(SPACE, lambda one: cost(one) * (2 if one["kernel0"] == one["kernel1"] else 1))
+    assert not joint.is_exact(looks=20)
+
+
+def test_the_expected_cost_is_the_mean_over_all_architectures_and_has_its_gradient():
+    generator = torch.Generator().manual_seed(0)
+    logits = {
+        d.name: torch.randn(len(d.options), dtype=torch.float64, generator=generator).requires_grad_()
+        for d in SPACE.decisions
+    }
+    probabilities = {name: row.softmax(dim=0) for name, row in logits.items()}
+    mean = sum(
+        cost(one) * math.prod(probabilities[d.name][d.index(one[d.name])] for d in SPACE.decisions) for one in ALL
+    )
+    expected = Decomposed(SPACE, cost).whole().expected(probabilities)
+    assert expected.item() == pytest.approx(mean.item(), rel=1e-12)
+    rows = list(logits.values())
+    for own, wanted in zip(
+        torch.autograd.grad(expected, rows, retain_graph=True), torch.autograd.grad(mean, rows), strict=True
+    ):
+        assert wanted.norm() > 1
+        assert (own - wanted).norm() < 1e-10 * wanted.norm()
+
+
+def test_a_fit_tells_networks_it_has_not_seen():
+    rng = random.Random(0)
+    drawn = [SPACE.sample(rng) for _ in range(120)]
+    good = fitted(SPACE, drawn, [cost(one) for one in drawn])
+    assert good.r2 > 0.999 and good.error < 0.01 and good.networks == 120 and good.uncovered == 0
+    noise = [cost(one) * rng.uniform(0.5, 1.5) for one in drawn]
+    assert fitted(SPACE, drawn, noise).r2 < 0.98
+    shuffled = [cost(one) for one in drawn]
+    rng.shuffle(shuffled)
+    assert fitted(SPACE, drawn, shuffled).r2 < 0.5
+
+
+def test_features_that_were_never_seen_are_told_by_the_nearest():
+    rng = random.Random(0)
+    drawn = [one for one in (SPACE.sample(rng) for _ in range(400)) if (one["width0"], one["kernel0"]) != ("24", "5")]
+    fit = fitted(SPACE, drawn, [cost(one) for one in drawn])
+    assert fit.uncovered == 3
+    unseen = (("width0", "24"), ("width1", "16"), ("kernel0", "5"))
+    alike = [f for f in fit.model.weights if len(set(f) & set(unseen)) == 2 and f[0][0] == "width0" and f != unseen]
+    alike = [f for f in alike if (f[0][1], f[2][1]) != ("24", "5")]
+    wanted = sum(fit.model.weights[f] for f in alike) / len(alike)
+    assert fit.model.weights[unseen] == pytest.approx(wanted)
+
+
+def test_a_feature_of_another_space_is_told_by_name():
+    model = LinearCost(SPACE, 0.0, {})
+    with pytest.raises(SettingError, match="does not know width0 8 with width1 8 with kernel0 3"):
+        model.measure(ALL[0])

@@ -1,0 +1,58 @@
+"""Independent draws: their frequencies, their log-probability, and what takes no part in it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from archloom.policies import Logits
+from archloom.policies.multinomial import drawn, log_probability, mean_entropy
+from archloom.spaces import Darts, Nb201
+
+SPACE = Nb201(nodes=3, operations=("none", "wide", "narrow", "skip"))
+
+
+def policy(space=SPACE, *, spread: float = 1.0, **settings) -> Logits:
+    return Logits(space, torch.Generator().manual_seed(1), spread=spread, **settings).double()
+
+
+def test_options_are_drawn_with_their_softmax_probability():
+    logits, generator = policy(), torch.Generator().manual_seed(0)
+    name = SPACE.decisions[2].name
+    draws = [drawn(SPACE, logits, generator)[name] for _ in range(3000)]
+    for option, wanted in zip(SPACE.decisions[2].options, logits.scores()[name], strict=True):
+        assert draws.count(option) / 3000 == pytest.approx(wanted, abs=0.03)
+
+
+def test_probabilities_of_all_architectures_add_up_to_one():
+    logits = policy()
+    total = sum(log_probability(SPACE, logits, one, frozenset(one)).exp() for one in SPACE.enumerate())
+    assert total.item() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_only_active_choices_count():
+    logits = policy()
+    one = next(iter(SPACE.enumerate()))
+    name = SPACE.decisions[1].name
+    alone = log_probability(SPACE, logits, one, {name})
+    assert alone.item() == pytest.approx(math.log(logits.scores()[name][0]))
+    (gradient,) = torch.autograd.grad(alone, [logits.values])
+    assert torch.count_nonzero(gradient) == 4
+    assert log_probability(SPACE, logits, one, frozenset()).item() == 0
+
+
+def test_edges_that_a_space_leaves_out_have_no_part_in_it():
+    space = Darts(nodes=2, cells=3)
+    logits = policy(space, without=("none",))
+    one = drawn(space, logits, torch.Generator().manual_seed(0))
+    assert space.check(one) == one and "none" in one.values()
+    (gradient,) = torch.autograd.grad(log_probability(space, logits, one, space.active(one)), [logits.values])
+    for name, row in logits.split(gradient).items():
+        assert bool((row.nan_to_num(neginf=0.0) == 0).all()) == (one[name] == "none")
+
+
+def test_entropy_is_that_of_a_decision_on_average():
+    assert mean_entropy(policy(spread=0.0)) == pytest.approx(math.log(4))
+    assert mean_entropy(policy(spread=500.0)) < 1e-6

@@ -1,0 +1,295 @@
+"""TuNAS against the enumerated expected reward, in double precision; its schedules, warm-ups and targets."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from math import log
+
+import pytest
+import torch
+from smooth import SPACE, batch, smooth_weights
+
+from archloom.objectives.cost_source import Modelled
+from archloom.objectives.linear_cost import LinearCost
+from archloom.objectives.target import Target
+from archloom.policies.multinomial import drawn, log_probability
+from archloom.spaces import Nb201
+from archloom.strategies.base import Plan, SearchBatch
+from archloom.strategies.tunas import Delayed, Tunas
+
+PATHS = list(SPACE.enumerate())  # 64
+ACCURACIES = torch.rand(len(PATHS), dtype=torch.float64, generator=torch.Generator().manual_seed(2)).tolist()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partly(Nb201):
+    """The last decision makes no difference where the first is `none`."""
+
+    nodes: int = 3
+    operations: tuple[str, ...] = ("none", "wide", "narrow", "skip")
+
+    def active(self, architecture):
+        everything = frozenset(architecture)
+        return everything - {"1->2"} if architecture["0->1"] == "none" else everything
+
+
+class Still:
+    """An optimizer that keeps gradients and moves nothing."""
+
+    def __init__(self, strategy: Tunas) -> None:
+        self.strategy, self.gradients, self.param_groups = strategy, [], [{"lr": 0.0}]
+
+    def step(self) -> None:
+        self.gradients.append(self.strategy.policy.values.grad.clone())
+
+
+def make(space=SPACE, *, spread: float = 1.0, still: bool = False, **settings) -> Tunas:
+    strategy = Tunas(space, torch.Generator().manual_seed(0), **settings)
+    strategy.policy.double()
+    with torch.no_grad():
+        strategy.policy.values.copy_(spread * torch.randn(12, generator=torch.Generator().manual_seed(1)))
+    if still:
+        strategy.optimizer = Still(strategy)
+    return strategy
+
+
+def mean_gradient(strategy: Tunas, rewards) -> torch.Tensor:
+    """Of the step that one drawn path gives, on average over what is drawn: exactly, by enumeration."""
+    mean = torch.zeros_like(strategy.policy.values)
+    for path, reward in zip(PATHS, rewards, strict=True):
+        strategy.average, strategy.weight = 0.3 * 0.5, 0.5  # a baseline of 0.3, half filled
+        chance = log_probability(SPACE, strategy.policy, path, frozenset(path)).exp().detach()
+        strategy.reinforce(path, reward, rate=0.1)
+        mean -= chance * strategy.optimizer.gradients[-1]  # an optimizer goes down, a reward up
+    return mean
+
+
+def test_the_mean_step_is_the_gradient_of_the_expected_reward():
+    strategy = make(still=True)
+    logs = torch.stack([log_probability(SPACE, strategy.policy, path, frozenset(path)) for path in PATHS])
+    expected = (logs.exp() * torch.tensor(ACCURACIES, dtype=torch.float64)).sum()
+    (wanted,) = torch.autograd.grad(expected, [strategy.policy.values])
+    assert wanted.norm() > 1e-2
+    kept = 1 - 0.05 / (0.95 * 0.5 + 0.05)  # the share of a reward that its own weight in the baseline leaves
+    assert (mean_gradient(strategy, ACCURACIES) - kept * wanted).norm() < 1e-12
+
+
+def test_a_choice_that_makes_no_difference_learns_nothing():
+    strategy = make(Partly(), still=True)
+    idle = next(path for path in PATHS if path["0->1"] == "none")
+    strategy.average, strategy.weight = 0.1, 0.5
+    strategy.reinforce(idle, 1.0, rate=0.1)
+    parts = strategy.policy.split(strategy.optimizer.gradients[0])
+    assert torch.count_nonzero(parts["1->2"]) == 0
+    assert torch.count_nonzero(parts["0->1"]) == torch.count_nonzero(parts["0->2"]) == 4
+
+
+def test_with_choices_that_make_no_difference_the_mean_step_is_right_all_the_same():
+    space = Partly()
+    strategy = make(space, still=True)
+    same = {path: ACCURACIES[PATHS.index(path.changed("1->2", "skip"))] for path in PATHS}
+    rewards = [same[p] if p["0->1"] == "none" else r for p, r in zip(PATHS, ACCURACIES, strict=True)]
+    logs = torch.stack([log_probability(SPACE, strategy.policy, path, frozenset(path)) for path in PATHS])
+    (wanted,) = torch.autograd.grad(
+        (logs.exp() * torch.tensor(rewards, dtype=torch.float64)).sum(), [strategy.policy.values]
+    )
+    kept = 1 - 0.05 / (0.95 * 0.5 + 0.05)
+    assert (mean_gradient(strategy, rewards) - kept * wanted).norm() < 1e-12
+
+
+def test_the_baseline_begins_without_bias_and_holds_the_reward_itself():
+    strategy = make(still=True)
+    path = PATHS[7]
+    strategy.reinforce(path, 0.8, rate=0.1)
+    assert torch.count_nonzero(strategy.optimizer.gradients[0]) == 0  # as good as all there was
+    strategy.reinforce(path, 0.9, rate=0.1)
+    advantage = 0.9 - (0.95 * 0.8 + 0.9) / 1.95
+    (likely,) = torch.autograd.grad(
+        log_probability(SPACE, strategy.policy, path, frozenset(path)), [strategy.policy.values]
+    )
+    assert torch.allclose(strategy.optimizer.gradients[1], -advantage * likely, atol=1e-15)
+
+
+def test_without_momentum_no_reward_would_be_better_than_its_baseline():
+    strategy = make(still=True)
+    strategy._momentum = 0.0  # which settings refuse
+    for reward in (0.1, 0.9, 0.4):
+        strategy.reinforce(PATHS[3], reward, rate=0.1)
+    assert all(torch.count_nonzero(gradient) == 0 for gradient in strategy.optimizer.gradients)
+
+
+def test_it_ascends_with_the_given_rate_and_no_momentum():
+    strategy = make(spread=0.0)
+    strategy.average, strategy.weight = 0.1, 0.5
+    strategy.reinforce(PATHS[5], 1.0, rate=0.02)
+    moved = strategy.policy.values.detach().clone()
+    chosen = torch.tensor([float(option == PATHS[5][d.name]) for d in SPACE.decisions for option in d.options])
+    assert torch.allclose(moved, 0.02 * (2 * chosen - 1).double(), atol=1e-6)  # Adam's first step is a sign
+    group = strategy.optimizer.param_groups[0]
+    assert group["betas"] == (0.0, 0.999) and group["lr"] == 0.02
+    assert torch.equal(make(spread=0.0).policy.values, torch.zeros(12, dtype=torch.float64))
+
+
+# --- the step
+
+
+class Weights:
+    """Shared weights that note who saw what; an accuracy is known for every path."""
+
+    def __init__(self) -> None:
+        self.weights, self.seen = smooth_weights(), []
+
+    def fit(self, given, gates):
+        self.seen.append(("fit", given, gates))
+        return self.weights.fit(given, gates)
+
+    def accuracy(self, given, gates):
+        path = [gate.index for gate in gates.values()]
+        self.seen.append(("judge", given, gates))
+        return torch.tensor(ACCURACIES[path[0] * 16 + path[1] * 4 + path[2]])
+
+
+def at(progress: float, valids: int = 2) -> SearchBatch:
+    return SearchBatch(batch(0), tuple(batch(number + 1) for number in range(valids)), 0, 4, progress)
+
+
+@pytest.mark.parametrize(
+    ("order", "wanted"),
+    [("weights_first", ["fit", "judge", "judge"]), ("policy_first", ["judge", "judge", "fit"])],
+)
+def test_a_path_is_trained_and_judged_in_the_order_asked_for(order, wanted):
+    weights, given = Weights(), at(0.5)
+    strategy = make(order=order)
+    figures = strategy.step(weights, given)
+    assert [what for what, _, _ in weights.seen] == wanted
+    assert [one for what, one, _ in weights.seen if what == "judge"] == list(given.valids)
+    gates = [one for _, _, one in weights.seen]
+    assert gates[0] == gates[1] == gates[2]  # one path
+    assert figures["valid_accuracy"] == figures["reward"]
+    assert {"entropy", "train_loss"} <= figures.keys() and "cost" not in figures
+
+
+def test_until_the_policy_learns_nothing_is_judged():
+    strategy, weights = make(), Weights()
+    strategy.begin(smooth_weights(), Plan(100, 100, 12, 12, steps=40))
+    assert strategy.validation == Delayed(batches=4, first=10)
+    assert [strategy.validation.at(position) for position in (0, 9, 10, 39)] == [0, 0, 4, 4]
+    assert [strategy.validation.before(position) for position in (0, 10, 11, 40)] == [0, 0, 4, 120]
+    before = strategy.policy.values.detach().clone()
+    figures = strategy.step(weights, at(0.1, valids=0))
+    assert torch.equal(strategy.policy.values, before) and "reward" not in figures
+
+
+def test_the_learning_rate_waits_and_rises_tenfold():
+    strategy = make(learning_rate=0.02)
+    assert strategy.learning_rate(0.25) == pytest.approx(0.02)
+    assert strategy.learning_rate(0.625) == pytest.approx(0.02 * 10**0.5)
+    assert strategy.learning_rate(1.0) == pytest.approx(0.2)
+
+
+# --- warming up
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wide(Nb201):
+    """One of three decisions is a width."""
+
+    nodes: int = 3
+    operations: tuple[str, ...] = ("8", "24", "16")
+
+    @property
+    def widths(self):
+        return frozenset({"0->2"})
+
+
+@pytest.mark.parametrize(("progress", "share"), [(0.0, 1.0), (0.125, 0.5), (0.25, 0.0), (0.9, 0.0)])
+def test_warm_ups_are_drawn_for_each_decision_and_fade(progress, share):
+    space = Wide()
+    strategy = Tunas(space, torch.Generator().manual_seed(0))
+    path = space.sample(random.Random(0)).changed("0->2", "8")
+    gated = [strategy.warmed_up(path, progress) for _ in range(400)]
+    even = [gates["0->1"].weights is not None for gates in gated]
+    largest = [gates["0->2"].index == 1 for gates in gated]
+    for replaced in (even, largest):
+        assert sum(replaced) / 400 == pytest.approx(share, abs=0.08)
+    if share == 0.5:
+        both = sum(one and two for one, two in zip(even, largest, strict=True)) / 400
+        assert both == pytest.approx(0.25, abs=0.08)  # each by itself
+    for gates in gated:
+        assert gates["0->2"].weights is None
+        if gates["0->1"].weights is not None:
+            assert gates["0->1"].index is None
+            assert gates["0->1"].weights.tolist() == pytest.approx([1 / 3] * 3)
+
+
+def test_one_warm_up_can_be_left_out():
+    strategy = Tunas(Wide(), torch.Generator().manual_seed(0), operation_warmup=0.0)
+    gates = strategy.warmed_up(Wide().sample(random.Random(0)), 0.0)
+    assert gates["0->1"].weights is None and gates["0->2"].index == 1
+
+
+# --- targets
+
+
+WEIGHTS = {((d.name, option),): 10.0 * place for d in SPACE.decisions for place, option in enumerate(d.options)}
+SOURCE = Modelled(LinearCost(SPACE, 0.0, WEIGHTS), unit="ms", provenance="by hand")
+
+
+def test_a_target_is_part_of_the_reward_and_costs_are_told():
+    strategy, weights = make(), Weights()
+    strategy.aim(Target(source=SOURCE, value=40.0, beta=-0.5))
+    figures = strategy.step(weights, at(0.5))
+    path = next(
+        p
+        for p in PATHS
+        if {d.name: d.index(p[d.name]) for d in SPACE.decisions}
+        == {name: gate.index for name, gate in weights.seen[0][2].items()}
+    )
+    assert figures["cost"] == SOURCE.measure(path)
+    assert figures["best_cost"] == SOURCE.measure(strategy.best(lambda one: 0.0))
+    wanted = figures["valid_accuracy"] - 0.5 * abs(figures["cost"] / 40 - 1)
+    assert figures["reward"] == pytest.approx(wanted, abs=1e-12)
+
+
+def searched(beta: float, *, reward="absolute", steps: int = 600) -> float:
+    """The cost of what is found where accuracy rises by 0.2 for each unit of log cost, relative to the target."""
+    strategy = Tunas(
+        SPACE, torch.Generator().manual_seed(0), learning_rate=0.05, delay=0.0, operation_warmup=0.0, width_warmup=0.0
+    )
+    target = Target(source=SOURCE, value=40.0, beta=beta, reward=reward)
+
+    for step in range(steps):
+        path = drawn(SPACE, strategy.policy, strategy.generator)
+        quality = 0.2 * log(max(target.cost(path), 5.0))
+        strategy.reinforce(path, target.rewarded(quality, path), rate=strategy.learning_rate(step / steps))
+    return target.cost(strategy.best(lambda one: 0.0)) / 40.0
+
+
+def test_a_beta_that_binds_meets_the_target_and_one_that_does_not_goes_beyond():
+    assert searched(-0.6) == 1.0
+    assert searched(-0.05) > 1.3
+
+
+# --- the weights
+
+
+def test_the_paper_moves_weights_by_rmsprop_on_a_rising_rate():
+    strategy, weights = make(optimizer="rmsprop"), smooth_weights()
+    strategy.begin(weights, Plan(100, 100, 128, 128, steps=40))
+    group = weights.optimizer.param_groups[0]
+    assert isinstance(weights.optimizer, torch.optim.RMSprop)
+    assert (group["alpha"], group["momentum"], group["eps"], group["weight_decay"]) == (0.9, 0.9, 1.0, 4e-5)
+    assert weights.learning_rate == pytest.approx(0.165 * 128 / 256)
+    weights.set_progress(0.0)
+    strategy.step(weights, at(0.0125, valids=0))
+    assert weights.learning_rate == pytest.approx(0.165 / 4)
+    weights.set_progress(0.5)
+    strategy.step(weights, at(0.5, valids=0))
+    assert weights.learning_rate == pytest.approx(0.165 / 4)  # half of the cosine
+
+
+def test_by_default_weights_are_left_to_their_section():
+    weights = smooth_weights()
+    make().begin(weights, Plan(100, 100, 128, 128, steps=40))
+    assert isinstance(weights.optimizer, torch.optim.SGD)
