@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
+
+from archloom.engine.retrain import Retraining
 
 Archloom = Callable[..., Any]
 CELL = "|nor_conv_1x1~0|+|none~0|skip_connect~1|"
@@ -54,27 +54,25 @@ def test_a_run_of_a_search_is_trained_and_the_end_is_told(
     ]
 
 
-def test_after_ctrl_c_it_goes_on(archloom: Archloom, without_page: None, tmp_path: Path) -> None:
-    options = [CELL, *TINY, "--epochs", "25"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "archloom.cli.main", "retrain", "--out", "stopped", *options],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("epoch 1/"):
-            break
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate()
-    assert process.returncode == 130, err
-    assert err.splitlines()[-1] == "stopped and saved; continue with: archloom resume stopped"
+def test_after_ctrl_c_it_goes_on(archloom: Archloom, without_page: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = [CELL, *TINY, "--epochs", "2"]
+    advance = Retraining.advance
+
+    def interrupted(training: Retraining) -> Any:
+        if training.position == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return advance(training)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Retraining, "advance", interrupted)
+        stopped = archloom("retrain", *options, "--out", "stopped")
+    assert stopped.code == 130
+    assert stopped.lines[-1] == "stopped and saved; continue with: archloom resume stopped"
+    assert not Path("stopped/result.json").exists()
     resumed = archloom("resume", "stopped", "--quiet")
     assert (resumed.code, resumed.err) == (0, "")
     assert archloom("retrain", *options, "--out", "whole", "--quiet").code == 0
-    results = [json.loads((tmp_path / run / "result.json").read_text()) for run in ("stopped", "whole")]
+    results = [json.loads(Path(run, "result.json").read_text()) for run in ("stopped", "whole")]
     assert results[0]["test"] == results[1]["test"] and results[0]["valid"] == results[1]["valid"]
 
 

@@ -23,10 +23,10 @@ class Layers(Nb201):
     def full_decisions(self) -> tuple[Decision, ...]:
         widths = [Decision(f"width{number}", ("8", "16", "24")) for number in range(3)]
         kernels = [Decision(f"kernel{number}", ("3", "5")) for number in range(2)]
-        return (*widths, *kernels, Decision("middle", ("there", "zero")))
+        return (*widths, *kernels, Decision("middle", ("zero", "there")))
 
     def cost_features(self, architecture: Architecture) -> tuple[Feature, ...]:
-        groups = [("width0", "width1", "kernel0"), ("width1", "middle"), ("width1", "width2", "kernel1")]
+        groups = [("width1", "middle"), ("width0", "width1", "kernel0"), ("width1", "width2", "kernel1")]
         kept = [group for group in groups if "middle" not in group or architecture["middle"] != "zero"]
         return tuple(tuple((name, architecture[name]) for name in group) for group in kept)
 

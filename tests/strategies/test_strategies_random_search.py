@@ -66,3 +66,12 @@ def test_without_a_target_nothing_is_counted():
     strategy = RandomSearch(SPACE, torch.Generator().manual_seed(0))
     strategy.ask(0)
     assert strategy.findings() == {} and strategy.drawn == 0
+
+
+def test_what_was_drawn_and_accepted_goes_on_after_a_checkpoint():
+    first, second = aimed(40.0), aimed(40.0)
+    for number in range(5):
+        first.ask(number)
+    second.load_state_dict(first.state_dict())
+    assert first.ask(5) == second.ask(5)
+    assert second.findings() == first.findings()

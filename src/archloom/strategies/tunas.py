@@ -60,7 +60,7 @@ class Tunas(OneShot):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        learning_rate: float = 0.05,  # of Adam on the logits, when they begin to learn
+        learning_rate: float = 0.02,  # of Adam on the logits, when they begin to learn
         growth: float = 10.0,  # factor by which it rises, exponentially, until the end
         delay: float = 0.25,  # share of the steps that trains the weights alone
         operation_warmup: float = 0.25,  # share of the steps in which a decision may run all its options at once
