@@ -26,6 +26,7 @@ def make_model(
     network: dict[str, Any] | None = None,
     architecture: dict[str, str] | str | None = None,
     seed: int = 0,
+    side: int = 0,
     **settings: Any,
 ) -> Deployed:
     card = ModelCard(
@@ -34,6 +35,7 @@ def make_model(
         network={"channels": 4} if network is None else network,
         classes=classes,
         image_shape=shape,
+        side=side,
         mean=tuple(0.4 + 0.1 * channel for channel in range(shape[0])),
         std=tuple(0.2 + 0.1 * channel for channel in range(shape[0])),
         details={"test_accuracy": 91.236},

@@ -30,8 +30,8 @@ def exported(in_onnx: tuple[Deployed, bytes], tmp_path: Path, monkeypatch: pytes
 
 
 def test_any_number_of_images_is_answered_alike(model: Deployed, exported: Path) -> None:
-    classes, shape, logits = open_onnx(exported)
-    assert (classes, shape) == (("cat", "dog", "fish"), (3, 8, 6))
+    classes, shape, side, logits = open_onnx(exported)
+    assert (classes, shape, side) == (("cat", "dog", "fish"), (3, 8, 6), 8)
     for count in (1, 2, 7):
         images = model.example(count, seed=5)
         assert torch.allclose(logits(images), model(images), rtol=1e-4, atol=1e-5)

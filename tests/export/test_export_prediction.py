@@ -27,7 +27,7 @@ def by_brightness(images: Tensor) -> Tensor:
     return torch.stack([1 - mean, mean], dim=1) * 10
 
 
-PREDICTOR = Predictor(CLASSES, (3, 4, 4), by_brightness)
+PREDICTOR = Predictor(CLASSES, (3, 4, 4), 4, by_brightness)
 
 
 def lying_tiff(width: int, height: int) -> bytes:
@@ -68,21 +68,30 @@ def test_what_cannot_be_read_does_not_stop_the_rest(tmp_path: Path, monkeypatch:
 
 def test_a_model_that_gives_no_numbers_is_told(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
-    broken = Predictor(CLASSES, (3, 4, 4), lambda images: torch.full((len(images), 2), float("nan")))
+    broken = Predictor(CLASSES, (3, 4, 4), 4, lambda images: torch.full((len(images), 2), float("nan")))
     (found,) = answers(broken, [tmp_path / "a.png"], top=1)
     assert "gives no numbers" in found.problem
 
 
 def test_pictures_of_all_kinds_become_what_the_model_takes(tmp_path: Path) -> None:
     Image.new("RGB", (10, 20), (255, 0, 51)).save(tmp_path / "a.png")
-    found = read_picture(tmp_path / "a.png", (3, 6, 4))
+    found = read_picture(tmp_path / "a.png", (3, 6, 4), square=6)
     assert found.shape == (3, 6, 4)
     assert torch.allclose(found[:, 0, 0], torch.tensor([1.0, 0.0, 0.2]))
-    grey = read_picture(tmp_path / "a.png", (1, 5, 5))
+    grey = read_picture(tmp_path / "a.png", (1, 5, 5), square=5)
     assert grey.shape == (1, 5, 5)
     assert float(grey[0, 0, 0]) == pytest.approx(0.299 + 0.2 * 0.114, abs=0.005)
     Image.fromarray(np.full((8, 8), 32768, dtype=np.uint16)).save(tmp_path / "deep.png")
-    assert float(read_picture(tmp_path / "deep.png", (3, 4, 4)).mean()) == pytest.approx(128 / 255)
+    assert float(read_picture(tmp_path / "deep.png", (3, 4, 4), square=4).mean()) == pytest.approx(128 / 255)
+
+
+def test_the_middle_is_taken_of_a_picture_scaled_to_more_than_the_model_sees(tmp_path: Path) -> None:
+    """As images were judged that training saw parts of: the border is not seen."""
+    framed = np.zeros((8, 8, 3), dtype=np.uint8)
+    framed[2:6, 2:6] = 255
+    Image.fromarray(framed).save(tmp_path / "framed.png")
+    assert float(read_picture(tmp_path / "framed.png", (3, 4, 4), square=8).min()) == 1.0
+    assert float(read_picture(tmp_path / "framed.png", (3, 4, 4), square=4).min()) < 0.1
 
 
 def test_folders_stand_for_the_pictures_in_them(tmp_path: Path) -> None:
@@ -109,7 +118,7 @@ def test_a_run_or_a_file_is_opened(model_file: Path) -> None:
 
 def test_an_onnx_file_or_its_folder_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(prediction, "open_onnx", lambda path: (("x", str(path.name)), (3, 4, 4), by_brightness))
+    monkeypatch.setattr(prediction, "open_onnx", lambda path: (("x", str(path.name)), (3, 4, 4), 4, by_brightness))
     (tmp_path / "model.onnx").touch()
     for given in (tmp_path, tmp_path / "model.onnx"):
         assert open_predictor(given).classes == ("x", "model.onnx")

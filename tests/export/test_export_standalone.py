@@ -167,13 +167,13 @@ def test_pictures_are_read_as_predict_reads_them(make: Make, tmp_path: Path) -> 
     exif = photo.getexif()
     exif[0x0112] = 6  # lies on its side
     photo.save(tmp_path / "photo.jpg", exif=exif)
-    for number, shape in enumerate([(3, 16, 16), (1, 16, 16), (3, 16, 12)]):
+    for number, (shape, side) in enumerate([((3, 16, 16), 0), ((1, 16, 16), 0), ((3, 16, 12), 0), ((3, 16, 16), 20)]):
         folder = tmp_path / f"model{number}"
-        export_standalone(make("nb201_mini", shape=shape), folder)
+        export_standalone(make("nb201_mini", shape=shape, side=side), folder)
         module = _module(folder / "model.py", f"standalone_{number}")
         for name in ("colours.png", "deep.png", "photo.jpg"):
             found = module.preprocess(Image.open(tmp_path / name))
-            assert torch.equal(found[0], read_picture(tmp_path / name, shape)), (shape, name)
+            assert torch.equal(found[0], read_picture(tmp_path / name, shape, square=side or 16)), (shape, name)
 
 
 def test_the_file_labels_pictures_by_itself(

@@ -66,6 +66,7 @@ def metadata(model: Deployed) -> dict[str, str]:
         "classes": json.dumps(card.classes),
         "mean": json.dumps(card.mean),
         "std": json.dumps(card.std),
+        "side": json.dumps(card.square),
         "input": "images [batch, channels, height, width], bytes scaled to 0..1; mean and std are applied inside",
         "text": card.text,
         "archloom": version(),
@@ -93,8 +94,8 @@ class Session:
         return torch.from_numpy(found)
 
 
-def open_onnx(path: Path) -> tuple[tuple[str, ...], tuple[int, int, int], Predict]:
-    """The classes, the image shape and the logits of a file that `export_onnx` wrote."""
+def open_onnx(path: Path) -> tuple[tuple[str, ...], tuple[int, int, int], int, Predict]:
+    """The classes, the image shape, the side of pictures and the logits of a file that `export_onnx` wrote."""
     with reading(path):
         content = path.read_bytes()
     try:
@@ -102,9 +103,10 @@ def open_onnx(path: Path) -> tuple[tuple[str, ...], tuple[int, int, int], Predic
         classes = tuple(str(name) for name in json.loads(session.metadata["classes"]))
         _, channels, height, width = session.inputs[INPUT]
         shape = (int(channels), int(height), int(width))
+        side = int(session.metadata["side"])
     except Exception as error:  # the runtime has exceptions of its own, which derive from nothing but Exception
         raise CheckpointError(f"{path} is no ONNX model of archloom: {one_line(error)}") from error
-    return classes, shape, session.logits
+    return classes, shape, side, session.logits
 
 
 def _name_batch(written: Any) -> None:

@@ -29,6 +29,7 @@ class Predictor:
 
     classes: tuple[str, ...]
     image_shape: tuple[int, int, int]
+    square: int  # the side that a picture is scaled to before its middle is taken
     logits: Predict
 
 
@@ -51,7 +52,7 @@ def open_predictor(given: Path, *, plugins: bool = False) -> Predictor:
         predictor = _from_onnx(given)
     else:
         model = Deployed.load(find_model(given), plugins=plugins)
-        predictor = Predictor(model.card.classes, model.card.image_shape, model)
+        predictor = Predictor(model.card.classes, model.card.image_shape, model.card.square, model)
     if predictor.image_shape[0] not in (GREY, RGB):
         raise SettingError(
             f"pictures have {GREY} or {RGB} channels, but the images of this model have {predictor.image_shape[0]}"
@@ -91,7 +92,7 @@ def answers(predictor: Predictor, files: Sequence[Path], *, top: int) -> Iterato
         problems: dict[Path, str] = {}
         for file in chunk:
             try:
-                pictures[file] = read_picture(file, predictor.image_shape)
+                pictures[file] = read_picture(file, predictor.image_shape, square=predictor.square)
             except ArchloomError as error:
                 problems[file] = str(error)
         found = _asked(predictor, pictures, top)
@@ -113,14 +114,14 @@ def _asked(predictor: Predictor, pictures: dict[Path, Tensor], top: int) -> dict
     return answered
 
 
-def read_picture(path: Path, image_shape: tuple[int, int, int]) -> Tensor:
+def read_picture(path: Path, image_shape: tuple[int, int, int], *, square: int) -> Tensor:
     """A picture file as a model takes it [C, H, W], in 0..1: the middle of it, scaled, in the model's colours."""
     if not path.exists():
         raise DataError(f"there is no image '{path}'")
     channels, height, width = image_shape
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns of sizes that are refused right after
-        pixels = decoded(path, size=max(height, width))
+        pixels = decoded(path, size=square)
     top, left = (pixels.shape[1] - height) // 2, (pixels.shape[2] - width) // 2
     pixels = pixels[:, top : top + height, left : left + width]
     return (_grey(pixels) if channels == GREY else pixels).float() / 255

@@ -109,6 +109,7 @@ def _common(card: ModelCard) -> dict[str, Any]:
         "mode": MODES.get(channels),
         "colours": channels,
         "height": height,
+        "square": card.square,
         "width": width,
     }
 

@@ -14,7 +14,6 @@ from torch import nn
 from archloom.backends.local import Machine
 from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.data import Facts
-from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import ImageData
 from archloom.data.splits import Split, limited, nb201_split, random_split
@@ -184,7 +183,7 @@ class _Builder:
     def _loader(
         self, indices: torch.Tensor, purpose: str, *, batch_size: int = 0, augmented: bool = True, **options: Any
     ) -> Loader:
-        augment = self._data.augment if augmented else Augment()
+        augment = self._data.augment if augmented else self._data.augment.for_evaluation()
         if purpose == "train" and self._settings.cutout is not None:
             augment = replace(augment, cutout=self._settings.cutout)
         return Loader(

@@ -42,15 +42,20 @@ class ModelCard:
     image_shape: tuple[int, int, int]  # C, H, W
     mean: tuple[float, ...]  # per channel, of images scaled to 0..1
     std: tuple[float, ...]
+    side: int = 0  # pictures are scaled to a square of it, whose middle is taken; 0: the longer side of `image_shape`
     details: Mapping[str, Any] = field(default_factory=dict)  # accuracy, epochs, data: told, not needed
 
     def __post_init__(self) -> None:
         sides = [side for side in self.image_shape if isinstance(side, int) and 1 <= side <= LARGEST_SIDE]
+        longest = max(sides[1:], default=1)
         require(
             {
                 f"classes must be names, got {list(self.classes)[:5]}": _are(self.classes, str) and bool(self.classes),
                 f"image_shape must be three sizes in 1..{LARGEST_SIDE}, got {list(self.image_shape)}": (
                     len(sides) == len(self.image_shape) == 3
+                ),
+                f"side must be 0 or at least that of the images, at most {LARGEST_SIDE}, got {self.side!r}": (
+                    type(self.side) is int and (self.side == 0 or longest <= self.side <= LARGEST_SIDE)
                 ),
             }
         )
@@ -59,6 +64,11 @@ class ModelCard:
             good = len(values) == channels and _are(values, int, float) and all(map(math.isfinite, values))
             if not good or (what == "std" and min(values) <= 0):
                 raise SettingError(f"{what} must be {channels} finite numbers, those of std above 0, got {values}")
+
+    @property
+    def square(self) -> int:
+        """The side of the square that a picture is scaled to."""
+        return self.side or max(self.image_shape[1:])
 
     def search_space(self) -> SearchSpace:
         settings = dict(self.space)
@@ -113,9 +123,8 @@ def load_model(path: Path, *, plugins: bool = False) -> tuple[ModelCard, nn.Modu
     if metadata.get("sha256") != digest(told, tensors):
         raise CheckpointError(f"model {path} is damaged (its contents do not match its digest)")
     card = _card(told, path)
-    if (
-        not plugins and card.space.get("name") not in _PACKAGED
-    ):  # a file from elsewhere must not choose what is imported
+    # a file from elsewhere must not choose what is imported
+    if not plugins and card.space.get("name") not in _PACKAGED:
         raise SettingError(
             f"model {path} belongs to the space {one_line(card.space.get('name'))!r}, which is no part of archloom; "
             "to trust it, allow plug-ins (--plugins)"

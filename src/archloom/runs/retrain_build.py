@@ -159,6 +159,7 @@ def card_of(retrain: Retrain, data: ImageData, details: Mapping[str, Any]) -> Mo
         image_shape=shown_shape(data),
         mean=data.mean,
         std=data.std,
+        side=max(data.resolution),
         details=details,
     )
 
