@@ -96,6 +96,6 @@ def test_a_heavy_target_moves_the_expected_cost_of_every_strategy_towards_it(nam
         strategy.begin(weights, Plan(12, 12, 12, 12, steps=30))
         for step in range(30):
             strategy.step(weights, search_batch(step))
-        return float(SOURCE.expected({n: row.softmax(dim=0) for n, row in strategy.policy.rows().items()}))
+        return SOURCE.expected({n: row.softmax(dim=0) for n, row in strategy.policy.rows().items()}).item()
 
     assert expected_after(5.0) < expected_after(None) < expected_after(100.0)

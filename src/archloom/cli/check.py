@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from archloom.cli.architectures import find_space
 from archloom.cli.console import results, say, table_of
 from archloom.errors import SettingError
+from archloom.runs.architectures import find_space
 
 if TYPE_CHECKING:
     from archloom.engine.gradient_check import GradientCheck

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from archloom.cli.architectures import find_space, read_architecture
 from archloom.cli.console import results, say
 from archloom.errors import ArchloomError
+from archloom.runs.architectures import find_space, read_architecture
 
 PICTURE = ".svg"
 

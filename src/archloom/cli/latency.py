@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from archloom.cli.architectures import find_space
 from archloom.cli.console import facts_of, messages, results, say
 from archloom.cli.outputs import check_outputs
 from archloom.errors import SettingError
+from archloom.runs.architectures import find_space
 from archloom.spaces import SearchSpace
 
 if TYPE_CHECKING:  # torch is imported when something is measured, not to print help

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from archloom.cli.architectures import find_space
 from archloom.cli.console import facts_of, say
 from archloom.cli.posterior import summary
+from archloom.runs.architectures import find_space
 from archloom.spaces import SPACES, SearchSpace
 
 if TYPE_CHECKING:  # the command line shows results without importing what makes them

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from archloom.errors import ParseError, SettingError
+from archloom.errors import ParseError, SettingError, suggestion
 from archloom.runs.settings import check
 from archloom.spaces import SPACES, Architecture, SearchSpace
 from archloom.spaces.published import PUBLISHED
@@ -53,6 +54,10 @@ def read_architecture(given: str, *, space: SearchSpace | None = None) -> tuple[
 
 def _parsed(text: str, space: SearchSpace | None) -> tuple[SearchSpace, Architecture]:
     """From a published name or a text form."""
+    if space is None and re.fullmatch(r"[\w./-]+", text) and text not in PUBLISHED:  # no text form looks like that
+        raise ParseError(
+            f"there is no run, file or published architecture '{_excerpt(text)}'{suggestion(text, PUBLISHED)}"
+        )
     space = space or find_space(_told_space(text, {}))
     return space, space.parse(PUBLISHED[text][1] if text in PUBLISHED else text)
 

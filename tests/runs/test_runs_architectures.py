@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from archloom.cli.architectures import find_space, read_architecture
-from archloom.errors import ArchloomError
+from archloom.errors import ArchloomError, ParseError
+from archloom.runs.architectures import find_space, read_architecture
 from archloom.spaces import Nb201
 
 TEXT = "|none~0|+|none~0|none~1|+|none~0|none~1|skip_connect~2|"
@@ -53,7 +53,8 @@ def test_plain_json_is_checked_against_the_space() -> None:
 
 
 def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
-    assert failure("nonsense").startswith("an NB201 string of this space has 3 groups")
+    assert failure("nonsense").startswith("there is no run, file or published architecture 'nonsense'; known: ")
+    assert failure("|nonsense|").startswith("an NB201 string of this space has 3 groups")
     assert failure("missing.json") == "no file missing.json"
     assert failure(str(tmp_path)).startswith(f"{tmp_path} holds no architecture.json")
     assert failure("{").startswith("the architecture is not JSON: ")
@@ -81,3 +82,10 @@ def test_a_file_that_may_not_be_read_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.touch(mode=0)
     assert failure(str(path)) == f"cannot read {path}: Permission denied"
+
+
+def test_a_mistyped_name_gets_the_nearest_one() -> None:
+    with pytest.raises(
+        ParseError, match=r"there is no run, file or published architecture 'darts_v3'; did you mean 'd"
+    ):
+        read_architecture("darts_v3")
