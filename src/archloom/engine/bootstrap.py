@@ -1,4 +1,4 @@
-"""Confidence intervals by resampling: bias-corrected and accelerated (BCa), or percentiles where that is not defined."""
+"""Confidence intervals by resampling: bias-corrected and accelerated (BCa), by percentiles where that is undefined."""
 
 from __future__ import annotations
 
