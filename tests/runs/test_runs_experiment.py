@@ -15,10 +15,13 @@ def problems(given: dict) -> tuple[str, ...]:
     return caught.value.problems
 
 
+PLAIN = {"auxiliary": False, "drop_path": 0.0, "dropout": 0.0}
+
+
 def test_nothing_said_is_gdas_on_nb201_and_digits_with_what_small_data_wants():
     experiment = Experiment.resolve({})
     assert experiment.names == {"space": "nb201", "strategy": "gdas", "data": "digits"}
-    assert experiment.settings["network"] == {"channels": 8}
+    assert experiment.settings["network"] == {"channels": 8, **PLAIN}
     assert experiment.settings["space"]["cells_per_stage"] == 1
     assert experiment.settings["weights"]["learning_rate"] == 0.1
     assert experiment.title == "gdas on nb201, digits, seed 0"
@@ -27,7 +30,7 @@ def test_nothing_said_is_gdas_on_nb201_and_digits_with_what_small_data_wants():
 
 def test_large_data_keeps_the_defaults_of_the_papers():
     experiment = Experiment.resolve({"data": {"name": "cifar10"}})
-    assert experiment.settings["network"] == {"channels": 16}
+    assert experiment.settings["network"] == {"channels": 16, **PLAIN}
     assert experiment.settings["space"]["cells_per_stage"] == 5
     assert experiment.settings["strategy"]["learning_rate"] == 3e-4
 
@@ -69,7 +72,7 @@ def test_a_preset_is_as_published_even_on_small_data():
     experiment = Experiment.resolve({"strategy": {"preset": "public"}})
     assert experiment.settings["strategy"]["learning_rate"] == 3e-4
     assert experiment.settings["weights"]["learning_rate"] == 0.025
-    assert experiment.settings["network"] == {"channels": 16}
+    assert experiment.settings["network"] == {"channels": 16, **PLAIN}
 
 
 def test_none_over_a_preset_survives_the_file(tmp_path: Path):
