@@ -82,7 +82,7 @@ MINI = [CELL, "--space", "nb201_mini"]
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["no_such_thing"], "an NB201 string of this space has 3 groups joined by '+', got 'no_such_thing'"),
+        (["darts_v3"], "there is no run, file or published architecture 'darts_v3'; did you mean 'darts_v2'?"),
         (
             [*MINI, "--recipe", "cifr"],
             "no recipe of a retraining 'cifr'; did you mean 'cifar'? (or the path of a .toml file)",
