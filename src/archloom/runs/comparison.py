@@ -20,7 +20,7 @@ from archloom.errors import SettingError, require, suggestion
 from archloom.files import write_atomically
 from archloom.runs.experiment import SECTIONS, Experiment
 from archloom.runs.recipes import find_comparison, find_recipe
-from archloom.runs.run_directory import RunDirectory
+from archloom.runs.run_directory import RunDirectory, State
 from archloom.runs.settings import check, merge, read_toml, write_toml
 from archloom.strategies.base import BlackBox
 
@@ -28,8 +28,6 @@ FILE_NAME = "comparison.toml"
 FEWEST_THREADS = {"machine": {"threads": 1}}  # searches side by side get in each other's way with more
 MAY_DIFFER = ("machine.", "data.directory")  # where a run goes on, which changes nothing about what it finds
 MOST_SEEDS = 100_000
-
-State = Literal["finished", "interrupted", "not begun"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +105,7 @@ class Task:
 
     @property
     def state(self) -> State:
-        if self.run.finished:
-            return "finished"
-        return "interrupted" if self.run.config_path.is_file() else "not begun"
+        return self.run.state
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from archloom.errors import DataError, SettingError, one_line, require, suggesti
 from archloom.files import data_folder
 from archloom.networks import build_network
 from archloom.objectives.target import TargetSettings
-from archloom.runs.settings import check, merge, schema
+from archloom.runs.settings import check, merge, named_sections, schema
 from archloom.spaces import SPACES, SearchSpace
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot
@@ -135,10 +135,7 @@ class Experiment:
 
     def to_settings(self) -> dict[str, Any]:
         """What a TOML file has to say to get this experiment again."""
-        sections: dict[str, Any] = {name: dict(values) for name, values in self.settings.items()}
-        for name, value in self.names.items():
-            sections[name] = {"name": value, **sections[name]}
-        return {"seed": self.seed, **sections}
+        return {"seed": self.seed, **named_sections(self.names, self.settings)}
 
     def determining(self) -> dict[str, Any]:
         """What the scores of a black-box search depend on, by dotted name: all but the seed and where things are."""

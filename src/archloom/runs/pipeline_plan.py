@@ -21,12 +21,12 @@ from archloom.errors import SettingError, require, suggestion
 from archloom.files import write_atomically
 from archloom.runs.auto import AUTO, seconds_of
 from archloom.runs.build import build_search
-from archloom.runs.comparison import FEWEST_THREADS, State, Task, parse_seeds, seeds_text
+from archloom.runs.comparison import FEWEST_THREADS, Task, parse_seeds, seeds_text
 from archloom.runs.experiment import SECTIONS, Experiment
 from archloom.runs.recipes import find_pipeline, find_recipe
 from archloom.runs.retrain_directory import RetrainDirectory
 from archloom.runs.retrain_settings import SECTIONS as RETRAIN_SECTIONS
-from archloom.runs.run_directory import RunDirectory
+from archloom.runs.run_directory import RunDirectory, State
 from archloom.runs.settings import check, merge, read_toml, write_toml
 from archloom.spaces import SPACES
 from archloom.strategies.base import BlackBox
@@ -93,9 +93,7 @@ class RetrainTask:
 
     @property
     def state(self) -> State:
-        if self.run.finished:
-            return "finished"
-        return "interrupted" if self.run.config_path.is_file() else "not begun"
+        return self.run.state
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from archloom.errors import ArchloomError, DataError, ParseError, SettingError, 
 from archloom.files import data_folder
 from archloom.networks import build_network
 from archloom.runs.experiment import GIVEN
-from archloom.runs.settings import check, merge, schema
+from archloom.runs.settings import check, merge, named_sections, schema
 from archloom.spaces import SPACES, Architecture, SearchSpace
 from archloom.supernets import Only
 
@@ -73,11 +73,8 @@ class Retrain:
 
     def to_settings(self) -> dict[str, Any]:
         """What a TOML file has to say to get this again."""
-        sections: dict[str, Any] = {name: dict(values) for name, values in self.settings.items()}
-        for name, value in self.names.items():
-            sections[name] = {"name": value, **sections[name]}
         top = {"kind": KIND, "recipe": self.recipe, "seed": self.seed, "changed": list(self.changed)}
-        return {**top, "architecture": dict(self.architecture), **sections}
+        return {**top, "architecture": dict(self.architecture), **named_sections(self.names, self.settings)}
 
     @property
     def title(self) -> str:

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from archloom.engine.checkpoint import Checkpoints
 from archloom.errors import ArchloomError, CheckpointError, SettingError, StorageError, suggestion
@@ -29,6 +29,9 @@ except ImportError:  # not a POSIX system: runs are not locked there
 
 _CONFIG = "config.toml"
 _OF_A_START_CUT_SHORT = (".lock", ".*.tmp")  # what a run that never got its configuration may have left
+
+
+State = Literal["finished", "interrupted", "not begun"]
 
 
 class RunDirectory:
@@ -100,6 +103,12 @@ class RunDirectory:
             return self.read_result() is not None
         except StorageError:
             return False
+
+    @property
+    def state(self) -> State:
+        if self.finished:
+            return "finished"
+        return "interrupted" if self.config_path.is_file() else "not begun"
 
     def write_metrics(self, history: Sequence[Mapping[str, Any]]) -> None:
         """Make the metrics exactly these: at the start, and on resume, where a crash may have left later ones."""

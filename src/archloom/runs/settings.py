@@ -323,6 +323,12 @@ def _parse_value(text: str, *, path: str) -> Any:
     return text if isinstance(value, datetime.date | datetime.time) else value  # no setting is a date; a name may be
 
 
+def named_sections(names: Mapping[str, str], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Settings by section as a file has them: the name of what a section configures comes first."""
+    called = {section: {"name": name} for section, name in names.items()}
+    return {section: {**called.get(section, {}), **values} for section, values in settings.items()}
+
+
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """One mapping of all layers, tables merged within; a later layer wins. The layers themselves stay as they are."""
     merged: dict[str, Any] = {}
