@@ -387,7 +387,7 @@ def _draw_curves(axes: Axes, curves: Sequence[Sequence[float]], *, colour: str) 
     length = min(map(len, curves))
     epochs, at = range(1, length + 1), list(zip(*(curve[:length] for curve in curves), strict=True))
     for curve in curves:
-        axes.plot(epochs, curve[:length], color=MUTED, linewidth=0.6)
+        axes.plot(range(1, len(curve) + 1), curve, color=MUTED, linewidth=0.6)  # a search may have been stopped early
     axes.fill_between(epochs, list(map(min, at)), list(map(max, at)), color=colour, alpha=0.15, linewidth=0)
     axes.plot(epochs, [statistics.mean(values) for values in at], color=colour, linewidth=2)
     whole_steps(axes)
