@@ -51,6 +51,7 @@ def print_outcome(result: SearchResult, console: Console) -> None:
     say(f"report: {result.directory / 'report.html'}", console=console)
     again = shlex.quote(str(result.directory / "config.toml"))
     say(f"the same with another seed: archloom search {again} --seed N", console=console)
+    say(f"a trained model of it: archloom retrain {shlex.quote(str(result.directory))}", console=console)
 
 
 def _drawings(result: SearchResult) -> Iterator[str]:
