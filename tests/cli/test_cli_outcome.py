@@ -76,6 +76,7 @@ def test_everything_is_said_in_80_columns() -> None:
         "The verdict of [brackets].",
         "report: my runs/a/report.html",
         "archloom search 'my runs/a/config.toml' --seed N",
+        "archloom retrain 'my runs/a'",
     ):
         assert part in text
     assert "--data-dir" not in text
