@@ -366,13 +366,8 @@ class _Prepared:
         self._costs = _cost_table(self.search.space, facts, experiment.settings["network"])
 
     def load(self, state: Any, run: RunDirectory) -> None:
-        try:
+        with run.restoring():
             self.search.load_state_dict(state)
-        except (KeyError, RuntimeError, ValueError, TypeError) as error:
-            raise CheckpointError(
-                f"the checkpoint of {run.path} does not fit its config.toml ({type(error).__name__}: "
-                f"{str(error).splitlines()[0]}); was the configuration changed?"
-            ) from error
 
     def run(
         self, run: RunDirectory, listeners: Sequence[Listener], stop: Callable[[], bool], *, report: bool

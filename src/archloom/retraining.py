@@ -17,7 +17,7 @@ from archloom.data.source import ImageData
 from archloom.engine.events import Event, Listener, Recorded
 from archloom.engine.retrain import Retraining
 from archloom.engine.search import SearchInterrupted
-from archloom.errors import CheckpointError, SettingError
+from archloom.errors import SettingError
 from archloom.reports.cells import draw_cells
 from archloom.reports.retrained import write_retrain_report
 from archloom.runs.architectures import find_architecture
@@ -261,13 +261,8 @@ class _Prepared:
         self._kept_epoch: int | None = None  # of the best model that is on disk
 
     def load(self, state: Any, run: RunDirectory) -> None:
-        try:
+        with run.restoring():
             self.training.load_state_dict(state)
-        except (KeyError, RuntimeError, ValueError, TypeError) as error:
-            raise CheckpointError(
-                f"the checkpoint of {run.path} does not fit its config.toml ({type(error).__name__}: "
-                f"{str(error).splitlines()[0]}); was the configuration changed?"
-            ) from error
 
     def run(self, run: RunDirectory, listeners: Sequence[Listener], stop: Callable[[], bool]) -> RetrainResult:
         for listener in listeners:

@@ -24,12 +24,11 @@ from archloom.engine.optimization import OptimizerSettings, trained_by
 from archloom.engine.search import Save, Search
 from archloom.engine.training import seeded
 from archloom.errors import DivergedError, require
-from archloom.networks import set_progress
+from archloom.networks import deployed_weights, set_progress
 from archloom.spaces import SearchSpace
 from archloom.supernets import Prediction
 
 SECONDS_BETWEEN_SAVES = 180.0  # within an epoch, which may take an hour
-ONLY_WHILE_TRAINING = "auxiliary."  # weights of this name are no part of the finished model
 
 Weights = dict[str, Tensor]
 
@@ -230,8 +229,7 @@ class Retraining(Search):
 
     def _weights(self) -> Weights:
         """A copy of the model as it is now, without what only training needs."""
-        state = self.model.state_dict()
-        return {name: value.clone() for name, value in state.items() if not name.startswith(ONLY_WHILE_TRAINING)}
+        return {name: value.clone() for name, value in deployed_weights(self.model.state_dict()).items()}
 
     # --- the end
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from archloom.catalogue import Entry
-from archloom.networks.regularization import deployed, set_progress
+from archloom.networks.regularization import deployed, deployed_weights, set_progress
 from archloom.spaces import SearchSpace
 from archloom.supernets import Resolve
 
@@ -18,4 +18,4 @@ def build_network(space: SearchSpace, resolve: Resolve, *, classes: int, colours
     return network
 
 
-__all__ = ["build_network", "deployed", "set_progress"]
+__all__ = ["build_network", "deployed", "deployed_weights", "set_progress"]

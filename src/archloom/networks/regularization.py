@@ -12,7 +12,8 @@ from archloom.errors import SettingError
 from archloom.operations import FixedReduction
 from archloom.supernets import Choice, Fixed
 
-TRAINING_ONLY = ("auxiliary", "drop_path", "dropout")  # settings of a network that a trained one has no use for
+AUXILIARY = "auxiliary"  # the setting, and the name of the head in every network that has one
+TRAINING_ONLY = (AUXILIARY, "drop_path", "dropout")  # settings of a network that a trained one has no use for
 
 
 class DropPath(nn.Dropout):
@@ -74,3 +75,8 @@ def set_progress(network: nn.Module, progress: float) -> None:
 def deployed(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a network without those that only its training needs."""
     return {name: value for name, value in settings.items() if name not in TRAINING_ONLY}
+
+
+def deployed_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of a network without those of parts that only its training needs."""
+    return {name: tensor for name, tensor in weights.items() if not name.startswith(f"{AUXILIARY}.")}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.data import Facts
 from archloom.data.loader import Loader
 from archloom.data.source import ImageData
-from archloom.data.splits import Split, limited, nb201_split, random_split
+from archloom.data.splits import Split
 from archloom.engine.black_box import BlackBoxSearch, PathScore, TableScore
 from archloom.engine.events import Listener
 from archloom.engine.finals import Begin, Finals
@@ -25,7 +24,7 @@ from archloom.engine.one_shot import OneShotSearch
 from archloom.engine.search import Judge, Search
 from archloom.engine.studies import Score, SharedStudy, Study
 from archloom.engine.training import StandaloneScore, seeded, standalone
-from archloom.errors import ArchloomError, DataError, SettingError
+from archloom.errors import ArchloomError, SettingError
 from archloom.networks import build_network
 from archloom.objectives.target import Target
 from archloom.runs.experiment import Experiment, SearchSettings, divided, stream
@@ -34,7 +33,6 @@ from archloom.spaces import SearchSpace
 from archloom.strategies.base import BlackBox
 from archloom.supernets import EveryOption, SharedWeights
 
-NB201_SPLIT = "cifar-split.txt"
 EVALUATION_BATCH = 250
 SCORE_EPOCHS = 5  # of a trial that is trained, unless said otherwise
 
@@ -165,20 +163,7 @@ class _Builder:
         return SharedWeights(self._placed(network), noise, **self._experiment.settings["weights"])
 
     def _split(self) -> Split:
-        if self._common.split == "nb201":
-            split = nb201_split(self._split_file())
-        else:
-            split = random_split(
-                len(self._data.train), train_fraction=self._common.train_fraction, seed=self._common.split_seed
-            )
-        return limited(split, train=self._common.train_images, valid=self._common.valid_images)
-
-    def _split_file(self) -> Path:
-        folder = self._common.directory
-        if folder is None:
-            raise DataError(f"data.split 'nb201' needs {NB201_SPLIT} in the data folder; pass --data-dir")
-        candidates = [folder / part / NB201_SPLIT for part in ("nasbench201", "nb201", "")]
-        return next((path for path in candidates if path.is_file()), candidates[0])
+        return self._common.parts(len(self._data.train))
 
     def _loader(
         self, indices: torch.Tensor, purpose: str, *, batch_size: int = 0, augmented: bool = True, **options: Any

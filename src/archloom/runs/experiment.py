@@ -26,6 +26,7 @@ from archloom.errors import DataError, SettingError, one_line, require, suggesti
 from archloom.files import data_folder
 from archloom.networks import build_network
 from archloom.objectives.target import TargetSettings
+from archloom.runs.data_parts import DataParts
 from archloom.runs.settings import check, merge, named_sections, schema
 from archloom.spaces import SPACES, SearchSpace
 from archloom.strategies import STRATEGIES
@@ -52,25 +53,11 @@ FOR_SMALL_DATA: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSettings:
+class DataSettings(DataParts):
     """What every data set can be asked, beside its own settings."""
 
-    directory: Path | None = None  # the data folder; else $ARCHLOOM_DATA
     split: Literal["random", "nb201"] = "random"  # nb201: the benchmark's own split of CIFAR-10
-    split_seed: int = 0  # apart from the run's seed, so that searches of all seeds see the same split
     train_fraction: float = 0.5  # the rest validates architectures
-    train_images: int | None = None  # take only so many of the training part
-    valid_images: int | None = None  # take only so many of the validation part
-
-    def __post_init__(self) -> None:
-        limits = {"train_images": self.train_images, "valid_images": self.valid_images}
-        require(
-            {
-                f"data.split_seed must lie in 0..2^63-1, got {self.split_seed}": 0 <= self.split_seed < 2**63,
-                f"data.train_fraction must lie in (0, 1), got {self.train_fraction}": 0 < self.train_fraction < 1,
-                **{f"data.{name} must be at least 2, got {n}": n is None or n >= 2 for name, n in limits.items()},
-            }
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

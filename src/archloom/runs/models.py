@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from archloom.engine.checkpoint import digest, parse
 from archloom.errors import ArchloomError, CheckpointError, SettingError, one_line, require
 from archloom.files import reading, write_atomically
-from archloom.networks import build_network, deployed
+from archloom.networks import build_network, deployed, deployed_weights
 from archloom.spaces import SPACES, Architecture, SearchSpace
 from archloom.supernets import Only
 
@@ -28,7 +28,6 @@ FORMAT = "archloom-model-1"
 BEST, LAST = "best.safetensors", "last.safetensors"
 LARGEST_SIDE = 4096  # pixels: what a file says must not fill the memory
 _PACKAGED = {*SPACES, *(entry.target for entry in SPACES.values())}  # by either name
-AUXILIARY = "auxiliary."  # the weights of the head that only training has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +129,7 @@ def load_model(path: Path, *, plugins: bool = False) -> tuple[ModelCard, nn.Modu
             "to trust it, allow plug-ins (--plugins)"
         )
     if card.network.get("auxiliary"):
-        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(AUXILIARY)}
+        tensors = deployed_weights(tensors)
     card = card.deployed()
     return card, _network(card, tensors, path)
 

@@ -6,7 +6,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,20 +14,18 @@ from torch import Tensor, nn
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import ImageData, Source
-from archloom.data.splits import Split, limited, nb201_split, random_split
 from archloom.engine.events import Listener
 from archloom.engine.retrain import Retraining
 from archloom.engine.training import seeded
 from archloom.errors import DataError
 from archloom.networks import build_network, deployed
 from archloom.objectives.cost import Cost, cost_of
-from archloom.runs.build import NB201_SPLIT
+from archloom.runs.build import EVALUATION_BATCH
 from archloom.runs.experiment import stream
 from archloom.runs.models import ModelCard
 from archloom.runs.retrain_settings import Retrain
 from archloom.supernets import Only
 
-EVALUATION_BATCH = 250
 UNBALANCED = 20  # times as many images of one class as of another
 
 
@@ -60,23 +57,8 @@ def shown_shape(data: ImageData) -> tuple[int, int, int]:
 
 def split_of(retrain: Retrain, data: ImageData) -> tuple[Tensor, Tensor | None]:
     """The images to train on, and those to validate on if there are any."""
-    common = retrain.common
-    if common.split == "none":
-        everything = torch.arange(len(data.train))
-        return limited(Split(everything, everything), train=common.train_images, valid=None).train, None
-    if common.split == "nb201":
-        split = nb201_split(_split_file(common.directory))
-    else:
-        split = random_split(len(data.train), train_fraction=common.train_fraction, seed=common.split_seed)
-    part = limited(split, train=common.train_images, valid=common.valid_images)
-    return part.train, part.valid
-
-
-def _split_file(folder: Path | None) -> Path:
-    if folder is None:
-        raise DataError(f"data.split 'nb201' needs {NB201_SPLIT} in the data folder; pass --data-dir")
-    candidates = [folder / part / NB201_SPLIT for part in ("nasbench201", "nb201", "")]
-    return next((path for path in candidates if path.is_file()), candidates[0])
+    divided = retrain.common.parts(len(data.train))
+    return divided.train, divided.valid if len(divided.valid) else None
 
 
 def build_retraining(retrain: Retrain, data: ImageData, *, listeners: Sequence[Listener] = ()) -> Retraining:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -22,6 +21,7 @@ from archloom.engine.retrain import TrainingSettings
 from archloom.errors import ArchloomError, DataError, ParseError, SettingError, one_line, require, suggestion
 from archloom.files import data_folder
 from archloom.networks import build_network
+from archloom.runs.data_parts import DataParts
 from archloom.runs.experiment import GIVEN
 from archloom.runs.settings import check, merge, named_sections, schema
 from archloom.spaces import SPACES, Architecture, SearchSpace
@@ -34,25 +34,11 @@ FAMILIES = ("darts", "nb201")  # that a recipe may say more for
 
 
 @dataclass(frozen=True, kw_only=True)
-class RetrainData:
+class RetrainData(DataParts):
     """What every data set can be asked, beside its own settings."""
 
-    directory: Path | None = None  # the data folder; else $ARCHLOOM_DATA
     split: Literal["random", "nb201", "none"] = "random"  # none: train on all images, and keep the last epoch
-    split_seed: int = 0  # apart from the run's seed, so that all seeds see the same split
     train_fraction: float = 0.9  # of a random split; the rest picks the best epoch
-    train_images: int | None = None  # take only so many of the training part
-    valid_images: int | None = None  # take only so many of the validation part
-
-    def __post_init__(self) -> None:
-        limits = {"train_images": self.train_images, "valid_images": self.valid_images}
-        require(
-            {
-                f"data.split_seed must lie in 0..2^63-1, got {self.split_seed}": 0 <= self.split_seed < 2**63,
-                f"data.train_fraction must lie in (0, 1), got {self.train_fraction}": 0 < self.train_fraction < 1,
-                **{f"data.{name} must be at least 2, got {n}": n is None or n >= 2 for name, n in limits.items()},
-            }
-        )
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,17 @@ class RunDirectory:
     def checkpoints(self) -> Checkpoints:
         return Checkpoints(self.path / "checkpoints")
 
+    @contextlib.contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Within, a state is loaded that a checkpoint held; where it does not fit, a line says so."""
+        try:
+            yield
+        except (KeyError, RuntimeError, ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"the checkpoint of {self.path} does not fit its config.toml ({type(error).__name__}: "
+                f"{str(error).splitlines()[0]}); was the configuration changed?"
+            ) from error
+
     @property
     def finished(self) -> bool:
         """Whether the result is there and can be read."""
