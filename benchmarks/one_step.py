@@ -90,12 +90,12 @@ def carry_out(task: Task) -> Alone:
         keep_memory()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak of importing torch
-    before = _resident_mb("VmRSS")
+    before = resident_mb("VmRSS")
     times = take_turns({"": task.step()}, rounds=task.rounds, warm_up=task.warm_up)
-    return Alone(times[""], _resident_mb("VmHWM") - before)
+    return Alone(times[""], resident_mb("VmHWM") - before)
 
 
-def _resident_mb(field: str) -> float:
+def resident_mb(field: str) -> float:
     """Memory now (VmRSS) or at most (VmHWM).
 
     Where Linux' file is missing, the most is all there is to know. It is the second choice also because a new process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,12 +64,36 @@ def test_a_bad_model_is_refused_unless_forced_and_then_says_so(archloom: Archloo
     refused = archloom(*call)
     assert refused.code == 2 and not out.exists()
     assert refused.lines[-1].startswith(
-        "error: the model was not written: on networks held out R2 must be at least 0.98"
+        "error: the model was not written, but what was timed is kept: on networks held out R2 must be at least 0.98"
     )
     assert "--networks" in refused.lines[-1]
     forced = archloom(*call, "--force")
     assert forced.code == 0
     assert json.loads(out.read_text(encoding="utf-8"))["forced"] is True
+
+
+def test_what_was_timed_is_kept_and_gone_on_from(archloom: Archloom, machine, monkeypatch, tmp_path: Path) -> None:
+    out, all_at_once, seen = tmp_path / "here.json", latency_fit.timed, []
+
+    def stopped(space, prepare, *, so_far, after_turn, **others):
+        seen.append(len(so_far.ratios))
+        so_far.ratios.extend([1.0] * 10)
+        so_far.constants.append(1.0)
+        signal.raise_signal(signal.SIGINT)
+        after_turn(so_far)
+
+    monkeypatch.setattr(latency_fit, "timed", stopped)
+    call = ("latency", "fit", "--space", "nb201_mini", "--out", str(out))
+    for _ in range(2):
+        finished = archloom(*call)
+        assert finished.code == 130 and not out.exists()
+    assert seen == [0, 10]
+    assert "stopped; the same command goes on after 20 networks" in " ".join(finished.err.split())
+    assert "10 of them earlier" in finished.err
+    monkeypatch.setattr(latency_fit, "timed", all_at_once)
+    assert archloom(*call).code == 0
+    other = archloom(*call, "--batch", "2")
+    assert other.code == 2 and "was timed with another batch; remove it, or choose another --out" in other.err
 
 
 def test_mistakes_are_told_before_anything_is_timed(archloom: Archloom, machine, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from archloom.engine.latency_fit import FEWEST_NETWORKS, clock_for, enough, in_torch, timed, unfit
+from archloom.engine.latency_fit import FEWEST_NETWORKS, Timings, clock_for, enough, in_torch, timed, unfit
 from archloom.objectives.linear_cost import Fit, LinearCost, fitted
 from archloom.spaces import Nb201
 
@@ -38,7 +38,7 @@ def test_networks_are_timed_after_a_warm_up():
     machine = Machine()
     drawn, costs = timed(SPACE, machine.prepare, networks=13, repeats=30, warm_up=5, clock=lambda: machine.now)
     assert costs == pytest.approx([cost(one) for one in drawn])
-    assert machine.calls == 35 * (13 + 2)  # with the one of every turn, twice
+    assert machine.calls == 35 * (2 * 13 + 2)  # each with the constant one behind it; that begins both turns, too
     rng = random.Random(0)
     assert drawn == [SPACE.sample(rng) for _ in range(13)]
 
@@ -50,6 +50,42 @@ def test_a_machine_that_slows_down_makes_no_network_slower_than_others():
     assert max(ratios) / min(ratios) < 1.02
     fit = fitted(SPACE, drawn, costs)
     assert fit.r2 > 0.99 and unfit(fit) is None
+
+
+def test_what_was_timed_earlier_is_not_timed_again():
+    machine, kept = Machine(), []
+
+    def after_turn(timings):
+        kept.append(Timings(list(timings.ratios), list(timings.constants)))
+
+    common = {"repeats": 30, "clock": lambda: machine.now}
+    whole, costs = timed(SPACE, machine.prepare, networks=33, after_turn=after_turn, **common)
+    assert [len(one.ratios) for one in kept] == [10, 20, 30, 33]
+    assert [len(one.constants) for one in kept] == [1, 2, 3, 4]
+    before = machine.calls
+    assert timed(SPACE, machine.prepare, networks=33, so_far=kept[1], **common) == (whole, pytest.approx(costs))
+    assert machine.calls - before == 35 * (2 * 13 + 2)
+    fewer, those = timed(SPACE, machine.prepare, networks=5, so_far=kept[0], **common)
+    assert fewer == whole[:5] and those == pytest.approx(costs[:5])
+
+
+def test_a_machine_of_two_speeds_is_seen_by_both_alike():
+    machine = Machine()
+    fast = machine.prepare
+
+    def prepare(architecture):
+        call = fast(architecture)
+
+        def slowed():
+            before = machine.now
+            call()
+            machine.now = before + (machine.now - before) * (1.7 if machine.now % 0.2 < 0.1 else 1.0)
+
+        return slowed
+
+    drawn, costs = timed(SPACE, prepare, networks=40, repeats=30, clock=lambda: machine.now)
+    ratios = [measured / cost(one) for measured, one in zip(costs, drawn, strict=True)]
+    assert max(ratios) / min(ratios) < 1.01
 
 
 def test_a_bad_fit_is_told_with_what_to_do():

@@ -46,6 +46,13 @@ def cost(architecture) -> float:
     return 100 + a * b * first + middle + b * c * last
 
 
+def additive(architecture) -> float:
+    """A sum over single decisions, nearly what a small network takes."""
+    widths = sum(float(architecture[f"width{number}"]) for number in range(3))
+    kernels = sum(float(architecture[f"kernel{number}"]) ** 2 for number in range(2))
+    return 10 + 0.2 * widths + 0.1 * kernels + (3 if architecture["middle"] == "there" else 0)
+
+
 def test_every_feature_is_one_that_some_architecture_has():
     seen = {feature for one in ALL for feature in SPACE.cost_features(one)}
     assert set(every_feature(SPACE)) == seen
@@ -106,16 +113,21 @@ def test_a_fit_tells_networks_it_has_not_seen():
     assert fitted(SPACE, drawn, shuffled).r2 < 0.5
 
 
-def test_features_that_were_never_seen_are_told_by_the_nearest():
+def test_features_that_were_never_seen_are_told_by_what_they_share_with_others():
     rng = random.Random(0)
     drawn = [one for one in (SPACE.sample(rng) for _ in range(400)) if (one["width0"], one["kernel0"]) != ("24", "5")]
-    fit = fitted(SPACE, drawn, [cost(one) for one in drawn])
+    fit = fitted(SPACE, drawn, [additive(one) for one in drawn])
     assert fit.uncovered == 3
-    unseen = (("width0", "24"), ("width1", "16"), ("kernel0", "5"))
-    alike = [f for f in fit.model.weights if len(set(f) & set(unseen)) == 2 and f[0][0] == "width0" and f != unseen]
-    alike = [f for f in alike if (f[0][1], f[2][1]) != ("24", "5")]
-    wanted = sum(fit.model.weights[f] for f in alike) / len(alike)
-    assert fit.model.weights[unseen] == pytest.approx(wanted)
+    unseen = [one for one in ALL if (one["width0"], one["kernel0"]) == ("24", "5")]
+    assert all(fit.model.measure(one) == pytest.approx(additive(one), rel=0.05) for one in unseen)
+
+
+def test_few_noisy_networks_are_told_apart_by_what_their_features_share():
+    rng = random.Random(0)
+    drawn = [SPACE.sample(rng) for _ in range(50)]  # for 39 features
+    fit = fitted(SPACE, drawn, [additive(one) * rng.gauss(1, 0.03) for one in drawn])
+    misses = [abs(fit.model.measure(one) / additive(one) - 1) for one in ALL]
+    assert sum(misses) / len(misses) < 0.03  # with a number for each feature by itself it is 0.054
 
 
 def test_a_feature_of_another_space_is_told_by_name():

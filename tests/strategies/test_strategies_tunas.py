@@ -13,7 +13,7 @@ from smooth import SPACE, batch, smooth_weights
 from archloom.objectives.cost_source import Modelled
 from archloom.objectives.linear_cost import LinearCost
 from archloom.objectives.target import Target
-from archloom.policies.multinomial import drawn, log_probability
+from archloom.policies.multinomial import drawn, log_likelihood
 from archloom.spaces import Nb201
 from archloom.strategies.base import Plan, SearchBatch
 from archloom.strategies.tunas import Delayed, Tunas
@@ -59,7 +59,7 @@ def mean_gradient(strategy: Tunas, rewards) -> torch.Tensor:
     mean = torch.zeros_like(strategy.policy.values)
     for path, reward in zip(PATHS, rewards, strict=True):
         strategy.average, strategy.weight = 0.3 * 0.5, 0.5  # a baseline of 0.3, half filled
-        chance = log_probability(SPACE, strategy.policy, path, frozenset(path)).exp().detach()
+        chance = log_likelihood(SPACE, strategy.policy, [path], [1.0]).exp().detach()
         strategy.reinforce(path, reward, rate=0.1)
         mean -= chance * strategy.optimizer.gradients[-1]  # an optimizer goes down, a reward up
     return mean
@@ -67,7 +67,7 @@ def mean_gradient(strategy: Tunas, rewards) -> torch.Tensor:
 
 def test_the_mean_step_is_the_gradient_of_the_expected_reward():
     strategy = make(still=True)
-    logs = torch.stack([log_probability(SPACE, strategy.policy, path, frozenset(path)) for path in PATHS])
+    logs = torch.stack([log_likelihood(SPACE, strategy.policy, [path], [1.0]) for path in PATHS])
     expected = (logs.exp() * torch.tensor(ACCURACIES, dtype=torch.float64)).sum()
     (wanted,) = torch.autograd.grad(expected, [strategy.policy.values])
     assert wanted.norm() > 1e-2
@@ -90,7 +90,7 @@ def test_with_choices_that_make_no_difference_the_mean_step_is_right_all_the_sam
     strategy = make(space, still=True)
     same = {path: ACCURACIES[PATHS.index(path.changed("1->2", "skip"))] for path in PATHS}
     rewards = [same[p] if p["0->1"] == "none" else r for p, r in zip(PATHS, ACCURACIES, strict=True)]
-    logs = torch.stack([log_probability(SPACE, strategy.policy, path, frozenset(path)) for path in PATHS])
+    logs = torch.stack([log_likelihood(SPACE, strategy.policy, [path], [1.0]) for path in PATHS])
     (wanted,) = torch.autograd.grad(
         (logs.exp() * torch.tensor(rewards, dtype=torch.float64)).sum(), [strategy.policy.values]
     )
@@ -105,9 +105,7 @@ def test_the_baseline_begins_without_bias_and_holds_the_reward_itself():
     assert torch.count_nonzero(strategy.optimizer.gradients[0]) == 0  # as good as all there was
     strategy.reinforce(path, 0.9, rate=0.1)
     advantage = 0.9 - (0.95 * 0.8 + 0.9) / 1.95
-    (likely,) = torch.autograd.grad(
-        log_probability(SPACE, strategy.policy, path, frozenset(path)), [strategy.policy.values]
-    )
+    (likely,) = torch.autograd.grad(log_likelihood(SPACE, strategy.policy, [path], [1.0]), [strategy.policy.values])
     assert torch.allclose(strategy.optimizer.gradients[1], -advantage * likely, atol=1e-15)
 
 
@@ -252,6 +250,54 @@ def test_a_target_is_part_of_the_reward_and_costs_are_told():
     assert figures["reward"] == pytest.approx(wanted, abs=1e-12)
 
 
+def gradients(strategy: Tunas) -> torch.Tensor:
+    """Of the log-probability of every path, in rows."""
+    logs = [log_likelihood(SPACE, strategy.policy, [path], [1.0]) for path in PATHS]
+    return torch.stack([torch.autograd.grad(one, [strategy.policy.values])[0] for one in logs])
+
+
+def test_paths_that_tell_their_cost_follow_the_target_on_average():
+    strategy = make()
+    target = Target(source=SOURCE, value=40.0, beta=-0.5)
+    strategy.aim(target)
+    with torch.no_grad():  # not asked for by aiming at a first target
+        chances = torch.stack([log_likelihood(SPACE, strategy.policy, [path], [1.0]) for path in PATHS]).exp()
+    rows = gradients(strategy)
+    mean = torch.zeros_like(rows[0])
+    for one, first in enumerate(PATHS):
+        for other, second in enumerate(PATHS):
+            left, right = strategy._advantages_of_costs([first, second])
+            mean += chances[one] * chances[other] * (left * rows[one] + right * rows[other])
+    worths = torch.tensor([-0.5 * abs(SOURCE.measure(path) / 40 - 1) for path in PATHS], dtype=torch.float64)
+    wanted = (chances * worths) @ rows  # the gradient of the mean
+    assert wanted.norm() > 1e-2
+    assert (mean - wanted).norm() < 1e-12
+
+
+def test_a_step_joins_what_the_judged_path_and_the_costs_of_others_say():
+    strategy = make(still=True)
+    strategy.aim(Target(source=SOURCE, value=40.0, beta=-0.5))
+    strategy.average, strategy.weight = 0.3 * 0.5, 0.5
+    others = PATHS[3:40:9]
+    strategy.reinforce(PATHS[7], 0.9, rate=0.1, others=others)
+    rows, worths = gradients(strategy), [strategy.target.worth(path) for path in others]
+    advantage = 0.9 - (0.95 * 0.15 + 0.05 * 0.9) / (0.95 * 0.5 + 0.05)
+    wanted = advantage * rows[7]
+    for path, worth in zip(others, worths, strict=True):
+        wanted = wanted + (worth - (sum(worths) - worth) / 4) / 5 * rows[PATHS.index(path)]
+    assert (strategy.optimizer.gradients[0] + wanted).norm() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("reward", "paths", "wanted"), [("absolute", 16, 16), ("absolute", 0, 0), ("soft", 16, 0), ("hard", 16, 0)]
+)
+def test_costs_are_asked_of_others_only_where_they_are_a_part_of_the_reward_by_themselves(reward, paths, wanted):
+    strategy = make(cost_paths=paths)
+    assert strategy._drawn_for_their_cost() == []
+    strategy.aim(Target(source=SOURCE, value=40.0, reward=reward))
+    assert len(strategy._drawn_for_their_cost()) == wanted
+
+
 def searched(beta: float, *, reward="absolute", steps: int = 600) -> float:
     """The cost of what is found where accuracy rises by 0.2 for each unit of log cost, relative to the target."""
     strategy = Tunas(
@@ -260,7 +306,7 @@ def searched(beta: float, *, reward="absolute", steps: int = 600) -> float:
     target = Target(source=SOURCE, value=40.0, beta=beta, reward=reward)
 
     for step in range(steps):
-        path = drawn(SPACE, strategy.policy, strategy.generator)
+        (path,) = drawn(SPACE, strategy.policy, strategy.generator)
         quality = 0.2 * log(max(target.cost(path), 5.0))
         strategy.reinforce(path, target.rewarded(quality, path), rate=strategy.learning_rate(step / steps))
     return target.cost(strategy.best(lambda one: 0.0)) / 40.0

@@ -117,6 +117,7 @@ def assert_same(first: object, second: object) -> None:
         ({"weight_decay": -1e-4}, "weights.weight_decay must be 0 or more, got -0.0001"),
         ({"clip": -1.0}, "weights.clip must be 0 (off) or more, got -1.0"),
         ({"auxiliary_weight": -1.0}, "weights.auxiliary_weight must be 0 or more, got -1.0"),
+        ({"label_smoothing": 1.0}, "weights.label_smoothing must lie in [0, 1), got 1.0"),
         (
             {"mixed_precision": True},
             "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; take a GPU",
@@ -487,6 +488,19 @@ def test_the_auxiliary_loss_is_added_with_its_weight() -> None:
     torch.testing.assert_close(weights.loss(batch(), BOTH), main + 0.7 * auxiliary)
     torch.testing.assert_close(weights.loss(batch(), BOTH, parameters=weights.parameters), main + 0.7 * auxiliary)
     assert float(auxiliary.detach()) > 0.1
+
+
+def test_labels_are_smoothed_in_both_heads() -> None:
+    weights, given = regularized(auxiliary_weight=0.7, label_smoothing=0.2), batch()
+    prediction = weights.network(given.images, BOTH)
+
+    def smoothed(logits: Tensor) -> Tensor:
+        certain = -logits.log_softmax(dim=1)
+        return (0.8 * certain.gather(1, given.labels[:, None])[:, 0] + 0.2 * certain.mean(dim=1)).mean()
+
+    wanted = smoothed(prediction.logits) + 0.7 * smoothed(prediction.auxiliary)
+    torch.testing.assert_close(weights.loss(given, BOTH), wanted)
+    torch.testing.assert_close(weights.fit(given, BOTH).loss, wanted.detach())
 
 
 def test_a_fit_counts_its_gradient_once() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.progress import Progress
 
+from archloom.cli.attend import stop_on_signals
 from archloom.cli.console import facts_of, messages, results, say
 from archloom.cli.outputs import check_outputs
 from archloom.errors import SettingError
@@ -15,7 +18,7 @@ from archloom.runs.architectures import find_space
 from archloom.spaces import SearchSpace
 
 if TYPE_CHECKING:  # torch is imported when something is measured, not to print help
-    from archloom.engine.latency_fit import Prepare
+    from archloom.engine.latency_fit import Prepare, Timings
     from archloom.objectives.linear_cost import Fit
 
 app = typer.Typer(no_args_is_help=True)
@@ -69,31 +72,57 @@ def fit(
 
         archloom search --space nb201 --strategy tunas --target latency=5 --latency-source here.json
     """
+    from archloom.api import versions
+    from archloom.backends.local import keep_memory
     from archloom.engine.latency import threads_of_torch
     from archloom.engine.latency_fit import clock_for, enough, timed, unfit
     from archloom.objectives.linear_cost import fitted
+    from archloom.runs.targets import settings_of
+    from archloom.runs.timings import read_timings, timings_path, write_timings
 
     check_outputs([out], (".json",))
     chosen, network = _settings(space, assignments or [])
-    about = {"classes": classes, "image_shape": (3, size, size), "batch": batch, "network": network}
-    count = networks or enough(chosen)
-    say(f"timing {count:,} networks on {device}, {threads} thread{'s' * (threads > 1)}", console=messages())
-    with threads_of_torch(threads):
+    made = {"classes": classes, "image_shape": (3, size, size), "batch": batch, "network": network}
+    about = {
+        "space": space,
+        "space_settings": settings_of(chosen),
+        **made,
+        "device": device,
+        "threads": threads,
+        "repeats": repeats,
+        "seed": seed,
+        "versions": versions(),
+    }
+    file, count = timings_path(out), networks or enough(chosen)
+    timings = read_timings(file, about)
+    earlier = f", {len(timings.ratios):,} of them earlier" if timings.ratios else ""
+    say(f"timing {count:,} networks on {device}, {threads} thread{'s' * (threads > 1)}{earlier}", console=messages())
+    keep_memory()  # else what a call takes depends on what the system was given back before it
+    with threads_of_torch(threads), stop_on_signals() as stop, _progress(count) as tell:
+
+        def after_turn(timings: Timings) -> None:
+            write_timings(file, timings, about)
+            tell(len(timings.ratios))
+            if stop():
+                say(f"stopped; the same command goes on after {len(timings.ratios):,} networks", console=messages())
+                raise typer.Exit(stop.exit_code)
+
         drawn, costs = timed(
             chosen,
-            _prepare(device, space, chosen, threads=threads, **about),
+            _prepare(device, space, chosen, threads=threads, **made),
             networks=count,
             repeats=repeats,
             seed=seed,
             clock=clock_for(threads),
-            tell=lambda done: say(f"{done:,} of {count:,}", console=messages()) if done else None,
+            so_far=timings,
+            after_turn=after_turn,
         )
     found = fitted(chosen, drawn, costs)
     refused = unfit(found)
     _print(found, costs)
     if refused and not force:
-        raise SettingError(f"the model was not written: {refused}")
-    _write(out, found, chosen, space, {**about, "device": device, "threads": threads, "repeats": repeats, "seed": seed})
+        raise SettingError(f"the model was not written, but what was timed is kept: {refused}")
+    _write(out, found, chosen, about)
     if refused:
         say(f"forced, and the file says so: {refused.split(';')[0]}", console=messages())
     say(str(out), console=results())
@@ -131,21 +160,19 @@ def _in_onnxruntime(
     network: Mapping[str, Any],
 ) -> Prepare:
     """As torch, with every network turned into an ONNX graph first."""
-    from dataclasses import fields
-
     from archloom.engine.training import seeded
     from archloom.export import FORMATS
     from archloom.export.deployed import Deployed
     from archloom.export.onnx import Session, onnx_bytes
     from archloom.runs.models import ModelCard
+    from archloom.runs.targets import settings_of
 
     if FORMATS["onnx"].missing:
         raise SettingError("--device onnxruntime needs an extra: pip install 'archloom[onnx]'")
-    settings = {field.name: getattr(space, field.name) for field in fields(space)}
 
     def prepare(architecture: Any) -> Any:
         card = ModelCard(
-            space={"name": name, **settings},
+            space={"name": name, **settings_of(space)},
             architecture=dict(architecture),
             network=network,
             classes=tuple(map(str, range(classes))),
@@ -161,6 +188,23 @@ def _in_onnxruntime(
     return prepare
 
 
+@contextmanager
+def _progress(count: int) -> Iterator[Callable[[int], None]]:
+    """Shows how many networks are timed: a bar in a terminal, a line for every tenth of them in a log."""
+    console = messages()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task, told = bar.add_task("networks", total=count), 0
+
+        def tell(done: int) -> None:
+            nonlocal told
+            bar.update(task, completed=done)
+            if not console.is_terminal and 10 * done // count > told:
+                told = 10 * done // count
+                say(f"{done:,} of {count:,}", console=console)
+
+        yield tell
+
+
 def _print(fit: Fit, costs: list[float]) -> None:
     features = len(fit.model.weights)
     rows = [
@@ -171,22 +215,14 @@ def _print(fit: Fit, costs: list[float]) -> None:
     results().print(facts_of(iter(rows)))
 
 
-def _write(out: Path, fit: Fit, space: SearchSpace, name: str, about: Mapping[str, Any]) -> None:
-    from archloom.api import versions
+def _write(out: Path, fit: Fit, space: SearchSpace, about: Mapping[str, Any]) -> None:
     from archloom.engine.latency_fit import unfit
     from archloom.runs.targets import decisions_of, write_model
 
-    clock = "of the process" if about["threads"] == 1 else "of the wall"
-    write_model(
-        out,
-        fit,
-        {
-            "space": name,
-            "decisions": decisions_of(space),
-            **about,
-            "dtype": "float32",
-            "clock": clock,
-            "versions": versions(),
-            "forced": unfit(fit) is not None,
-        },
-    )
+    more = {
+        "decisions": decisions_of(space),
+        "dtype": "float32",
+        "clock": "of the process" if about["threads"] == 1 else "of the wall",
+        "forced": unfit(fit) is not None,
+    }
+    write_model(out, fit, {**about, **more})

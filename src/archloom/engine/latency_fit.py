@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,7 +21,6 @@ from archloom.supernets import Only
 
 TOGETHER = 10  # networks that are timed in turns, so that a busy moment hits no single one
 FEWEST_NETWORKS = 50
-CONSTANT = "constant"  # the network of every turn
 LEAST_R2, MOST_ERROR = 0.98, 0.02  # of a model that a search can go by
 
 Prepare = Callable[[Architecture], Step]
@@ -57,6 +57,18 @@ def clock_for(threads: int) -> Clock:
     return time.process_time if threads == 1 else time.perf_counter
 
 
+@dataclass(frozen=True)
+class Timings:
+    """What was timed so far: every network relative to a constant one, and the seconds of that one in every turn."""
+
+    ratios: list[float] = field(default_factory=list)
+    constants: list[float] = field(default_factory=list)
+
+    @property
+    def milliseconds(self) -> list[float]:
+        return [1000 * statistics.median(self.constants) * ratio for ratio in self.ratios]
+
+
 def timed(
     space: SearchSpace,
     prepare: Prepare,
@@ -66,27 +78,32 @@ def timed(
     warm_up: int = WARM_UP,
     seed: int = 0,
     clock: Clock = time.perf_counter,
-    tell: Callable[[int], None] = lambda done: None,
+    so_far: Timings | None = None,
+    after_turn: Callable[[Timings], None] = lambda timings: None,
 ) -> tuple[list[Architecture], list[float]]:
-    """Architectures drawn uniformly, and the milliseconds of each.
+    """Architectures drawn uniformly, and the milliseconds of each; those that were timed earlier are not timed again.
 
-    Each is timed beside one that takes part in every turn. What is kept is the median of their ratio, so that minutes
-    in which the machine is slower make no network slower than others; the usual time of that one puts it into ms.
+    Before and behind every call a constant one is timed, and what is kept is the median of the ratio to these two: a
+    machine that is shared changes its speed by half within a tenth of a second, and both see the same of it. The usual
+    time of the constant call puts ratios into milliseconds.
     """
-    rng = random.Random(seed)
+    rng, timings = random.Random(seed), so_far or Timings()
     drawn = [space.sample(rng) for _ in range(networks)]
-    constant, constants, ratios = prepare(drawn[0]), [], []
-    for first in range(0, networks, TOGETHER):
-        tell(first)
-        calls = {str(place): prepare(one) for place, one in enumerate(drawn[first : first + TOGETHER])}
-        times = take_turns({CONSTANT: constant, **calls}, rounds=repeats, warm_up=warm_up, clock=clock)
-        beside = times.pop(CONSTANT)
-        constants += beside
-        ratios += [
-            statistics.median(own / other for own, other in zip(taken, beside, strict=True)) for taken in times.values()
-        ]
-    middle = 1000 * statistics.median(constants)
-    return drawn, [middle * ratio for ratio in ratios]
+    constant = prepare(min(drawn[:TOGETHER], key=lambda one: len(space.cost_features(one))))
+    for first in range(len(timings.ratios), networks, TOGETHER):
+        calls = [prepare(one) for one in drawn[first : first + TOGETHER]]
+        turn = [constant, *(step for call in calls for step in (call, constant))]
+        steps = {str(place): step for place, step in enumerate(turn)}
+        taken = list(take_turns(steps, rounds=repeats, warm_up=warm_up, clock=clock).values())
+        timings.constants.append(statistics.median(seconds for beside in taken[::2] for seconds in beside))
+        timings.ratios.extend(_relative(*taken[place - 1 : place + 2]) for place in range(1, len(turn), 2))
+        after_turn(timings)
+    return drawn, timings.milliseconds[:networks]
+
+
+def _relative(before: Sequence[float], own: Sequence[float], behind: Sequence[float]) -> float:
+    """The usual ratio of a call's time to that of the two around it."""
+    return statistics.median(2 * mid / (left + right) for left, mid, right in zip(before, own, behind, strict=True))
 
 
 def unfit(fit: Fit) -> str | None:
@@ -96,6 +113,6 @@ def unfit(fit: Fit) -> str | None:
     more = "" if not fit.uncovered else f"; {fit.uncovered:,} of its choices were in no network it learnt from"
     return (
         f"on networks held out R2 must be at least {LEAST_R2} and the mean error at most {100 * MOST_ERROR:g} %, got "
-        f"{fit.r2:.3f} and {100 * fit.error:.1f} %{more}; measure more networks (--networks), with more --repeats, on "
-        "a machine that does nothing else; or take it as it is with --force"
+        f"{fit.r2:.3f} and {100 * fit.error:.1f} %{more}; measure more networks (--networks) on a machine that does "
+        "nothing else, or with more --repeats; or take it as it is with --force"
     )

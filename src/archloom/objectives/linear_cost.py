@@ -20,7 +20,8 @@ from archloom.errors import SettingError
 from archloom.spaces import Architecture, SearchSpace
 from archloom.spaces.base import Feature
 
-RIDGE = 1e-3
+STRICTNESS = tuple(10.0**exponent for exponent in range(-6, 3))  # of the ridge regression, to choose from
+SHRINK = 0.5  # scale of what a part of a feature adds, for each of its options
 HELD_OUT = 0.2  # of the networks, to judge a fit by
 SAMPLES = 32  # architectures whose features tell which decisions cost something together
 ROUNDING = 1e-9  # relative: sums of floats
@@ -161,35 +162,35 @@ def fitted(space: SearchSpace, architectures: Sequence[Architecture], costs: Seq
 def _regressed(
     space: SearchSpace, architectures: Sequence[Architecture], costs: Sequence[float]
 ) -> tuple[LinearCost, int]:
-    """The model, and how many of its features were in none of the architectures."""
+    """The model, and how many of its features were in none of the architectures.
+
+    There are hardly more measurements than features, and features that share options cost nearly the same. So a
+    feature is the sum of what all parts of it add, from the layer alone to all its options together; the more options
+    a part has, the less it may add. Its strictness is the one that tells each network best from all the others.
+    """
     from sklearn.feature_extraction import DictVectorizer  # takes a second, which a search need not wait for
-    from sklearn.linear_model import Ridge
+    from sklearn.linear_model import RidgeCV
 
+    numbers: dict[tuple[tuple[str, ...], Feature], str] = {}
+
+    def row(features: Sequence[Feature]) -> dict[str, float]:
+        parts = {(_group(f), part): SHRINK ** len(part) for f in features for part in _parts(f)}
+        return {numbers.setdefault(key, str(len(numbers))): value for key, value in parts.items()}
+
+    vectorizer = DictVectorizer(sparse=False)
+    seen = [space.cost_features(one) for one in architectures]
+    regression = RidgeCV(alphas=STRICTNESS).fit(vectorizer.fit_transform([row(each) for each in seen]), costs)
     features = list(every_feature(space))
-    numbers = {feature: str(number) for number, feature in enumerate(features)}
-    rows = [{numbers[feature]: 1.0 for feature in space.cost_features(one)} for one in architectures]
-    vectorizer = DictVectorizer()
-    regression = Ridge(alpha=RIDGE).fit(vectorizer.fit_transform(rows), costs)
-    known = {features[int(n)]: float(w) for n, w in zip(vectorizer.feature_names_, regression.coef_, strict=True)}
-    covered = _by_group(known)
-    weights = {f: known[f] if f in known else _nearest(f, covered.get(_group(f), {})) for f in features}
-    return LinearCost(space, float(regression.intercept_), weights), len(features) - len(known)
+    added = vectorizer.transform([row([feature]) for feature in features]) @ regression.coef_
+    weights = {feature: float(weight) for feature, weight in zip(features, added, strict=True)}
+    covered = {feature for each in seen for feature in each}
+    return LinearCost(space, float(regression.intercept_), weights), len(set(features) - covered)
 
 
-def _nearest(feature: Feature, covered: Mapping[Feature, float]) -> float:
-    """The mean weight of the features that have the most options in common with it."""
-    alike: dict[int, list[float]] = {}
-    for other, weight in covered.items():
-        alike.setdefault(sum(one == two for one, two in zip(feature, other, strict=True)), []).append(weight)
-    nearest = alike[max(alike)] if alike else [0.0]
-    return math.fsum(nearest) / len(nearest)
-
-
-def _by_group(weights: Mapping[Feature, float]) -> dict[tuple[str, ...], dict[Feature, float]]:
-    groups: dict[tuple[str, ...], dict[Feature, float]] = {}
-    for feature, weight in weights.items():
-        groups.setdefault(_group(feature), {})[feature] = weight
-    return groups
+def _parts(feature: Feature) -> Iterator[Feature]:
+    """All choices of its options, from none of them to all."""
+    for count in range(len(feature) + 1):
+        yield from itertools.combinations(feature, count)
 
 
 def _group(feature: Feature) -> tuple[str, ...]:

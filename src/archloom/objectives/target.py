@@ -79,16 +79,25 @@ class Target:
 
     def rewarded(self, quality: float, architecture: Architecture) -> float:
         """The quality (0 to 1) of an architecture, less for what it costs."""
+        if self.adds:
+            return quality + self.worth(architecture)
         relative = self.cost(architecture) / self.value
-        if self.reward == "absolute":
-            return quality + self.beta * abs(relative - 1)
         factor = math.pow(max(relative, CHEAPEST), self.beta)
         return quality * (min(1.0, factor) if self.reward == "hard" else factor)
+
+    @property
+    def adds(self) -> bool:
+        """Whether the reward is the quality and, by itself, what the cost is worth."""
+        return self.reward == "absolute"
+
+    def worth(self, architecture: Architecture) -> float:
+        """What its cost adds to the reward of an architecture, where the reward is such a sum."""
+        return self.beta * abs(self.miss(architecture))
 
     def penalty(self, probabilities: Probabilities) -> Tensor:
         """What a loss rises by for the expected cost; of the two rewards that multiply, their negative logarithm."""
         relative = self.source.expected(probabilities) / self.value
-        if self.reward == "absolute":
+        if self.adds:
             return -self.beta * (relative - 1).abs()
         logarithm = relative.clamp_min(CHEAPEST).log()
         return -self.beta * (logarithm.clamp_min(0) if self.reward == "hard" else logarithm)

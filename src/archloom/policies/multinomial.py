@@ -1,8 +1,8 @@
-"""A policy that draws every decision by itself, and the derivative that REINFORCE needs of it."""
+"""A policy that draws every decision by itself, and the likelihood whose derivative REINFORCE needs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,21 +12,32 @@ from archloom.policies.logits import Logits
 from archloom.spaces import Architecture, SearchSpace
 
 
-def drawn(space: SearchSpace, policy: Logits, generator: torch.Generator) -> Architecture:
-    """An architecture, each option with its softmax probability; where a space joins decisions, by its own rule."""
+def drawn(space: SearchSpace, policy: Logits, generator: torch.Generator, count: int = 1) -> list[Architecture]:
+    """Architectures, each option with its softmax probability; where a space joins decisions, by its own rule."""
     values = policy.values.detach()
-    noisy = policy.split(values + gumbel_noise(values.shape, generator).to(values))
-    return space.decode({name: row.tolist() for name, row in noisy.items()})
+    noisy = policy.split(values + gumbel_noise((count, *values.shape), generator).to(values))
+    rows = {name: row.tolist() for name, row in noisy.items()}
+    return [space.decode({name: row[number] for name, row in rows.items()}) for number in range(count)]
 
 
-def log_probability(space: SearchSpace, policy: Logits, architecture: Architecture, active: Collection[str]) -> Tensor:
-    """Of the active choices of an architecture, with its graph; what cannot be drawn, a space's rule left out."""
+def log_likelihood(
+    space: SearchSpace, policy: Logits, architectures: Sequence[Architecture], weights: Sequence[float]
+) -> Tensor:
+    """The weighted sum of the log-probabilities of architectures, with its graph.
+
+    Only active choices count; what cannot be drawn, a space's rule left out.
+    """
+    active = [space.active(one) for one in architectures]
     terms = []
     for name, row in policy.rows().items():
-        options, option = space.decision(name).options, architecture[name]
-        if name in active and option in options and bool(torch.isfinite(row[options.index(option)])):
-            terms.append(row.log_softmax(dim=0)[options.index(option)])
-    return torch.stack(terms).sum() if terms else policy.values.new_zeros(())
+        options, live = space.decision(name).options, torch.isfinite(row.detach()).tolist()
+        counts = [0.0] * len(options)
+        for one, counted, weight in zip(architectures, active, weights, strict=True):
+            if name in counted and one[name] in options and live[options.index(one[name])]:
+                counts[options.index(one[name])] += weight
+        logs = row.log_softmax(dim=0).masked_fill(~torch.isfinite(row.detach()), 0.0)
+        terms.append(logs @ logs.new_tensor(counts))
+    return torch.stack(terms).sum()
 
 
 def mean_entropy(policy: Logits) -> float:

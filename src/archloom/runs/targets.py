@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +91,13 @@ def read_model(path: Path, space: SearchSpace) -> Modelled:
     return Modelled(LinearCost(space, intercept, dict(rows)), unit=unit, provenance=f"{path.name} ({machine})")
 
 
+def settings_of(space: SearchSpace) -> dict[str, Any]:
+    """All that a space was made with."""
+    return {field.name: getattr(space, field.name) for field in fields(space)}
+
+
 def decisions_of(space: SearchSpace) -> dict[str, list[str]]:
     return {decision.name: list(decision.options) for decision in space.decisions}
 
 
-__all__ = ["decisions_of", "find_target", "read_model", "write_model"]
+__all__ = ["decisions_of", "find_target", "read_model", "settings_of", "write_model"]

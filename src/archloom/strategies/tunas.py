@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from archloom.errors import require
 from archloom.objectives.target import Target
 from archloom.policies import Logits
-from archloom.policies.multinomial import drawn, log_probability, mean_entropy
+from archloom.policies.multinomial import drawn, log_likelihood, mean_entropy
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
 from archloom.strategies.base import Evaluate, Metrics, OneShot, Plan, Preset, SearchBatch, Validation, metrics
 from archloom.supernets import Gate, Gates, SharedWeights, gradient_by, path_gates
@@ -48,9 +48,9 @@ class Tunas(OneShot):
 
     stateful: ClassVar[tuple[str, ...]] = ("policy", "optimizer", "average", "weight")
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": {  # by the public code, for its batches of 4096; it also smooths labels by 0.1
-            "strategy": {"learning_rate": 4.8e-3, "valid_batches": 4, "optimizer": "rmsprop"},
-            "weights": {"weight_decay": 4e-5},
+        "paper": {  # by the public code, for its batches of 4096
+            "strategy": {"learning_rate": 4.8e-3, "valid_batches": 4, "optimizer": "rmsprop", "cost_paths": 0},
+            "weights": {"weight_decay": 4e-5, "label_smoothing": 0.1},
             "search": {"epochs": 90, "batch_size": 4096},
         },
     }
@@ -68,6 +68,7 @@ class Tunas(OneShot):
         baseline_momentum: float = 0.95,  # of the moving average that rewards are compared with; 0 learns nothing
         order: Literal["weights_first", "policy_first"] = "weights_first",  # which of the two steps sees the other
         valid_batches: int = 4,  # validation batches that judge a path
+        cost_paths: int = 32,  # further paths of which only the cost is asked; 0 leaves that to the path that is judged
         optimizer: Literal["sgd", "rmsprop"] = "sgd",  # of the weights: that of section weights, or the paper's
         rmsprop_learning_rate: float = 0.165,  # of rmsprop, for each 256 images of a batch; on a cosine to 0
         rmsprop_weight_decay: float = 4e-5,  # of rmsprop
@@ -82,6 +83,7 @@ class Tunas(OneShot):
                 f"strategy.delay must lie in [0, 1), got {delay}": 0 <= delay < 1,
                 f"strategy.baseline_momentum must lie in (0, 1), got {baseline_momentum}": 0 < baseline_momentum < 1,
                 f"strategy.valid_batches must be at least 1, got {valid_batches}": valid_batches >= 1,
+                f"strategy.cost_paths must be 0, or 2 or more, got {cost_paths}": cost_paths == 0 or cost_paths >= 2,
                 f"strategy.rmsprop_learning_rate must be above 0, got {rmsprop_learning_rate}": (
                     rmsprop_learning_rate > 0
                 ),
@@ -98,7 +100,7 @@ class Tunas(OneShot):
         self._rate, self._growth, self._delay = learning_rate, growth, delay
         self._operation_warmup, self._width_warmup = operation_warmup, width_warmup
         self._momentum, self._policy_first = baseline_momentum, order == "policy_first"
-        self._valid_batches, self._keep_none = valid_batches, keep_none
+        self._valid_batches, self._cost_paths, self._keep_none = valid_batches, cost_paths, keep_none
         self._rmsprop = optimizer == "rmsprop"
         self._rmsprop_rate, self._rmsprop_decay = rmsprop_learning_rate, rmsprop_weight_decay
         self.policy = Logits(space, generator, spread=0.0, without=() if space.none_may_win else (NONE,))
@@ -122,7 +124,7 @@ class Tunas(OneShot):
     # --- the search
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
-        path = drawn(self.space, self.policy, self.generator)
+        (path,) = drawn(self.space, self.policy, self.generator)
         gates = self.warmed_up(path, batch.progress)
         if self._rmsprop:
             _rise(weights, batch.progress)
@@ -154,22 +156,39 @@ class Tunas(OneShot):
         images = sum(map(len, batch.valids))
         accuracy = sum(float(weights.accuracy(valid, gates)) * len(valid) for valid in batch.valids) / images
         reward = accuracy if self.target is None else self.target.rewarded(accuracy, path)
-        self.reinforce(path, reward, rate=self.learning_rate(batch.progress))
+        others, rate = self._drawn_for_their_cost(), self.learning_rate(batch.progress)
+        self.reinforce(path, accuracy if others else reward, rate=rate, others=others)
         return {"valid_accuracy": accuracy, "reward": reward, "entropy": mean_entropy(self.policy), **self._costs(path)}
 
     def learning_rate(self, progress: float) -> float:
         return self._rate * math.pow(self._growth, max(0.0, (progress - self._delay) / (1 - self._delay)))
 
-    def reinforce(self, path: Architecture, reward: float, *, rate: float) -> None:
-        """Make a path more probable by as much as it is better than what went before."""
+    def reinforce(self, path: Architecture, reward: float, *, rate: float, others: Sequence[Architecture] = ()) -> None:
+        """Make a path more probable by as much as it is better than what went before.
+
+        Where a reward is the quality and, by itself, what the cost is worth, the latter can be had without a network:
+        `others` are paths that tell it, each compared with the rest of them, and the reward of the path is its quality.
+        The step is the same on average, and follows the target with much less noise.
+        """
         self.average = self._momentum * self.average + (1 - self._momentum) * reward
         self.weight = self._momentum * self.weight + (1 - self._momentum)
-        advantage = reward - self.average / self.weight
-        likely = log_probability(self.space, self.policy, path, self.space.active(path))
-        self.policy.values.grad = -advantage * gradient_by(likely, self.policy.values)
+        advantages = [reward - self.average / self.weight, *self._advantages_of_costs(others)]
+        likely = log_likelihood(self.space, self.policy, [path, *others], advantages)
+        self.policy.values.grad = -gradient_by(likely, self.policy.values)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
+
+    def _drawn_for_their_cost(self) -> list[Architecture]:
+        if self.target is None or not self.target.adds:
+            return []
+        return drawn(self.space, self.policy, self.generator, self._cost_paths)
+
+    def _advantages_of_costs(self, paths: Sequence[Architecture]) -> list[float]:
+        """Of each, its share in the mean of what it is worth more than the others."""
+        worths = [self.target.worth(path) for path in paths] if self.target is not None else []
+        total, count = math.fsum(worths), len(worths)
+        return [(worth - (total - worth) / (count - 1)) / count for worth in worths]
 
     def _costs(self, path: Architecture) -> dict[str, float]:
         """Of the path drawn, and of the most probable one: the policy has decided where they agree."""

@@ -67,6 +67,7 @@ class SharedWeights:
         clip: float = 5.0,  # largest norm of the gradient; 0 is off
         mixed_precision: bool = False,  # bfloat16 where it is safe, on a GPU; cells then run module by module
         auxiliary_weight: float = 0.4,  # of the auxiliary head's loss, where network.auxiliary is on
+        label_smoothing: float = 0.0,  # share of the truth that is spread over all classes, in every loss
     ) -> None:
         require(
             {
@@ -76,6 +77,7 @@ class SharedWeights:
                 f"weights.weight_decay must be 0 or more, got {weight_decay}": weight_decay >= 0,
                 f"weights.clip must be 0 (off) or more, got {clip}": clip >= 0,
                 f"weights.auxiliary_weight must be 0 or more, got {auxiliary_weight}": auxiliary_weight >= 0,
+                f"weights.label_smoothing must lie in [0, 1), got {label_smoothing}": 0 <= label_smoothing < 1,
                 "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; take a GPU": (
                     not mixed_precision or next(network.parameters()).device.type != "cpu"
                 ),
@@ -84,7 +86,7 @@ class SharedWeights:
         )
         self.network = network
         self._mixed_precision = mixed_precision
-        self._auxiliary_weight = auxiliary_weight
+        self._auxiliary_weight, self._label_smoothing = auxiliary_weight, label_smoothing
         self._noise_seed, self._fits = noise_seed, 0
         self._dropouts = [module for module in network.modules() if isinstance(module, _DropoutNd)]
         self._kernels = [module for module in network.modules() if isinstance(module, SharedKernel)]
@@ -140,9 +142,9 @@ class SharedWeights:
 
     def _loss(self, prediction: Tensor | Prediction, labels: Tensor) -> Tensor:
         if isinstance(prediction, Tensor):
-            return F.cross_entropy(prediction, labels)
-        auxiliary = F.cross_entropy(prediction.auxiliary, labels)
-        return F.cross_entropy(prediction.logits, labels) + self._auxiliary_weight * auxiliary
+            return F.cross_entropy(prediction, labels, label_smoothing=self._label_smoothing)
+        auxiliary = self._loss(prediction.auxiliary, labels)
+        return self._loss(prediction.logits, labels) + self._auxiliary_weight * auxiliary
 
     def _predict(self, batch: Batch, gates: Gates, parameters: Parameters | None = None) -> Tensor | Prediction:
         try:
