@@ -89,7 +89,7 @@ def timed(
     """
     rng, timings = random.Random(seed), so_far or Timings()
     drawn = [space.sample(rng) for _ in range(networks)]
-    constant = prepare(min(drawn[:TOGETHER], key=lambda one: len(space.cost_features(one))))
+    constant = prepare(_usual(space, drawn[:TOGETHER]))
     for first in range(len(timings.ratios), networks, TOGETHER):
         calls = [prepare(one) for one in drawn[first : first + TOGETHER]]
         turn = [constant, *(step for call in calls for step in (call, constant))]
@@ -99,6 +99,12 @@ def timed(
         timings.ratios.extend(_relative(*taken[place - 1 : place + 2]) for place in range(1, len(turn), 2))
         after_turn(timings)
     return drawn, timings.milliseconds[:networks]
+
+
+def _usual(space: SearchSpace, architectures: Sequence[Architecture]) -> Architecture:
+    """One in the middle by its number of layers: what slows networks down slows small ones down more than large ones."""
+    ordered = sorted(architectures, key=lambda one: len(space.cost_features(one)))
+    return ordered[len(ordered) // 2]
 
 
 def _relative(before: Sequence[float], own: Sequence[float], behind: Sequence[float]) -> float:
