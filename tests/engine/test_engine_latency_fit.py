@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from math import log
 
 import pytest
 import torch
@@ -36,8 +37,8 @@ class Machine:
 
 def test_networks_are_timed_after_a_warm_up():
     machine = Machine()
-    drawn, costs = timed(SPACE, machine.prepare, networks=13, repeats=30, warm_up=5, clock=lambda: machine.now)
-    assert costs == pytest.approx([cost(one) for one in drawn])
+    drawn, timings = timed(SPACE, machine.prepare, networks=13, repeats=30, warm_up=5, clock=lambda: machine.now)
+    assert timings.milliseconds == pytest.approx([cost(one) for one in drawn])
     assert machine.calls == 35 * (2 * 13 + 2)  # each with the constant one behind it; that begins both turns, too
     rng = random.Random(0)
     assert drawn == [SPACE.sample(rng) for _ in range(13)]
@@ -45,10 +46,10 @@ def test_networks_are_timed_after_a_warm_up():
 
 def test_a_machine_that_slows_down_makes_no_network_slower_than_others():
     machine = Machine(slower=1e-3)
-    drawn, costs = timed(SPACE, machine.prepare, networks=60, repeats=30, clock=lambda: machine.now)
-    ratios = [measured / cost(one) for measured, one in zip(costs, drawn, strict=True)]
+    drawn, timings = timed(SPACE, machine.prepare, networks=60, repeats=30, clock=lambda: machine.now)
+    ratios = [measured / cost(one) for measured, one in zip(timings.milliseconds, drawn, strict=True)]
     assert max(ratios) / min(ratios) < 1.02
-    fit = fitted(SPACE, drawn, costs)
+    fit = fitted(SPACE, drawn, timings.milliseconds, timings.slowness)
     assert fit.r2 > 0.99 and unfit(fit) is None
 
 
@@ -59,33 +60,50 @@ def test_what_was_timed_earlier_is_not_timed_again():
         kept.append(Timings(list(timings.ratios), list(timings.constants)))
 
     common = {"repeats": 30, "clock": lambda: machine.now}
-    whole, costs = timed(SPACE, machine.prepare, networks=33, after_turn=after_turn, **common)
+    whole, timings = timed(SPACE, machine.prepare, networks=33, after_turn=after_turn, **common)
     assert [len(one.ratios) for one in kept] == [10, 20, 30, 33]
-    assert [len(one.constants) for one in kept] == [1, 2, 3, 4]
+    assert [len(one.constants) for one in kept] == [10, 20, 30, 33]
     before = machine.calls
-    assert timed(SPACE, machine.prepare, networks=33, so_far=kept[1], **common) == (whole, pytest.approx(costs))
+    again, continued = timed(SPACE, machine.prepare, networks=33, so_far=kept[1], **common)
+    assert again == whole and continued.milliseconds == pytest.approx(timings.milliseconds)
     assert machine.calls - before == 35 * (2 * 13 + 2)
     fewer, those = timed(SPACE, machine.prepare, networks=5, so_far=kept[0], **common)
-    assert fewer == whole[:5] and those == pytest.approx(costs[:5])
+    assert fewer == whole[:5] and those.milliseconds == pytest.approx(timings.milliseconds[:5])
 
 
 def test_a_machine_of_two_speeds_is_seen_by_both_alike():
-    machine = Machine()
-    fast = machine.prepare
+    machine, rng, speeds = Machine(), random.Random(0), [1.0]
 
     def prepare(architecture):
-        call = fast(architecture)
+        call = machine.prepare(architecture)
 
         def slowed():
+            if rng.random() < 0.05:  # every now and then it is another machine
+                speeds.append(rng.choice((1.0, 1.7)))
             before = machine.now
             call()
-            machine.now = before + (machine.now - before) * (1.7 if machine.now % 0.2 < 0.1 else 1.0)
+            machine.now = before + (machine.now - before) * speeds[-1]
 
         return slowed
 
-    drawn, costs = timed(SPACE, prepare, networks=40, repeats=30, clock=lambda: machine.now)
-    ratios = [measured / cost(one) for measured, one in zip(costs, drawn, strict=True)]
+    drawn, timings = timed(SPACE, prepare, networks=40, repeats=30, clock=lambda: machine.now)
+    ratios = [measured / cost(one) for measured, one in zip(timings.milliseconds, drawn, strict=True)]
+    assert len(speeds) > 50
     assert max(ratios) / min(ratios) < 1.01
+
+
+def test_a_constant_network_that_is_slowed_down_by_more_than_others_does_not_show():
+    rng = random.Random(0)
+    drawn = [SPACE.sample(rng) for _ in range(100)]
+    speeds = [rng.choice((1.0, 1.3, 2.0)) for _ in drawn]
+    ratios = [cost(one) / 5 * speed**-0.1 for one, speed in zip(drawn, speeds, strict=True)]
+    timings = Timings(ratios, [0.005 * speed for speed in speeds])
+    assert timings.slowness[:3] == pytest.approx([log(speed / 1.3) for speed in speeds[:3]])
+    fit = fitted(SPACE, drawn, timings.milliseconds, timings.slowness)
+    scale = 1.3**0.9
+    misses = [fit.model.measure(one) / (scale * cost(one)) - 1 for one in drawn]
+    assert max(map(abs, misses)) < 0.02 and fit.r2 > 0.995
+    assert fitted(SPACE, drawn, timings.milliseconds).r2 < fit.r2 - 0.002
 
 
 def test_a_bad_fit_is_told_with_what_to_do():

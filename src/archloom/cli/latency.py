@@ -107,7 +107,7 @@ def fit(
                 say(f"stopped; the same command goes on after {len(timings.ratios):,} networks", console=messages())
                 raise typer.Exit(stop.exit_code)
 
-        drawn, costs = timed(
+        drawn, timings = timed(
             chosen,
             _prepare(device, space, chosen, threads=threads, **made),
             networks=count,
@@ -117,9 +117,9 @@ def fit(
             so_far=timings,
             after_turn=after_turn,
         )
-    found = fitted(chosen, drawn, costs)
+    found = fitted(chosen, drawn, timings.milliseconds, timings.slowness)
     refused = unfit(found)
-    _print(found, costs)
+    _print(found, timings.milliseconds)
     if refused and not force:
         raise SettingError(f"the model was not written, but what was timed is kept: {refused}")
     _write(out, found, chosen, about)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
@@ -59,14 +60,26 @@ def clock_for(threads: int) -> Clock:
 
 @dataclass(frozen=True)
 class Timings:
-    """What was timed so far: every network relative to a constant one, and the seconds of that one in every turn."""
+    """What was timed so far: every network relative to a constant one, and the seconds of that one at the time."""
 
     ratios: list[float] = field(default_factory=list)
     constants: list[float] = field(default_factory=list)
 
     @property
     def milliseconds(self) -> list[float]:
-        return [1000 * statistics.median(self.constants) * ratio for ratio in self.ratios]
+        return [1000 * self._usual * ratio for ratio in self.ratios]
+
+    @property
+    def slowness(self) -> list[float]:
+        """How slow the machine was at the time of each, as a logarithm: 0 is as usual."""
+        return [math.log(constant / self._usual) for constant in self.constants]
+
+    @property
+    def _usual(self) -> float:
+        return statistics.median(self.constants)
+
+    def first(self, count: int) -> Timings:
+        return Timings(self.ratios[:count], self.constants[:count])
 
 
 def timed(
@@ -80,12 +93,11 @@ def timed(
     clock: Clock = time.perf_counter,
     so_far: Timings | None = None,
     after_turn: Callable[[Timings], None] = lambda timings: None,
-) -> tuple[list[Architecture], list[float]]:
-    """Architectures drawn uniformly, and the milliseconds of each; those that were timed earlier are not timed again.
+) -> tuple[list[Architecture], Timings]:
+    """Architectures drawn uniformly, and what each took; those that were timed earlier are not timed again.
 
     Before and behind every call a constant one is timed, and what is kept is the median of the ratio to these two: a
-    machine that is shared changes its speed by half within a tenth of a second, and both see the same of it. The usual
-    time of the constant call puts ratios into milliseconds.
+    machine that is shared changes its speed by half within a tenth of a second, and both see nearly the same of it.
     """
     rng, timings = random.Random(seed), so_far or Timings()
     drawn = [space.sample(rng) for _ in range(networks)]
@@ -95,14 +107,15 @@ def timed(
         turn = [constant, *(step for call in calls for step in (call, constant))]
         steps = {str(place): step for place, step in enumerate(turn)}
         taken = list(take_turns(steps, rounds=repeats, warm_up=warm_up, clock=clock).values())
-        timings.constants.append(statistics.median(seconds for beside in taken[::2] for seconds in beside))
+        usual = statistics.median(seconds for beside in taken[::2] for seconds in beside)
+        timings.constants.extend([usual] * len(calls))
         timings.ratios.extend(_relative(*taken[place - 1 : place + 2]) for place in range(1, len(turn), 2))
         after_turn(timings)
-    return drawn, timings.milliseconds[:networks]
+    return drawn, timings.first(networks)
 
 
 def _usual(space: SearchSpace, architectures: Sequence[Architecture]) -> Architecture:
-    """One in the middle by its number of layers: what slows networks down slows small ones down more than large ones."""
+    """One in the middle by its number of layers: a busy machine slows small networks down more than large ones."""
     ordered = sorted(architectures, key=lambda one: len(space.cost_features(one)))
     return ordered[len(ordered) // 2]
 

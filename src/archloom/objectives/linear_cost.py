@@ -21,6 +21,7 @@ from archloom.spaces import Architecture, SearchSpace
 from archloom.spaces.base import Feature
 
 STRICTNESS = tuple(10.0**exponent for exponent in range(-6, 3))  # of the ridge regression, to choose from
+STATE = "state"  # of the machine: the name of a column
 SHRINK = 0.5  # scale of what a part of a feature adds, for each of its options
 HELD_OUT = 0.2  # of the networks, to judge a fit by
 SAMPLES = 32  # architectures whose features tell which decisions cost something together
@@ -142,11 +143,22 @@ class Fit:
     error: float  # mean absolute error there, relative to their mean
 
 
-def fitted(space: SearchSpace, architectures: Sequence[Architecture], costs: Sequence[float]) -> Fit:
-    """Ridge regression on four networks of five, judged by the fifth."""
+def fitted(
+    space: SearchSpace,
+    architectures: Sequence[Architecture],
+    costs: Sequence[float],
+    slowness: Sequence[float] | None = None,
+) -> Fit:
+    """Ridge regression on four networks of five, judged by the fifth.
+
+    `slowness` says in which state of the machine each was measured: what costs change along it, by a common share, is
+    no part of the model.
+    """
     count = len(architectures) - max(1, round(HELD_OUT * len(architectures)))
-    model, uncovered = _regressed(space, architectures[:count], costs[:count])
-    held = costs[count:]
+    mean = math.fsum(costs) / len(costs)
+    states = [mean * state for state in slowness or [0.0] * len(costs)]
+    model, slope, uncovered = _regressed(space, architectures[:count], costs[:count], states[:count])
+    held = [cost - slope * state for cost, state in zip(costs[count:], states[count:], strict=True)]
     misses = [model.measure(a) - cost for a, cost in zip(architectures[count:], held, strict=True)]
     mean = math.fsum(held) / len(held)
     spread = math.fsum((cost - mean) ** 2 for cost in held)
@@ -160,9 +172,9 @@ def fitted(space: SearchSpace, architectures: Sequence[Architecture], costs: Seq
 
 
 def _regressed(
-    space: SearchSpace, architectures: Sequence[Architecture], costs: Sequence[float]
-) -> tuple[LinearCost, int]:
-    """The model, and how many of its features were in none of the architectures.
+    space: SearchSpace, architectures: Sequence[Architecture], costs: Sequence[float], states: Sequence[float]
+) -> tuple[LinearCost, float, int]:
+    """The model, what a unit of state adds to it, and how many of its features were in none of the architectures.
 
     There are hardly more measurements than features, and features that share options cost nearly the same. So a
     feature is the sum of what all parts of it add, from the layer alone to all its options together; the more options
@@ -173,18 +185,20 @@ def _regressed(
 
     numbers: dict[tuple[tuple[str, ...], Feature], str] = {}
 
-    def row(features: Sequence[Feature]) -> dict[str, float]:
+    def row(features: Sequence[Feature], state: float = 0.0) -> dict[str, float]:
         parts = {(_group(f), part): SHRINK ** len(part) for f in features for part in _parts(f)}
-        return {numbers.setdefault(key, str(len(numbers))): value for key, value in parts.items()}
+        return {STATE: state, **{numbers.setdefault(key, str(len(numbers))): value for key, value in parts.items()}}
 
     vectorizer = DictVectorizer(sparse=False)
     seen = [space.cost_features(one) for one in architectures]
-    regression = RidgeCV(alphas=STRICTNESS).fit(vectorizer.fit_transform([row(each) for each in seen]), costs)
+    rows = vectorizer.fit_transform([row(each, state) for each, state in zip(seen, states, strict=True)])
+    regression = RidgeCV(alphas=STRICTNESS).fit(rows, costs)
     features = list(every_feature(space))
     added = vectorizer.transform([row([feature]) for feature in features]) @ regression.coef_
     weights = {feature: float(weight) for feature, weight in zip(features, added, strict=True)}
-    covered = {feature for each in seen for feature in each}
-    return LinearCost(space, float(regression.intercept_), weights), len(set(features) - covered)
+    uncovered = set(features).difference(*seen)
+    slope = float(regression.coef_[vectorizer.vocabulary_[STATE]])
+    return LinearCost(space, float(regression.intercept_), weights), slope, len(uncovered)
 
 
 def _parts(feature: Feature) -> Iterator[Feature]:
