@@ -129,10 +129,10 @@ class Tunas(OneShot):
         if self._rmsprop:
             _rise(weights, batch.progress)
         if self._policy_first:
-            learnt = self._learn(weights, path, batch)
+            learnt = self._judged(weights, path, batch)
             return {**metrics(weights.fit(batch.train, gates)), **learnt}
         fitted = weights.fit(batch.train, gates)
-        return {**metrics(fitted), **self._learn(weights, path, batch)}
+        return {**metrics(fitted), **self._judged(weights, path, batch)}
 
     def warmed_up(self, path: Architecture, progress: float) -> Gates:
         """The path; but each decision by itself may be replaced, the more probably the earlier it is."""
@@ -148,17 +148,22 @@ class Tunas(OneShot):
                 gates[decision.name] = Gate(index=largest, weights=even)
         return gates
 
-    def _learn(self, weights: SharedWeights, path: Architecture, batch: SearchBatch) -> dict[str, float]:
+    def _judged(self, weights: SharedWeights, path: Architecture, batch: SearchBatch) -> dict[str, float]:
         """One step of the policy by what the path is worth."""
         if not batch.valids:
             return {}
         gates = path_gates(self.space, path)
         images = sum(map(len, batch.valids))
         accuracy = sum(float(weights.accuracy(valid, gates)) * len(valid) for valid in batch.valids) / images
-        reward = accuracy if self.target is None else self.target.rewarded(accuracy, path)
-        others, rate = self._drawn_for_their_cost(), self.learning_rate(batch.progress)
-        self.reinforce(path, accuracy if others else reward, rate=rate, others=others)
+        reward = self.learn(path, accuracy, rate=self.learning_rate(batch.progress))
         return {"valid_accuracy": accuracy, "reward": reward, "entropy": mean_entropy(self.policy), **self._costs(path)}
+
+    def learn(self, path: Architecture, accuracy: float, *, rate: float) -> float:
+        """One step of the policy by the accuracy of a path and by what it costs; the reward of both."""
+        reward = accuracy if self.target is None else self.target.rewarded(accuracy, path)
+        others = self._drawn_for_their_cost()
+        self.reinforce(path, accuracy if others else reward, rate=rate, others=others)
+        return reward
 
     def learning_rate(self, progress: float) -> float:
         return self._rate * math.pow(self._growth, max(0.0, (progress - self._delay) / (1 - self._delay)))
