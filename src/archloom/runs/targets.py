@@ -76,9 +76,10 @@ def write_model(path: Path, fit: Fit, about: Mapping[str, Any]) -> None:
 
 def read_model(path: Path, space: SearchSpace) -> Modelled:
     """The model in a file, for a space with the decisions that it was fitted on."""
+    with reading(path):
+        data = path.read_bytes()
     try:
-        with reading(path):
-            content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(data)
         if content["kind"] != KIND:
             raise ValueError("it is of another kind")
         rows = [(tuple((str(name), str(option)) for name, option in row), float(w)) for *row, w in content["weights"]]

@@ -27,9 +27,10 @@ def read_timings(path: Path, about: Mapping[str, Any]) -> Timings:
     """What was timed earlier in the same way; nothing where there is no file."""
     if not path.exists():
         return Timings()
+    with reading(path):
+        data = path.read_bytes()
     try:
-        with reading(path):
-            content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(data)
         if content["kind"] != KIND:
             raise ValueError("it is of another kind")
         timings = Timings([float(one) for one in content["ratios"]], [float(one) for one in content["constants"]])
