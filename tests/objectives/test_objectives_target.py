@@ -91,6 +91,22 @@ def test_what_is_told():
     )
     assert not missed["met"] and missed["binding_beta"] == -0.5
     assert "should bind" in target.told(of_cost(30.0), binding=-0.01)["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("reward", "cost", "holds"),
+    [
+        ("soft", 30.0, False),
+        ("soft", 50.0, False),
+        ("hard", 30.0, False),
+        ("hard", 50.0, True),
+        ("absolute", 30.0, True),
+    ],
+)
+def test_a_reward_that_holds_no_target_is_told_as_the_reason(reward, cost, holds):
+    told = Target(source=SOURCE, value=40.0, reward=reward).told(of_cost(cost), binding=-0.5)["sentence"]
+    assert ("does not hold a target, target.reward='absolute' does" in told) is not holds
+    assert ("-0.5 would" in told) is holds
     within = Target(source=SOURCE, value=40.0, tolerance=0.25)
     assert within.met_by(of_cost(50.0)) and within.met_by(of_cost(30.0)) and not within.met_by(of_cost(60.0))
 

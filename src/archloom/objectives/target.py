@@ -121,7 +121,7 @@ class Target:
             f"({100 * self.miss(architecture):+.1f} %)"
         )
         if not self.met_by(architecture):
-            sentence += f", beyond {100 * self.tolerance:g} %{self._advice(binding)}"
+            sentence += f", beyond {100 * self.tolerance:g} %{self._advice(self.miss(architecture), binding)}"
         return {
             "value": self.value,
             "unit": self.source.unit,
@@ -135,7 +135,9 @@ class Target:
             "sentence": sentence,
         }
 
-    def _advice(self, binding: float | None) -> str:
+    def _advice(self, miss: float, binding: float | None) -> str:
+        if self.reward == "soft" or (self.reward == "hard" and miss < 0):
+            return f"; the {self.reward} reward does not hold a target, target.reward='absolute' does"
         if binding is None:
             return ""
         if binding < self.beta:
