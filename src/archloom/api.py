@@ -7,7 +7,7 @@ import datetime
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from archloom.runs.outcomes import Outcome, check_limit, outcome_of
 from archloom.runs.ranking import rank
 from archloom.runs.retrain_directory import is_retraining
 from archloom.runs.run_directory import RunDirectory
-from archloom.runs.settings import merge
+from archloom.runs.settings import merge, settings_of
 from archloom.runs.tensorboard import tensorboard_listener
 from archloom.spaces import Architecture, SearchSpace
 
@@ -470,8 +470,7 @@ def _space_settings(space: str | SearchSpace) -> dict[str, Any]:
     assert is_dataclass(space)
     if space.kept:
         raise SettingError("a restricted space cannot be searched by itself: it is a stage within a strategy")
-    values = {field.name: getattr(space, field.name) for field in fields(space) if field.name != "kept"}
-    return {"name": _import_path(type(space)), **values}
+    return {"name": _import_path(type(space)), **settings_of(space)}
 
 
 def _strategy_name(strategy: str | type) -> str:

@@ -96,6 +96,30 @@ def test_what_was_timed_is_kept_and_gone_on_from(archloom: Archloom, machine, mo
     assert other.code == 2 and "was timed with another batch; remove it, or choose another --out" in other.err
 
 
+def test_a_model_is_checked_against_the_machine(archloom: Archloom, machine, monkeypatch, tmp_path: Path) -> None:
+    out, seen = tmp_path / "here.json", []
+    call = ("latency", "fit", "--space", "nb201_mini", "--set", "network.channels=2", "--size", "8", "--out", str(out))
+    assert archloom(*call).code == 0
+    assert json.loads(out.read_text(encoding="utf-8"))["constant_ms"] == pytest.approx(5.0)
+
+    def beside(constant, calls, *, repeats, clock):
+        seen.extend([constant().shape, *(call().shape for call in calls), repeats])
+        return latency_fit.Timings([2.0] * len(calls), [0.9] * len(calls))  # at whatever speed
+
+    monkeypatch.setattr(latency_fit, "beside", beside)
+    cell = "|nor_conv_3x3~0|+|none~0|skip_connect~1|"
+    finished = archloom("latency", "check", str(out), cell)
+    assert finished.code == 0, finished.err
+    assert seen == [(1, 10), (1, 10), 100]
+    assert f"{cell} 31.000 ms 10.000 ms -67.7 %" in " ".join(finished.out.split())
+    assert archloom("latency", "check", str(out), "|none~0|").code == 2
+    other = json.loads(out.read_text(encoding="utf-8"))
+    for change in ({"constant_ms": None}, {"space": "mine:Space"}, {"image_shape": 3}):
+        out.write_text(json.dumps({**other, **change}), encoding="utf-8")
+        bad = archloom("latency", "check", str(out), cell)
+        assert bad.code == 2 and "does not say how its networks were timed" in bad.err
+
+
 def test_mistakes_are_told_before_anything_is_timed(archloom: Archloom, machine, tmp_path: Path) -> None:
     good = ("latency", "fit", "--space", "nb201_mini")
     for call, line in (

@@ -11,7 +11,7 @@ import typer
 from rich.progress import Progress
 
 from archloom.cli.attend import stop_on_signals
-from archloom.cli.console import facts_of, messages, results, say
+from archloom.cli.console import facts_of, messages, results, say, table_of
 from archloom.cli.outputs import check_outputs
 from archloom.errors import SettingError
 from archloom.runs.architectures import find_space
@@ -77,7 +77,7 @@ def fit(
     from archloom.engine.latency import threads_of_torch
     from archloom.engine.latency_fit import clock_for, enough, timed, unfit
     from archloom.objectives.linear_cost import fitted
-    from archloom.runs.targets import settings_of
+    from archloom.runs.settings import settings_of
     from archloom.runs.timings import read_timings, timings_path, write_timings
 
     check_outputs([out], (".json",))
@@ -122,10 +122,47 @@ def fit(
     _print(found, timings.milliseconds)
     if refused and not force:
         raise SettingError(f"the model was not written, but what was timed is kept: {refused}")
-    _write(out, found, chosen, about)
+    _write(out, found, chosen, {**about, "constant_ms": timings.constant_ms})
     if refused:
         say(f"forced, and the file says so: {refused.split(';')[0]}", console=messages())
     say(str(out), console=results())
+
+
+@app.command()
+def check(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `archloom latency fit` wrote.")],
+    what: Annotated[
+        list[str], typer.Argument(metavar="WHAT...", help="Architectures: runs that found one, text forms, JSON files.")
+    ],
+    *,
+    repeats: Annotated[int, typer.Option(min=30, help="Calls of each network, after 5 that warm up.")] = 100,
+) -> None:
+    """Time the networks of architectures, and say how far a model is off.
+
+    They are made and timed as those that the model was fitted on: is the target met that a search aimed at by it?
+
+        archloom latency check here.json runs/mine
+    """
+    from archloom.backends.local import keep_memory
+    from archloom.engine.latency import threads_of_torch
+    from archloom.engine.latency_fit import beside, clock_for, constant_of
+    from archloom.runs.architectures import read_architecture
+    from archloom.runs.targets import read_timed_model
+
+    source, timed = read_timed_model(model)
+    found = [read_architecture(each, space=timed.space)[1] for each in what]
+    keep_memory()
+    with threads_of_torch(timed.threads):
+        prepare = _prepare(timed.device, timed.space_name, timed.space, threads=timed.threads, **timed.made)
+        constant, calls = prepare(constant_of(timed.space, timed.seed)), [prepare(one) for one in found]
+        timings = beside(constant, calls, repeats=repeats, clock=clock_for(timed.threads))
+    told = [source.measure(one) for one in found]
+    measured = [timed.constant_ms * ratio for ratio in timings.ratios]
+    rows = [
+        (each, f"{model_ms:.3f} ms", f"{ms:.3f} ms", f"{100 * (ms / model_ms - 1):+.1f} %")
+        for each, model_ms, ms in zip(what, told, measured, strict=True)
+    ]
+    results().print(table_of(("architecture", "by the model", "measured", ""), rows))
 
 
 def _settings(name: str, assignments: list[str]) -> tuple[SearchSpace, dict[str, Any]]:
@@ -143,7 +180,7 @@ def _settings(name: str, assignments: list[str]) -> tuple[SearchSpace, dict[str,
     return space, network
 
 
-def _prepare(device: Device, name: str, space: SearchSpace, *, threads: int, **about: Any) -> Prepare:
+def _prepare(device: str, name: str, space: SearchSpace, *, threads: int, **about: Any) -> Prepare:
     from archloom.engine.latency_fit import in_torch
 
     return in_torch(space, **about) if device == "cpu" else _in_onnxruntime(name, space, threads=threads, **about)
@@ -165,7 +202,7 @@ def _in_onnxruntime(
     from archloom.export.deployed import Deployed
     from archloom.export.onnx import Session, onnx_bytes
     from archloom.runs.models import ModelCard
-    from archloom.runs.targets import settings_of
+    from archloom.runs.settings import settings_of
 
     if FORMATS["onnx"].missing:
         raise SettingError("--device onnxruntime needs an extra: pip install 'archloom[onnx]'")

@@ -66,20 +66,25 @@ class Timings:
     constants: list[float] = field(default_factory=list)
 
     @property
+    def constant_ms(self) -> float:
+        """What the constant network usually takes."""
+        return 1000 * statistics.median(self.constants)
+
+    @property
     def milliseconds(self) -> list[float]:
-        return [1000 * self._usual * ratio for ratio in self.ratios]
+        return [self.constant_ms * ratio for ratio in self.ratios]
 
     @property
     def slowness(self) -> list[float]:
         """How slow the machine was at the time of each, as a logarithm: 0 is as usual."""
-        return [math.log(constant / self._usual) for constant in self.constants]
-
-    @property
-    def _usual(self) -> float:
-        return statistics.median(self.constants)
+        return [math.log(1000 * constant / self.constant_ms) for constant in self.constants]
 
     def first(self, count: int) -> Timings:
         return Timings(self.ratios[:count], self.constants[:count])
+
+    def add(self, more: Timings) -> None:
+        self.ratios.extend(more.ratios)
+        self.constants.extend(more.constants)
 
 
 def timed(
@@ -94,30 +99,38 @@ def timed(
     so_far: Timings | None = None,
     after_turn: Callable[[Timings], None] = lambda timings: None,
 ) -> tuple[list[Architecture], Timings]:
-    """Architectures drawn uniformly, and what each took; those that were timed earlier are not timed again.
-
-    Before and behind every call a constant one is timed, and what is kept is the median of the ratio to these two: a
-    machine that is shared changes its speed by half within a tenth of a second, and both see nearly the same of it.
-    """
+    """Architectures drawn uniformly, and what each took; those that were timed earlier are not timed again."""
     rng, timings = random.Random(seed), so_far or Timings()
     drawn = [space.sample(rng) for _ in range(networks)]
-    constant = prepare(_usual(space, drawn[:TOGETHER]))
+    constant = prepare(constant_of(space, seed))
     for first in range(len(timings.ratios), networks, TOGETHER):
         calls = [prepare(one) for one in drawn[first : first + TOGETHER]]
-        turn = [constant, *(step for call in calls for step in (call, constant))]
-        steps = {str(place): step for place, step in enumerate(turn)}
-        taken = list(take_turns(steps, rounds=repeats, warm_up=warm_up, clock=clock).values())
-        usual = statistics.median(seconds for beside in taken[::2] for seconds in beside)
-        timings.constants.extend([usual] * len(calls))
-        timings.ratios.extend(_relative(*taken[place - 1 : place + 2]) for place in range(1, len(turn), 2))
+        timings.add(beside(constant, calls, repeats=repeats, warm_up=warm_up, clock=clock))
         after_turn(timings)
     return drawn, timings.first(networks)
 
 
-def _usual(space: SearchSpace, architectures: Sequence[Architecture]) -> Architecture:
-    """One in the middle by its number of layers: a busy machine slows small networks down more than large ones."""
-    ordered = sorted(architectures, key=lambda one: len(space.cost_features(one)))
-    return ordered[len(ordered) // 2]
+def beside(
+    constant: Step, calls: Sequence[Step], *, repeats: int, warm_up: int = WARM_UP, clock: Clock = time.perf_counter
+) -> Timings:
+    """Calls timed in turns, each with a constant one before and behind it.
+
+    What is kept is the median of the ratio to these two: a machine that is shared changes its speed by half within a
+    tenth of a second, and both see nearly the same of it.
+    """
+    turn = [constant, *(step for call in calls for step in (call, constant))]
+    steps = {str(place): step for place, step in enumerate(turn)}
+    taken = list(take_turns(steps, rounds=repeats, warm_up=warm_up, clock=clock).values())
+    usual = statistics.median(seconds for one in taken[::2] for seconds in one)
+    ratios = [_relative(*taken[place - 1 : place + 2]) for place in range(1, len(turn), 2)]
+    return Timings(ratios, [usual] * len(calls))
+
+
+def constant_of(space: SearchSpace, seed: int) -> Architecture:
+    """The constant network: one in the middle of a few by its layers, as a busy machine slows small ones down more."""
+    rng = random.Random(seed)
+    ordered = sorted((space.sample(rng) for _ in range(TOGETHER)), key=lambda one: len(space.cost_features(one)))
+    return ordered[TOGETHER // 2]
 
 
 def _relative(before: Sequence[float], own: Sequence[float], behind: Sequence[float]) -> float:

@@ -7,7 +7,7 @@ it is, and the recipe, which may say more for one family of networks (`[darts.ne
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -23,7 +23,7 @@ from archloom.files import data_folder
 from archloom.networks import build_network
 from archloom.runs.data_parts import DataParts
 from archloom.runs.experiment import GIVEN
-from archloom.runs.settings import check, merge, named_sections, schema
+from archloom.runs.settings import check, merge, named_sections, schema, settings_of
 from archloom.spaces import SPACES, Architecture, SearchSpace
 from archloom.supernets import Only
 
@@ -109,10 +109,6 @@ def make_space(name: str, settings: Mapping[str, Any]) -> SearchSpace:
 def family_of(space: SearchSpace) -> str:
     """The name of the module that defines its network: `darts`, `nb201`."""
     return space.network.partition(":")[0].rpartition(".")[2]
-
-
-def settings_of(space: SearchSpace) -> dict[str, Any]:
-    return {f.name: getattr(space, f.name) for f in fields(space) if f.name != "kept"}
 
 
 def compose(

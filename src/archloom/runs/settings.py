@@ -71,6 +71,13 @@ def schema(target: Target, *, skip: Collection[str] = NOT_SETTINGS) -> dict[str,
     }
 
 
+def settings_of(made: Any) -> dict[str, Any]:
+    """The values that a frozen dataclass, such as a search space, was made with."""
+    return {
+        field.name: getattr(made, field.name) for field in dataclasses.fields(made) if field.name not in NOT_SETTINGS
+    }
+
+
 def _field_defaults(target: Any) -> dict[str, Any]:
     fields = [field for field in dataclasses.fields(target) if field.init and field.kw_only]
     made = {f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from archloom.objectives.cost_source import CostSource, Counted, Modelled
 from archloom.objectives.latency import Measured
 from archloom.objectives.linear_cost import Fit, LinearCost
 from archloom.objectives.target import Target, TargetSettings, made
-from archloom.spaces import SearchSpace
+from archloom.runs.architectures import find_space
+from archloom.spaces import SPACES, SearchSpace
 
 KIND = "archloom cost model"
 
@@ -76,6 +77,50 @@ def write_model(path: Path, fit: Fit, about: Mapping[str, Any]) -> None:
 
 def read_model(path: Path, space: SearchSpace) -> Modelled:
     """The model in a file, for a space with the decisions that it was fitted on."""
+    content = _content(path)
+    if {name: list(options) for name, options in content.get("decisions", {}).items()} != decisions_of(space):
+        raise SettingError(f"target.source {path} was fitted for other decisions than this space has; fit one for it")
+    machine = f"{content['device']}, {content['threads']} threads, batch {content['batch']}"
+    model = LinearCost(space, content["intercept"], content["weights"])
+    return Modelled(model, unit=content["unit"], provenance=f"{path.name} ({machine})")
+
+
+@dataclass(frozen=True)
+class Timed:
+    """How the networks of a model were made and timed."""
+
+    space_name: str
+    space: SearchSpace
+    made: Mapping[str, Any]  # classes, image_shape, batch, network
+    device: str
+    threads: int
+    seed: int
+    constant_ms: float
+
+
+def read_timed_model(path: Path) -> tuple[Modelled, Timed]:
+    """The model in a file, with all that timing another network as its own takes."""
+    content = _content(path)
+    try:
+        name, settings = str(content["space"]), dict(content["space_settings"])
+        made = {
+            "classes": int(content["classes"]),
+            "image_shape": tuple(map(int, content["image_shape"])),
+            "batch": content["batch"],
+            "network": dict(content["network"]),
+        }
+        timing = {"device": content["device"], "threads": content["threads"], "seed": int(content["seed"])}
+        constant_ms = float(content["constant_ms"])
+        if name not in SPACES:  # a file from elsewhere must not choose what is imported
+            raise ValueError(f"space '{name}' is a plug-in")
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} does not say how its networks were timed: {one_line(error)}; fit it again") from error
+    space = find_space(name, **settings)
+    return read_model(path, space), Timed(name, space, made, constant_ms=constant_ms, **timing)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """What a file of a model says, with its numbers checked."""
     with reading(path):
         data = path.read_bytes()
     try:
@@ -83,22 +128,15 @@ def read_model(path: Path, space: SearchSpace) -> Modelled:
         if content["kind"] != KIND:
             raise ValueError("it is of another kind")
         rows = [(tuple((str(name), str(option)) for name, option in row), float(w)) for *row, w in content["weights"]]
-        intercept, unit = float(content["intercept"]), str(content["unit"])
-        machine = f"{content['device']}, {content['threads']} threads, batch {content['batch']}"
+        told = {kind: str(content[kind]) for kind in ("unit", "device")}
+        counts = {name: int(content[name]) for name in ("threads", "batch")}
+        return {**content, **told, **counts, "intercept": float(content["intercept"]), "weights": dict(rows)}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path} is no model of archloom latency fit: {one_line(error)}") from error
-    if {name: list(options) for name, options in content.get("decisions", {}).items()} != decisions_of(space):
-        raise SettingError(f"target.source {path} was fitted for other decisions than this space has; fit one for it")
-    return Modelled(LinearCost(space, intercept, dict(rows)), unit=unit, provenance=f"{path.name} ({machine})")
-
-
-def settings_of(space: SearchSpace) -> dict[str, Any]:
-    """All that a space was made with."""
-    return {field.name: getattr(space, field.name) for field in fields(space)}
 
 
 def decisions_of(space: SearchSpace) -> dict[str, list[str]]:
     return {decision.name: list(decision.options) for decision in space.decisions}
 
 
-__all__ = ["decisions_of", "find_target", "read_model", "settings_of", "write_model"]
+__all__ = ["decisions_of", "find_target", "read_model", "read_timed_model", "write_model"]
