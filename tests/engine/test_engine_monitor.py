@@ -18,7 +18,7 @@ from archloom.engine.search import SearchInterrupted
 from archloom.errors import SettingError
 from archloom.kernels import using
 from archloom.networks import build_network
-from archloom.spaces import Darts, Nb201
+from archloom.spaces import Darts, Mobile, Nb201
 from archloom.strategies.darts import Darts as DartsStrategy
 from archloom.strategies.rsps import Rsps
 from archloom.supernets import EveryOption, SharedWeights
@@ -89,6 +89,13 @@ def test_shares_count_operations_that_are_there() -> None:
     darts = Darts(nodes=2, cells=3)
     scores = {d.name: [float(option == "skip_connect") for option in d.options] for d in darts.decisions}
     assert shares(darts, darts.decode(scores)) == {"skip": 1.0, "none": 0.0, "pool": 0.0}  # edges left out are none
+
+
+def test_layers_that_are_left_out_are_skips() -> None:
+    space = Mobile(blocks=(16, 24), layers=(2, 3), strides=(2, 1))
+    rest = " | 24:k3e3,zero,zero | 1280"
+    assert shares(space, space.parse(f"32:k3 | 16:k3 | 16:k3e3,zero{rest}"))["skip"] == pytest.approx(3 / 5)
+    assert shares(space, space.parse(f"32:k3 | 16:k3 | 16:k3e3,k5e6{rest}"))["skip"] == pytest.approx(2 / 5)
 
 
 # --- rules

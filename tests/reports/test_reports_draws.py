@@ -91,6 +91,10 @@ def test_a_decay_is_drawn_where_it_is_drawn_from_its_own_prior() -> None:
 @pytest.mark.parametrize("empty", [[], [{}], [{"metrics": {"train_loss": 1.0, "a_step_norm": None}}]])
 def test_nothing_to_draw_gives_no_picture(empty: list[dict[str, Any]]) -> None:
     assert draw_curves(empty) == ""
+
+
+def test_a_search_that_draws_from_no_posterior_has_none_of_it() -> None:
+    assert draw_curves([{"metrics": {"entropy": 1.0}}, {"metrics": {"entropy": 0.5}}]) == ""
     assert best_map([], {}) == ""
 
 

@@ -141,11 +141,8 @@ DIFFERENCE = 0.05  # length of the movement of all logits together; short beside
 
 
 def shares(space: SearchSpace, architecture: Mapping[str, str]) -> dict[str, float]:
-    """Of the operations that an architecture has, those of each kind without weights.
-
-    Where `none` cannot win, it stands for an edge that is not there, and does not count.
-    """
-    operations = [one for one in architecture.values() if space.none_may_win or one != NONE] or [NONE]
+    """Of the operations that an architecture has, those of each kind without weights."""
+    operations = space.operations_of(architecture) or (NONE,)
     return {name: sum(part in one for one in operations) / len(operations) for name, part in SHARES.items()}
 
 

@@ -106,9 +106,10 @@ class Panel:
     part: str = "metrics"  # of a record
 
 
+MOVES = "length of a move"  # what only draws have
 _PANELS = (
-    Panel("logits: length of a move", {"a_step_norm": "mean step", "a_noise_norm": "noise"}, logarithmic=True),
-    Panel("weights: length of a move", {"w_step_norm": "mean step", "w_noise_norm": "noise"}, logarithmic=True),
+    Panel(f"logits: {MOVES}", {"a_step_norm": "mean step", "a_noise_norm": "noise"}, logarithmic=True),
+    Panel(f"weights: {MOVES}", {"w_step_norm": "mean step", "w_noise_norm": "noise"}, logarithmic=True),
     Panel(
         "inverse curvature",
         {
@@ -144,7 +145,9 @@ SHOWN_WITH_DRAWS = frozenset(name for panel in _PANELS for name in panel.lines)
 
 
 def draw_curves(history: History) -> str:
-    """How large the draws were, how many had to be held back, and where the logits went, over epochs."""
+    """How large the draws were, how many had to be held back, and where the logits went; nothing of other searches."""
+    if not any(_says_something(history, panel) for panel in _PANELS if panel.title.endswith(MOVES)):
+        return ""
     return panel_curves(history, _PANELS, label="How the draws went over epochs")
 
 

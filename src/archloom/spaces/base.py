@@ -126,6 +126,10 @@ class SearchSpace(ABC):
         """The decisions that make a difference to this architecture: not those within what it leaves out."""
         return frozenset(architecture)
 
+    def operations_of(self, architecture: Mapping[str, str]) -> tuple[str, ...]:
+        """The operations that an architecture has, by name; `none` where an edge may choose to be empty."""
+        return tuple(one for one in architecture.values() if self.none_may_win or one != NONE)
+
     def cost_features(self, architecture: Architecture) -> tuple[Feature, ...]:
         """What a linear cost model adds up: one feature for each group of decisions that cost something together.
 

@@ -13,6 +13,7 @@ from archloom.errors import ParseError, require
 from archloom.spaces.base import Architecture, CellGraph, Decision, Feature, Scores, SearchSpace
 
 BOTTLENECK, ZERO = "bottleneck", "zero"  # a layer that a residual bridges is there, or is not
+SKIP = "skip_connect"
 OFF, ON = "off", "on"  # squeeze-and-excite
 DIVISOR = 8  # widths are multiples of it
 LONGEST_TEXT = 10_000
@@ -211,6 +212,10 @@ class Mobile(SearchSpace):
         left_out = (name for name in self._within if architecture[name] == ZERO)
         return frozenset(architecture).difference(*(self._within[name] for name in left_out))
 
+    def operations_of(self, architecture: Mapping[str, str]) -> tuple[str, ...]:
+        """Of a layer that is left out, only the residual around it is left."""
+        return tuple(self._operation(architecture, layer.name) or SKIP for layer in self.bottlenecks)
+
     def cost_features(self, architecture: Architecture) -> tuple[Feature, ...]:
         """For every layer that is there, all that it is, together with the widths before and behind it."""
         groups = (group for name, group in self._groups.items() if architecture.get(f"{name}.layer") != ZERO)
@@ -337,7 +342,7 @@ class Mobile(SearchSpace):
             if (operations := [text for layer in layers if (text := self._operation(architecture, layer))])
         )
 
-    def _operation(self, architecture: Architecture, layer: str) -> str:
+    def _operation(self, architecture: Mapping[str, str], layer: str) -> str:
         if architecture.get(f"{layer}.layer") == ZERO:
             return ""
         kernel = self.option(architecture, f"{layer}.kernel")
