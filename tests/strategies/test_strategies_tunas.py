@@ -235,7 +235,7 @@ SOURCE = Modelled(LinearCost(SPACE, 0.0, WEIGHTS), unit="ms", provenance="by han
 
 
 def test_a_target_is_part_of_the_reward_and_costs_are_told():
-    strategy, weights = make(), Weights()
+    strategy, weights = make(derive="most_probable"), Weights()
     strategy.aim(Target(source=SOURCE, value=40.0, beta=-0.5))
     figures = strategy.step(weights, at(0.5))
     path = next(
@@ -296,6 +296,25 @@ def test_costs_are_asked_of_others_only_where_they_are_a_part_of_the_reward_by_t
     assert strategy._drawn_for_their_cost() == []
     strategy.aim(Target(source=SOURCE, value=40.0, reward=reward))
     assert len(strategy._drawn_for_their_cost()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("settings", "reward", "wanted"),
+    [({}, "absolute", 40.0), ({"derive": "most_probable"}, "absolute", 30.0), ({}, "soft", 30.0), ({}, "hard", 30.0)],
+)
+def test_the_most_probable_change_that_meets_the_target_is_taken(settings, reward, wanted):
+    strategy = make(spread=0.0, **settings)
+    strategy.aim(Target(source=SOURCE, value=40.0, reward=reward))
+    rows = {d.name: torch.zeros(4) for d in SPACE.decisions}
+    rows["0->1"][:3] = torch.tensor([3.0, 0.1, 0.0])  # options cost 0, 10, 20 and 30
+    rows["0->2"][:3] = torch.tensor([0.0, 3.0, 1.0])
+    rows["1->2"][:3] = torch.tensor([0.0, 0.2, 3.0])
+    with torch.no_grad():
+        strategy.policy.values.copy_(torch.cat([rows[d.name] for d in SPACE.decisions]))
+    found = strategy.best(lambda one: 0.0)
+    assert SOURCE.measure(found) == wanted
+    changed = [d.name for d in SPACE.decisions if d.index(found[d.name]) != int(rows[d.name].argmax())]
+    assert changed == (["0->2"] if wanted == 40.0 else [])  # not 0->1, which is surer
 
 
 def searched(beta: float, *, reward="absolute", steps: int = 600) -> float:

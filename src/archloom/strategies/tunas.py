@@ -49,7 +49,13 @@ class Tunas(OneShot):
     stateful: ClassVar[tuple[str, ...]] = ("policy", "optimizer", "average", "weight")
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {  # by the public code, for its batches of 4096
-            "strategy": {"learning_rate": 4.8e-3, "valid_batches": 4, "optimizer": "rmsprop", "cost_paths": 0},
+            "strategy": {
+                "learning_rate": 4.8e-3,
+                "valid_batches": 4,
+                "optimizer": "rmsprop",
+                "cost_paths": 0,
+                "derive": "most_probable",
+            },
             "weights": {"weight_decay": 4e-5, "label_smoothing": 0.1},
             "search": {"epochs": 90, "batch_size": 4096},
         },
@@ -72,6 +78,9 @@ class Tunas(OneShot):
         optimizer: Literal["sgd", "rmsprop"] = "sgd",  # of the weights: that of section weights, or the paper's
         rmsprop_learning_rate: float = 0.165,  # of rmsprop, for each 256 images of a batch; on a cosine to 0
         rmsprop_weight_decay: float = 4e-5,  # of rmsprop
+        derive: Literal[
+            "at_target", "most_probable"
+        ] = "at_target",  # may one change bring it to a target that it misses
         keep_none: bool | None = None,  # may `none` win; left out: as the space has it
     ) -> None:
         super().__init__(space, generator)
@@ -101,7 +110,7 @@ class Tunas(OneShot):
         self._operation_warmup, self._width_warmup = operation_warmup, width_warmup
         self._momentum, self._policy_first = baseline_momentum, order == "policy_first"
         self._valid_batches, self._cost_paths, self._keep_none = valid_batches, cost_paths, keep_none
-        self._rmsprop = optimizer == "rmsprop"
+        self._rmsprop, self._at_target = optimizer == "rmsprop", derive == "at_target"
         self._rmsprop_rate, self._rmsprop_decay = rmsprop_learning_rate, rmsprop_weight_decay
         self.policy = Logits(space, generator, spread=0.0, without=() if space.none_may_win else (NONE,))
         self.optimizer = torch.optim.Adam([self.policy.values], lr=learning_rate, betas=(0.0, 0.999))
@@ -207,7 +216,17 @@ class Tunas(OneShot):
         return self.policy.scores()
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
-        return self._most_probable()
+        """The most probable architecture; where it misses the target, the most probable change that does not.
+
+        A policy that has decided a little beside the target is not drawn to it any more. A reward that does not hold a
+        target asks for no such thing.
+        """
+        likely = self._most_probable()
+        if self.target is None or not (self.target.adds and self._at_target) or self.target.met_by(likely):
+            return likely
+        everything = sum(len(decision.options) for decision in self.space.decisions)
+        near = self.space.neighbours(self.scores(), everything, keep_none=self._keep_none)
+        return next((one for one in near if self.target.met_by(one)), likely)
 
     def _most_probable(self) -> Architecture:
         return self.space.decode(self.scores(), keep_none=self._keep_none)
