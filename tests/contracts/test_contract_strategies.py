@@ -174,6 +174,8 @@ BAD_SETTINGS = {
         ("optimizer", "adam"),
         ("rmsprop_learning_rate", 0.0),
         ("rmsprop_weight_decay", -1.0),
+        ("cost_paths", 1),
+        ("derive", "nearest"),
     ],
     "random_search": [("window", 0.0), ("most_draws", 0)],
     "regularized_evolution": [("population", 0), ("sample", 0)],
@@ -231,6 +233,18 @@ def test_interrupted_and_resumed_ends_in_the_state_of_the_uninterrupted(make_sea
         resumed.load_state_dict(decode(interrupted(make_search(name, strategy=settings), stop_after), name="saved"))
         assert resumed.position == stop_after
         assert differences(wanted, finish(resumed)) == []
+
+
+@pytest.mark.parametrize("name", ONE_SHOT)
+def test_a_search_with_a_target_is_resumed_exactly_too(make_search, name):
+    target = {"metric": "parameters", "value": 5000.0}
+    wanted = finish(make_search(name, strategy=SMALL.get(name, {}), target=target))
+    assert wanted["outcome"]["target"]["value"] == 5000
+    resumed = make_search(name, strategy=SMALL.get(name, {}), target=target)
+    resumed.load_state_dict(
+        decode(interrupted(make_search(name, strategy=SMALL.get(name, {}), target=target), 3), name="saved")
+    )
+    assert differences(wanted, finish(resumed)) == []
 
 
 def interrupted(search, stop_after: int) -> bytes:
