@@ -78,9 +78,7 @@ class Tunas(OneShot):
         optimizer: Literal["sgd", "rmsprop"] = "sgd",  # of the weights: that of section weights, or the paper's
         rmsprop_learning_rate: float = 0.165,  # of rmsprop, for each 256 images of a batch; on a cosine to 0
         rmsprop_weight_decay: float = 4e-5,  # of rmsprop
-        derive: Literal[
-            "at_target", "most_probable"
-        ] = "at_target",  # may one change bring it to a target that it misses
+        derive: Literal["at_target", "most_probable"] = "at_target",  # at_target: one change may bring it there
         keep_none: bool | None = None,  # may `none` win; left out: as the space has it
     ) -> None:
         super().__init__(space, generator)
