@@ -15,6 +15,7 @@ from archloom.objectives import CostTable
 from archloom.objectives.linear_cost import fitted
 from archloom.objectives.target import TargetSettings
 from archloom.runs.experiment import Experiment
+from archloom.runs.settings import settings_of
 from archloom.runs.targets import decisions_of, find_target, read_model, write_model
 from archloom.spaces import SPACES, Nb201
 
@@ -60,6 +61,20 @@ def test_a_model_comes_back_from_its_file(tmp_path):
     assert target.source.provenance == "here.json (cpu, 1 threads, batch 1)"
     content = json.loads(path.read_text(encoding="utf-8"))
     assert content["networks"] == 80 and content["held_out_r2"] > 0.99 and content["unit"] == "ms"
+
+
+def test_a_model_of_networks_laid_out_otherwise_says_so(tmp_path):
+    path = write(tmp_path / "here.json")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for settings, caveat in (
+        (settings_of(SPACE), ""),
+        ({**settings_of(SPACE), "cells_per_stage": 7}, "of networks with another space.cells_per_stage"),
+    ):
+        path.write_text(json.dumps({**content, "space_settings": settings}), encoding="utf-8")
+        target = found(metric="latency", value=20.0, source=str(path))
+        assert target.source.caveat == caveat
+        sentence = target.told(SPACE.sample(random.Random(0)), binding=None)["sentence"]
+        assert ("of networks with another" in sentence) is bool(caveat)
 
 
 def test_a_model_of_other_decisions_is_refused(tmp_path):

@@ -17,7 +17,7 @@ def test_timings_come_back_to_the_bit(tmp_path: Path) -> None:
     path = timings_path(tmp_path / "here.json")
     assert path.name == "here.timings.json"
     assert read_timings(path, ABOUT) == Timings()
-    timings = Timings([1 / 3, 0.1 + 0.2], [1e-3 / 7])
+    timings = Timings([1 / 3, 0.1 + 0.2], [1e-3 / 7, 2e-3 / 3])
     write_timings(path, timings, ABOUT)
     assert read_timings(path, ABOUT) == timings
 
@@ -29,7 +29,17 @@ def test_timings_of_another_kind_are_not_mixed_in(tmp_path: Path) -> None:
         read_timings(path, {**ABOUT, "threads": 2, "repeats": 40})
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": 3}', '{"kind": "archloom timings", "ratios": ["x"]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"kind": "archloom timings", "ratios": [1.0], "constants": [], "about": {}}',
+        '{"kind": 3}',
+        '{"kind": "archloom timings", "ratios": ["x"]}',
+    ],
+)
 def test_a_file_that_holds_none_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad.timings.json"
     path.write_text(text, encoding="utf-8")

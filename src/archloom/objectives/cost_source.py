@@ -25,6 +25,7 @@ class CostSource(ABC):
 
     unit: str  # what it is told in: ms, parameters, multiply-adds
     provenance: str  # where the numbers come from, for whoever reads a result
+    caveat: str = ""  # why they may be those of other networks
 
     @abstractmethod
     def measure(self, architecture: Mapping[str, str]) -> float:
@@ -38,8 +39,8 @@ class CostSource(ABC):
 class Modelled(CostSource):
     """By a linear model, such as `archloom latency fit` makes."""
 
-    def __init__(self, model: LinearCost, *, unit: str, provenance: str) -> None:
-        self._model, self.unit, self.provenance = model, unit, provenance
+    def __init__(self, model: LinearCost, *, unit: str, provenance: str, caveat: str = "") -> None:
+        self._model, self.unit, self.provenance, self.caveat = model, unit, provenance, caveat
 
     def measure(self, architecture: Mapping[str, str]) -> float:
         return self._model.measure(architecture)

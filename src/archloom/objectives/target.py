@@ -120,6 +120,8 @@ class Target:
             f"target {self._amount(self.value)}: {self._amount(self.cost(architecture))} "
             f"({100 * self.miss(architecture):+.1f} %)"
         )
+        if self.source.caveat:
+            sentence += f", {self.source.caveat}"
         if not self.met_by(architecture):
             sentence += f", beyond {100 * self.tolerance:g} %{self._advice(self.miss(architecture), binding)}"
         return {

@@ -11,13 +11,15 @@ from typing import Any
 from archloom.benchmarks import Benchmark
 from archloom.data import Facts
 from archloom.errors import DataError, SettingError, one_line
-from archloom.files import reading, write_atomically
+from archloom.files import write_atomically
 from archloom.objectives import CostTable
 from archloom.objectives.cost_source import CostSource, Counted, Modelled
 from archloom.objectives.latency import Measured
 from archloom.objectives.linear_cost import Fit, LinearCost
 from archloom.objectives.target import Target, TargetSettings, made
 from archloom.runs.architectures import find_space
+from archloom.runs.settings import settings_of
+from archloom.runs.tagged import read_tagged
 from archloom.spaces import SPACES, SearchSpace
 
 KIND = "archloom cost model"
@@ -82,7 +84,8 @@ def read_model(path: Path, space: SearchSpace) -> Modelled:
         raise SettingError(f"target.source {path} was fitted for other decisions than this space has; fit one for it")
     machine = f"{content['device']}, {content['threads']} threads, batch {content['batch']}"
     model = LinearCost(space, content["intercept"], content["weights"])
-    return Modelled(model, unit=content["unit"], provenance=f"{path.name} ({machine})")
+    caveat = _caveat(content["space_settings"], space)
+    return Modelled(model, unit=content["unit"], provenance=f"{path.name} ({machine})", caveat=caveat)
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def read_timed_model(path: Path) -> tuple[Modelled, Timed]:
     """The model in a file, with all that timing another network as its own takes."""
     content = _content(path)
     try:
-        name, settings = str(content["space"]), dict(content["space_settings"])
+        name, settings = str(content["space"]), content["space_settings"]
         made = {
             "classes": int(content["classes"]),
             "image_shape": tuple(map(int, content["image_shape"])),
@@ -121,18 +124,23 @@ def read_timed_model(path: Path) -> tuple[Modelled, Timed]:
 
 def _content(path: Path) -> dict[str, Any]:
     """What a file of a model says, with its numbers checked."""
-    with reading(path):
-        data = path.read_bytes()
-    try:
-        content = json.loads(data)
-        if content["kind"] != KIND:
-            raise ValueError("it is of another kind")
-        rows = [(tuple((str(name), str(option)) for name, option in row), float(w)) for *row, w in content["weights"]]
-        told = {kind: str(content[kind]) for kind in ("unit", "device")}
-        counts = {name: int(content[name]) for name in ("threads", "batch")}
-        return {**content, **told, **counts, "intercept": float(content["intercept"]), "weights": dict(rows)}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{path} is no model of archloom latency fit: {one_line(error)}") from error
+    return read_tagged(path, KIND, _parsed, otherwise="is no model of archloom latency fit")
+
+
+def _parsed(content: Mapping[str, Any]) -> dict[str, Any]:
+    rows = [(tuple((str(name), str(option)) for name, option in row), float(w)) for *row, w in content["weights"]]
+    told = {kind: str(content[kind]) for kind in ("unit", "device")}
+    counts = {name: int(content[name]) for name in ("threads", "batch")}
+    settings = dict(content.get("space_settings", {}))
+    numbers = {"intercept": float(content["intercept"]), "weights": dict(rows)}
+    return {**content, **told, **counts, **numbers, "space_settings": settings}
+
+
+def _caveat(fitted_on: Mapping[str, Any], space: SearchSpace) -> str:
+    """In what the networks of a model differ from those of a space with the same decisions."""
+    own = json.loads(json.dumps(settings_of(space)))  # as a file tells it
+    other = sorted(name for name, value in fitted_on.items() if own.get(name) != value)
+    return f"of networks with another space.{', space.'.join(other)}" if other else ""
 
 
 def decisions_of(space: SearchSpace) -> dict[str, list[str]]:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from archloom.engine.latency_fit import Timings
-from archloom.errors import DataError, SettingError, one_line
-from archloom.files import reading, write_atomically
+from archloom.errors import SettingError
+from archloom.files import write_atomically
+from archloom.runs.tagged import read_tagged
 
 KIND = "archloom timings"
 
@@ -27,20 +28,21 @@ def read_timings(path: Path, about: Mapping[str, Any]) -> Timings:
     """What was timed earlier in the same way; nothing where there is no file."""
     if not path.exists():
         return Timings()
-    with reading(path):
-        data = path.read_bytes()
-    try:
-        content = json.loads(data)
-        if content["kind"] != KIND:
-            raise ValueError("it is of another kind")
-        timings = Timings([float(one) for one in content["ratios"]], [float(one) for one in content["constants"]])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{path} holds no timings of archloom latency fit: {one_line(error)}; remove it") from error
+    timings, timed = read_tagged(
+        path, KIND, _parsed, otherwise="holds no timings of archloom latency fit, and must be removed"
+    )
     wanted = json.loads(json.dumps(about))  # as a file tells it
-    other = sorted(name for name in {*wanted, *content["about"]} if wanted.get(name) != content["about"].get(name))
+    other = sorted(name for name in {*wanted, *timed} if wanted.get(name) != timed.get(name))
     if other:
         raise SettingError(f"{path} was timed with another {', '.join(other)}; remove it, or choose another --out")
     return timings
+
+
+def _parsed(content: Mapping[str, Any]) -> tuple[Timings, dict[str, Any]]:
+    numbers = {name: [float(one) for one in content[name]] for name in ("ratios", "constants")}
+    if len(numbers["ratios"]) != len(numbers["constants"]):
+        raise ValueError("it has not as many constants as ratios")
+    return Timings(**numbers), dict(content["about"])
 
 
 __all__ = ["read_timings", "timings_path", "write_timings"]
