@@ -3,9 +3,10 @@
     python benchmarks/finals_control.py recipes/cifar10/gibbs.toml --seeds 0-4 --data-dir DIR --out runs/chance.json
     python benchmarks/finals_control.py recipes/cifar10/gibbs.toml --runs runs/darts-0 runs/darts-1 --data-dir DIR
 
-The finals are those of the recipe (how many finalists, for how long, how wide). `--runs` takes, for each run, the
-architecture that its last probabilities favour and its neighbours, without `none`; its number is the seed.
-With `--bound` nothing is trained: told is the best of the finalists by the table, which no finals could beat.
+The finals are those of the recipe (how many changes, for how long, how wide). By chance, they start from an
+architecture drawn without `none`; with `--runs`, from what the last checkpoint of a run favours without `none`, with
+its seed: for a run of that recipe without finals this is what the search with them would have found.
+With `--bound` nothing is trained: told is the best of the finalists by the table, as they are named.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from rich.console import Console
 from archloom.benchmarks.nb201 import Nb201Table
 from archloom.runs.build import build_search
 from archloom.runs.experiment import Experiment
+from archloom.runs.run_directory import RunDirectory
 from archloom.runs.settings import merge, read_toml
 from archloom.spaces import NONE, Architecture, SearchSpace
+from archloom.strategies.base import OneShot
 from nb201_grid import DATASETS, seeds, spread
 
 
@@ -37,9 +40,12 @@ def main() -> None:
     arguments.add_argument("--out", type=Path)
     options = arguments.parse_args()
     console, table, rows = Console(width=150), Nb201Table.open(options.data_dir), []
-    for number, run in enumerate(options.runs) if options.runs else ((seed, None) for seed in options.seeds):
-        rows.append(finals(options, number, run, table))
-        console.print(f"seed {number}: {rows[-1]['test']['cifar10']:.2f}  {rows[-1]['text']}")
+    runs = [(seed_of(run), run) for run in options.runs] or [(seed, None) for seed in options.seeds]
+    for seed, run in runs:
+        rows.append(finals(options, seed, run, table))
+        console.print(
+            f"seed {seed}: {rows[-1]['test']['cifar10']:.2f}  {rows[-1]['text']}  {rows[-1]['seconds']:.0f} s"
+        )
     for dataset in DATASETS:
         console.print(f"{dataset}: {spread([row['test'][dataset] for row in rows])}")
     if options.out is not None:
@@ -51,12 +57,16 @@ def finals(options: argparse.Namespace, seed: int, run: Path | None, table: Nb20
     experiment = Experiment.resolve(merge(read_toml(options.recipe), given))
     search = build_search(experiment)
     count = experiment.settings["strategy"]["finalists"]
-    named = by_chance(search.space, count, seed) if run is None else by_probabilities(search.space, count, run)
+    if run is None:
+        named, belief = by_chance(search.space, count, seed), (lambda architecture: 0.0)
+    else:
+        strategy = strategy_of(run, given)
+        named, belief = search.space.neighbours(strategy.scores(), count, keep_none=False), strategy.belief
     start = time.perf_counter()
     if options.bound:
         winner, told = max(named, key=lambda one: table.query(one, "cifar10")), []
     else:
-        winner, told = search._finals.winner(named)
+        winner, told = search._finals.winner(named, belief=belief)
     return {
         "seed": seed,
         "text": search.space.format(winner),
@@ -66,17 +76,22 @@ def finals(options: argparse.Namespace, seed: int, run: Path | None, table: Nb20
     }
 
 
+def seed_of(run: Path) -> int:
+    return int(read_toml(run / "config.toml")["seed"])
+
+
+def strategy_of(run: Path, given: dict) -> OneShot:
+    """The strategy of a run as its last checkpoint has it."""
+    directory = RunDirectory.open(run)
+    search = build_search(Experiment.resolve(merge(directory.config, given)))
+    search.load_state_dict(directory.checkpoints.load_latest(warn=print))
+    return search.strategy
+
+
 def by_chance(space: SearchSpace, count: int, seed: int) -> list[Architecture]:
-    rng, found = random.Random(seed), []
-    while len(found) < count:
-        drawn = space.sample(rng)
-        if NONE not in drawn.values() and drawn not in found:
-            found.append(drawn)
-    return found
-
-
-def by_probabilities(space: SearchSpace, count: int, run: Path) -> list[Architecture]:
-    scores = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["scores"]
+    """An architecture drawn without `none`, and its neighbours in an order by chance."""
+    rng = random.Random(seed)
+    scores = {d.name: [0.0 if option == NONE else rng.random() for option in d.options] for d in space.decisions}
     return space.neighbours(scores, count, keep_none=False)
 
 

@@ -1,4 +1,4 @@
-"""Short trainings decide between finalists: the best third goes on for three times as long."""
+"""Short trainings at full depth: changes that help are kept, and the best are trained once more, for longer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from torch import nn
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import InMemory
-from archloom.engine.finals import Finals
-from archloom.spaces import Darts, Nb201
+from archloom.engine.finals import Finals, Trained, Weighing
+from archloom.spaces import Architecture, Darts, Nb201
 from archloom.supernets import SharedWeights
 
-SPACE = Nb201(nodes=2, cells_per_stage=1)
-FIVE = [SPACE.parse(f"|{operation}~0|") for operation in SPACE.operations]
+SKIP, NARROW, WIDE, POOL = Nb201().operations[1:]
+FIRST = Architecture({"a": NARROW, "b": NARROW, "c": NARROW})
+
+
+def changes(*pairs: tuple[str, str]) -> list[Architecture]:
+    return [FIRST, *(FIRST.changed(*pair) for pair in pairs)]
 
 
 def loader(indices: torch.Tensor, batch_size: int) -> Loader:
@@ -31,9 +35,7 @@ class Slow(nn.Module):
 
     def __init__(self, speed: float) -> None:
         super().__init__()
-        self.linear, self.speed, self.seen = nn.Linear(4, 2), speed, []
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
+        self.linear, self.speed, self.seen = nn.LazyLinear(2), speed, []
 
     def forward(self, images: torch.Tensor, gates: object) -> torch.Tensor:
         if torch.is_grad_enabled():
@@ -42,59 +44,155 @@ class Slow(nn.Module):
         return logits
 
 
-@pytest.fixture
-def begun() -> dict:
-    return {}
+class Race:
+    """Finals whose networks learn as fast as `speed` says, and what was begun and how fast it was to learn."""
+
+    def __init__(self, speed, *, steps: int = 2, side: int = 2, **options) -> None:
+        self.begun: list[tuple[Architecture, Slow]] = []
+        self.rates: list[float] = []
+        self._speed, self._side = speed, side
+        train, judge = loader(torch.arange(12), 4), loader(torch.arange(12, 20), 4)
+        self.finals = Finals(self._begin, train=train, judge=judge, steps=steps, **options)
+
+    def _begin(self, architecture: Architecture) -> SharedWeights:
+        network = Slow(self._speed(architecture))
+        network.linear.initialize_parameters(torch.zeros(1, self._side**2))
+        for parameter in network.parameters():
+            nn.init.zeros_(parameter)
+        self.begun.append((architecture, network))
+        weights = SharedWeights(network, learning_rate=0.1, learning_rate_end=0.0)
+        fit = weights.fit
+        weights.fit = lambda *args: (self.rates.append(weights.learning_rate), fit(*args))[1]
+        return weights
+
+    @property
+    def tried(self) -> list[str]:
+        """The architectures in the order of their trainings, a letter for each operation."""
+        return ["".join(option[len("nor_conv_")] if "conv" in option else option[0] for option in one.values())
+                for one, _ in self.begun]  # fmt: skip
 
 
-def finals(begun: dict, speeds: dict, steps: int = 2) -> Finals:
-    def begin(architecture):
-        begun[architecture] = Slow(speeds[architecture])
-        return SharedWeights(begun[architecture], learning_rate=0.1)
-
-    return Finals(begin, train=loader(torch.arange(12), 4), judge=loader(torch.arange(12, 20), 4), steps=steps)
+def speed_by(**worth: float):
+    """A speed that changes by so much for each operation named, as in a_skip_connect."""
+    return lambda one: 1.0 + sum(worth.get(f"{name}_{option}", 0.0) for name, option in one.items())
 
 
-def test_the_best_third_goes_on_for_three_times_as_long_and_the_best_wins(begun):
-    speeds = dict(zip(FIVE, (0.1, 3.0, 0.3, 2.0, 0.0), strict=True))
-    told: list[str] = []
-    winner, rows = finals(begun, speeds).winner(FIVE, tell=told.append)
-    assert winner == FIVE[1]
-    assert [row["architecture"] for row in rows[:2]] == [dict(FIVE[1]), dict(FIVE[3])]
-    assert [row["steps"] for row in rows] == [8, 8, 2, 2, 2]  # 2, then 6 more for two
-    assert rows[0]["valid_loss"] < rows[1]["valid_loss"] < rows[2]["valid_loss"]
-    assert told[0] == "training finalist 1 of 5 for 2 steps"
-    assert told[-1] == "training finalist 2 of 2 for 6 steps"
+def test_a_change_that_helps_is_kept_and_the_next_are_tried_on_top_of_it():
+    race = Race(speed_by(a_nor_conv_3x3=1.0, b_skip_connect=-0.6, c_skip_connect=0.5))
+    winner, rows = race.finals.winner(changes(("a", WIDE), ("b", SKIP), ("c", SKIP)))
+    assert dict(winner) == {"a": WIDE, "b": NARROW, "c": SKIP}  # two changes away from where it began
+    first_sweep, back, second_sweep = ["111", "311", "3s1", "31s"], ["11s"], ["3ss"]
+    assert race.tried[:-4] == [*first_sweep, *back, *second_sweep]  # nothing twice
+    assert sorted(race.tried[-4:]) == ["11s", "311", "31s", "3ss"]  # the best four once more
+    assert [row["steps"] for row in rows] == [8] * 4 + [2] * 2
+    assert rows[0]["architecture"] == dict(winner)
+    assert [row["valid_loss"] for row in rows[:4]] == sorted(row["valid_loss"] for row in rows[:4])
 
 
-def test_all_see_the_same_batches_and_go_on_where_they_were(begun):
-    speeds = dict(zip(FIVE, (0.1, 3.0, 0.3, 2.0, 0.0), strict=True))
-    finals(begun, speeds).winner(FIVE)
-    longest = begun[FIVE[1]].seen
-    assert len(longest) == 8
-    assert len(set(longest)) == 8  # other batches in every epoch
-    for network in begun.values():
-        assert network.seen == longest[: len(network.seen)]
+def test_what_helped_at_first_can_be_taken_back():
+    def speed(one):  # the change of a helps, that of b helps more, and without that of a most
+        return {(NARROW, NARROW): 1.0, (WIDE, NARROW): 2.0, (WIDE, SKIP): 3.0, (NARROW, SKIP): 4.0}[one["a"], one["b"]]
+
+    winner, _ = Race(speed).finals.winner(changes(("a", WIDE), ("b", SKIP)))
+    assert dict(winner) == {"a": NARROW, "b": SKIP, "c": NARROW}
 
 
-def test_one_that_diverges_loses_and_a_tie_goes_to_who_was_named_first(begun):
-    speeds = dict(zip(FIVE, (math.inf, 1.0, 1.0, 1.0, 1.0), strict=True))
-    winner, rows = finals(begun, speeds).winner(FIVE)
-    assert winner == FIVE[1]
-    assert rows[-1]["architecture"] == dict(FIVE[0])
+def test_sweeps_end_when_none_helps_and_at_their_number():
+    def speed(one):  # c helps only after b has, b only after a
+        a, b, c = (one[name] == WIDE for name in "abc")
+        return 1.0 + 0.3 * (a + a * b * (1 + c))
+
+    order = changes(("c", WIDE), ("b", WIDE), ("a", WIDE))
+    found = [Race(speed, sweeps=sweeps).finals.winner(order)[0] for sweeps in (1, 2, 3, 9)]
+    kept = [sum(option == WIDE for option in one.values()) for one in found]
+    assert kept == [1, 2, 3, 3]
+
+
+def test_the_longer_training_decides_between_the_best():
+    def speed(one):
+        return math.inf if long and one["a"] == WIDE else 1.0 + (one["a"] == WIDE)
+
+    long: list[bool] = []
+    race = Race(speed)
+    winner, rows = race.finals.winner(changes(("a", WIDE)), tell=lambda what: long.extend([True] * ("best" in what)))
+    assert winner == FIRST
+    assert (rows[-1]["architecture"], rows[-1]["steps"]) == (dict(FIRST.changed("a", WIDE)), 8)
     assert rows[-1]["valid_loss"] is None
 
 
-def test_it_can_be_stopped_before_any_step(begun):
-    left = iter(range(3))
+def test_all_see_the_same_batches_at_the_same_rates():
+    race = Race(speed_by(a_nor_conv_3x3=1.0))
+    race.finals.winner(changes(("a", WIDE), ("b", SKIP)))
+    longest = race.begun[-1][1].seen
+    assert len(set(longest)) == len(longest) == 8  # other batches in every epoch
+    assert all(network.seen == longest[: len(network.seen)] for _, network in race.begun)
+    assert race.rates[:4] == pytest.approx([0.1, 0.05, 0.1, 0.05])  # each training has a cosine of its own
+    falling = [0.05 * (1 + math.cos(math.pi * step / 7)) for step in range(7)]
+    assert race.rates[-8:] == pytest.approx([0.05, *falling])  # and rises over the first sixth of it
+
+
+def test_images_are_shrunk_by_the_mean_over_squares():
+    race = Race(lambda one: 1.0, side=1, shrink=2)
+    race.finals.winner(changes(("a", WIDE)))
+    plain = Race(lambda one: 1.0)
+    plain.finals.winner(changes(("a", WIDE)))
+    assert race.begun[0][1].seen == pytest.approx([value / 4 for value in plain.begun[0][1].seen])
+
+
+def test_one_that_diverges_loses_and_a_tie_goes_to_who_came_first():
+    winner, rows = Race(speed_by(a_nor_conv_3x3=math.inf)).finals.winner(changes(("a", WIDE), ("b", SKIP)))
+    assert winner == FIRST
+    assert rows[-1]["valid_loss"] is None
+
+
+def test_what_the_search_believes_weighs_against_the_loss():
+    speed, against = speed_by(a_nor_conv_3x3=0.5), lambda one: -2.0 if one["a"] == WIDE else -1.0
+    losses = [row["valid_loss"] for row in Race(speed).finals.winner(changes(("a", WIDE)))[1]]
+    gained = losses[1] - losses[0]  # by the change, after the longer training
+    for weight, changed in ((0.9 * gained, True), (1.1 * gained, False)):
+        winner, rows = Race(speed, beside=Weighing(belief=weight)).finals.winner(changes(("a", WIDE)), belief=against)
+        assert (winner != FIRST) is changed
+        assert [row["belief"] for row in rows] == ([-2.0, -1.0] if changed else [-1.0, -2.0])
+
+
+def test_a_change_that_the_search_speaks_against_has_to_gain_more():
+    speed = speed_by(a_nor_conv_3x3=0.5, b_skip_connect=0.5)
+    race = Race(speed, beside=Weighing(belief=10.0))
+    race.finals.winner(changes(("a", WIDE), ("b", SKIP)), belief=lambda one: -float(one["a"] == WIDE))
+    assert race.tried[:3] == ["111", "311", "1s1"]  # the first change was not kept
+
+
+def test_size_counts_by_its_logarithm():
+    small, large = (Trained(FIRST, 2, loss, 0.5, -1.0, size) for loss, size in ((1.0, 100), (1.1, 200)))
+    needed = 0.1 / math.log(2)
+    for size, better in ((0.9 * needed, small), (1.1 * needed, large)):
+        assert min((small, large), key=Weighing(size=size).standing) == better
+    assert Weighing(belief=0.5, size=0.1).standing(small) == pytest.approx(1.0 + 0.5 - 0.1 * math.log(100))
+    assert Trained(FIRST, 2, 1.0, 0.5, 0.0, 0).told()["parameters"] == 0
+    assert Weighing(size=1.0).standing(Trained(FIRST, 2, 1.0, 0.5, 0.0, 0)) == 1.0  # pools alone
+
+
+def test_what_is_not_allowed_is_not_trained():
+    race = Race(speed_by(a_nor_conv_3x3=1.0, b_skip_connect=1.0))
+    both = {"a": WIDE, "b": SKIP}
+    winner, _ = race.finals.winner(
+        changes(("a", WIDE), ("b", SKIP)), allowed=lambda one: not both.items() <= dict(one).items()
+    )
+    assert winner == FIRST.changed("a", WIDE)
+    assert not any("3s" in one for one in race.tried)
+
+
+def test_it_tells_what_it_does_and_can_be_stopped_before_any_step():
+    race, told, left = Race(lambda one: 1.0), [], iter(range(3))
 
     def before_step() -> None:
         if next(left, None) is None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        finals(begun, dict.fromkeys(FIVE, 1.0)).winner(FIVE, before_step=before_step)
-    assert [len(network.seen) for network in begun.values()] == [2, 1, 0, 0, 0]
+        race.finals.winner(changes(("a", WIDE), ("b", SKIP)), tell=told.append, before_step=before_step)
+    assert [len(network.seen) for _, network in race.begun] == [2, 1]
+    assert told == ["training finalist 1 for 2 steps", "training finalist 2 for 2 steps"]
 
 
 def test_full_depth_is_that_of_the_networks_trained_in_the_end():

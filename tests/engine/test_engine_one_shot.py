@@ -241,7 +241,7 @@ class Undecided(Noting):
 class Latter:
     """Finals that the last of them wins."""
 
-    def winner(self, finalists, *, tell, before_step):
+    def winner(self, finalists, *, belief, allowed, tell, before_step):
         for number, _ in enumerate(finalists):
             before_step()
             tell(f"training number {number}")

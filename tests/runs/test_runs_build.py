@@ -8,6 +8,7 @@ import torch
 from archloom.data.arrays import from_tensors
 from archloom.data.augment import Augment
 from archloom.engine.black_box import BlackBoxSearch
+from archloom.engine.finals import Weighing
 from archloom.engine.one_shot import OneShotSearch
 from archloom.engine.training import StandaloneScore
 from archloom.errors import ArchloomError, DataError, SettingError
@@ -157,8 +158,8 @@ def test_finalists_are_networks_of_full_depth_and_the_width_asked_for_with_one_r
     weights = finals()._begin(cell)
     assert len(weights.network.blocks) == 15 + 2  # three stages of five cells, and not of one as in the supernet
     assert weights.learning_rate == 0.07
-    weights.set_progress(0.9)
-    assert weights.learning_rate == 0.07  # constant: all that is asked is who learns faster
+    weights.set_progress(1.0)
+    assert weights.learning_rate == 0.0  # a short training is judged at its end
     again = finals()._begin(cell)
     pairs = zip(weights.network.parameters(), again.network.parameters(), strict=True)
     assert all(torch.equal(one, two) for one, two in pairs)
@@ -166,3 +167,5 @@ def test_finalists_are_networks_of_full_depth_and_the_width_asked_for_with_one_r
     assert next(wide.network.parameters()).shape[0] == 6
     assert next(weights.network.parameters()).shape[0] == 2
     assert finals(finalist_steps=0) is None
+    asked = finals(finalist_steps=3, finalist_sweeps=4, finalist_shrink=2, finalist_belief=0.5, finalist_size=0.3)
+    assert (asked._steps, asked._sweeps, asked._shrink, asked._beside) == (3, 4, 2, Weighing(0.5, 0.3))

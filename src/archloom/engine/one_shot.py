@@ -229,17 +229,24 @@ class OneShotSearch(Search):
     def _decided(self) -> tuple[Architecture, dict[str, Any]]:
         """The final architecture, and how the finalists did if there were any."""
         derived = self.strategy.best(self._worth, final=True)
-        finalists = [one for one in self.strategy.finalists() if self._target is None or self._target.met_by(one)]
+        finalists = [one for one in self.strategy.finalists() if self._allowed(one)]
         if self._finals is None or len(finalists) < 2:
             return derived, {}
         start = self._clock()
         winner, told = self._finals.winner(
-            finalists, tell=lambda what: self.tell(Deriving(what)), before_step=self.stop_if_asked
+            finalists,
+            belief=self.strategy.belief,
+            allowed=self._allowed,
+            tell=lambda what: self.tell(Deriving(what)),
+            before_step=self.stop_if_asked,
         )
         rows = [{"text": self.space.format(self.space.check(row["architecture"])), **row} for row in told]
         return winner, {"finalists": rows, "finalists_seconds": self._clock() - start}
 
     # --- a target
+
+    def _allowed(self, architecture: Architecture) -> bool:
+        return self._target is None or self._target.met_by(architecture)
 
     def _worth(self, architecture: Architecture) -> float:
         """The accuracy of a path, less for missing the target if there is one."""

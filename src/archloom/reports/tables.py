@@ -30,11 +30,20 @@ def finalists_table(result: Mapping[str, Any] | None) -> Table:
             whole(find(row, "steps")),
             decimal(find(row, "valid_loss"), digits=3),
             percent(find(row, "valid_accuracy")),
+            decimal(find(row, "belief")),
             str(find(row, "text")),
         )
         for place, row in enumerate(found if isinstance(found, list | tuple) else (), start=1)
     )
-    return Table("", rows, ("place", "steps", "validation loss", "validation accuracy", "architecture"))
+    columns = (
+        "place",
+        "steps",
+        "validation loss",
+        "validation accuracy",
+        "log-probability by the search",
+        "architecture",
+    )
+    return Table("", rows, columns)
 
 
 # --- numbers

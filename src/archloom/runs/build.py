@@ -18,7 +18,7 @@ from archloom.data.source import ImageData
 from archloom.data.splits import Split
 from archloom.engine.black_box import BlackBoxSearch, PathScore, TableScore
 from archloom.engine.events import Listener
-from archloom.engine.finals import Begin, Finals
+from archloom.engine.finals import Begin, Finals, Weighing
 from archloom.engine.monitor import Monitor, MonitorSettings
 from archloom.engine.one_shot import OneShotSearch
 from archloom.engine.search import Judge, Search
@@ -120,6 +120,9 @@ class _Builder:
             train=self._loader(split.train, "finalists"),
             judge=self._evaluation_loader(split, part=0),
             steps=self._settings.finalist_steps,
+            sweeps=self._settings.finalist_sweeps,
+            shrink=self._settings.finalist_shrink,
+            beside=Weighing(belief=self._settings.finalist_belief, size=self._settings.finalist_size),
         )
 
     def _finalist(self) -> Begin:
@@ -129,7 +132,7 @@ class _Builder:
             self._space.at_full_depth(),
             "finalists",
             network={} if width is None else {"channels": width},
-            weights={"learning_rate": rate, "learning_rate_end": rate},
+            weights={"learning_rate": rate, "learning_rate_end": 0.0},
         )
 
     def _standalone(

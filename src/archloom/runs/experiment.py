@@ -70,9 +70,13 @@ class SearchSettings:
     cutout: int | None = None  # side of the square blanked out in training images; left out: as the data have it
     evaluation_images: int = 1000  # validation images that judge one path under the shared weights
     chance_samples: int = 30  # architectures drawn by chance that the result is compared with
-    finalist_steps: int = 20  # first round of a strategy's finalists, each trained at full depth; 0: no rounds
+    finalist_steps: int = 120  # of each of a strategy's finalists, trained at full depth; 0: no finals
+    finalist_sweeps: int = 2  # how often every change is tried, at most
     finalist_channels: int | None = None  # their width; left out: that of the search
-    finalist_learning_rate: float = 0.05  # of their SGD
+    finalist_shrink: int = 1  # they see images so many times smaller in height and width
+    finalist_belief: float = 0.02  # what a unit of the search's log-probability weighs against one of their loss
+    finalist_size: float = 0.1  # and a unit of the logarithm of their parameters
+    finalist_learning_rate: float = 0.1  # of their SGD, on a cosine to 0
     trials: int = 100  # of a black-box search
     score: Literal["auto", "table", "training", "shared"] = "auto"  # of a trial; auto: from a table if one has it
     score_epochs: int | None = None  # of `training`, or the table's column; left out: 5, or the table's full training
@@ -85,13 +89,17 @@ class SearchSettings:
     def __post_init__(self) -> None:
         least = {"epochs": 1, "batch_size": 2, "evaluation_images": 2, "trials": 1}
         least |= {"valid_batch_size": 0, "cutout": 0, "chance_samples": 0, "finalist_steps": 0}
+        least |= {"finalist_sweeps": 1, "finalist_shrink": 1}
         values = {name: getattr(self, name) or 0 for name in least}
         channels, rate = self.finalist_channels, self.finalist_learning_rate
+        belief, size = self.finalist_belief, self.finalist_size
         epochs, shared = self.score_epochs, self.score == "shared"
         require(
             {f"search.{n} must be at least {least[n]}, got {values[n]}": values[n] >= least[n] for n in least}
             | {
                 f"search.finalist_channels must be at least 1, got {channels}": channels is None or channels >= 1,
+                f"search.finalist_belief must be 0 or more, got {belief}": belief >= 0,
+                f"search.finalist_size must be 0 or more, got {size}": size >= 0,
                 f"search.finalist_learning_rate must be above 0, got {rate}": rate > 0,
                 f"search.score_epochs must be at least 1, got {epochs}": epochs is None or epochs >= 1,
                 "search.score 'shared' needs search.shared_run, a one-shot run": not shared or bool(self.shared_run),
