@@ -31,19 +31,13 @@ def finalists_table(result: Mapping[str, Any] | None) -> Table:
             decimal(find(row, "valid_loss"), digits=3),
             percent(find(row, "valid_accuracy")),
             decimal(find(row, "belief")),
+            whole(find(row, "parameters")),
             str(find(row, "text")),
         )
         for place, row in enumerate(found if isinstance(found, list | tuple) else (), start=1)
     )
-    columns = (
-        "place",
-        "steps",
-        "validation loss",
-        "validation accuracy",
-        "log-probability by the search",
-        "architecture",
-    )
-    return Table("", rows, columns)
+    judged = ("validation loss", "validation accuracy", "log-probability by the search", "parameters")
+    return Table("", rows, ("place", "steps", *judged, "architecture"))
 
 
 # --- numbers
