@@ -27,10 +27,11 @@ from archloom.catalogue import Entry
 from archloom.engine.timing import Step, Workload, prepare, take_turns
 
 BESIDE = "beside"
-VARIANTS = {  # kernels, and whether channels are adjacent in memory
+VARIANTS = {  # kernels, whether channels are adjacent in memory, whether cells are computed again
     "plain": {"choice": "plain", "channels_last": False},
     "torch": {"choice": "torch", "channels_last": True},
     "auto": {"choice": "auto", "channels_last": True},
+    "again": {"choice": "auto", "channels_last": True, "recompute": True},
 }
 
 

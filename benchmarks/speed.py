@@ -4,7 +4,8 @@
     python benchmarks/speed.py --list
 
 A step is one `strategy.step` of a real strategy on real shared weights, on random images of CIFAR's shape. The variants
-(`plain` with channels first, `torch` and `auto` with channels last) have a network, a strategy and a generator each,
+(`plain` with channels first, `torch` and `auto` with channels last, `again` as `auto`, with cells computed again on the
+way back instead of kept) have a network, a strategy and a generator each,
 from the same seeds, and take turns round by round in one process. Times drift with what else the machine does, so the
 figure that counts is the median over rounds of the ratio within a round.
 

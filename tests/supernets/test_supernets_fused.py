@@ -395,6 +395,39 @@ def test_a_graph_that_is_kept_can_be_walked_again(darts: Any) -> None:
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
+@pytest.mark.parametrize("make_gates", [mixture, weighted_path, bare_path, some_of_each])
+@pytest.mark.parametrize("choice", ["torch", "auto"])
+def test_a_cell_computed_again_gives_the_same_to_the_bit(make_gates: MakeGates, choice: Any) -> None:
+    space = make_space("nb201")
+    network, batch, logits = make_network(space), make_batch(), make_logits(space)
+    found = []
+    for recompute in (False, True):
+        with kernels.using(choice, recompute=recompute):
+            found.append(loss_and_gradients(network, batch, make_gates(space, logits), logits))
+    (loss, gradients), (again, others) = found
+    assert torch.equal(loss, again)
+    for one, other in zip(gradients, others, strict=True):
+        assert (one is None and other is None) or torch.equal(one, other)  # type: ignore[arg-type]
+
+
+def test_a_cell_to_be_computed_again_keeps_no_image_of_its_own() -> None:
+    held: list[int] = []
+    for recompute in (False, True):
+        dag = cell((0, 1), (0, 2), (1, 2), outputs=[2])
+        image = torch.randn(2, 2, 4, 4, dtype=torch.float64, requires_grad=True)
+        with kernels.using("torch", recompute=recompute):
+            (result,) = dag([image], edges("0->1 conv, 0->2 conv, 1->2 conv"))
+        function = result.grad_fn
+        while not hasattr(function, "cell"):
+            function = function.next_functions[0][0]
+        held.append(len(function.cell._states))
+        first = torch.autograd.grad(result.sum(), image, retain_graph=True)[0]
+        assert torch.equal(first, torch.autograd.grad(result.sum(), image)[0])  # kept, it can be walked again
+        with pytest.raises(RuntimeError, match="retain_graph"):
+            result.sum().backward()
+    assert held == [3, 0]
+
+
 def test_a_graph_that_was_not_kept_says_so(darts: Any) -> None:
     dag = cell((0, 1), outputs=[1])
     image = torch.randn(2, 2, 4, 4, dtype=torch.float64, requires_grad=True)

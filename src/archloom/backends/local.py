@@ -20,6 +20,7 @@ class Machine:
     threads: int = 0  # 0 leaves it to torch
     workers: int = 1  # threads that prepare batches ahead
     kernels: kernels.Choice = "auto"  # auto: compiled if built; torch: fused without; plain: module by module
+    recompute: bool = False  # compute fused cells again on the way back: less memory, more time
 
     def __post_init__(self) -> None:
         require(
@@ -33,7 +34,7 @@ class Machine:
         """Set the number of threads, the kernels and how memory is kept, and pick the device."""
         if self.threads:
             torch.set_num_threads(self.threads)
-        kernels.choose(self.kernels)
+        kernels.choose(self.kernels, recompute=self.recompute)
         keep_memory()
         return pick_device(self.device)
 

@@ -50,7 +50,13 @@ class Workload:
 
 
 def prepare(
-    workload: Workload, *, choice: kernels.Choice, channels_last: bool = True, device: str = "cpu", seed: int = 0
+    workload: Workload,
+    *,
+    choice: kernels.Choice,
+    recompute: bool = False,
+    channels_last: bool = True,
+    device: str = "cpu",
+    seed: int = 0,
 ) -> Step:
     """A network, a strategy and batches of their own, and the function that does one step with them."""
     layout = torch.channels_last if channels_last else torch.contiguous_format
@@ -68,7 +74,7 @@ def prepare(
     batch = _search_batch(workload, strategy.validation.batches, place, layout, seed)
 
     def step() -> object:
-        with kernels.using(choice):
+        with kernels.using(choice, recompute=recompute):
             return strategy.step(weights, batch)  # its metrics are numbers: a GPU has finished when they are there
 
     return step

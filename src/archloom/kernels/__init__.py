@@ -1,6 +1,7 @@
 """Which inner loops a supernet runs on: those compiled with the package, plain torch, or the readable modules alone.
 
-The choice holds for a process, as the number of threads does. Results differ in rounding only, which tests pin down.
+And whether cells are kept for the way back, or computed again on it, which takes more time and less memory. The choice
+holds for a process, as the number of threads does. Results differ in rounding only, which tests pin down.
 """
 
 from __future__ import annotations
@@ -18,29 +19,34 @@ from archloom.kernels.base import Geometry, Kernels, Slot, Term
 Choice = Literal["auto", "torch", "plain"]
 """auto: compiled where there are any, else torch; torch: fused, nothing compiled; plain: module by module."""
 
-_default: Choice = "auto"
-_chosen: ContextVar[Choice | None] = ContextVar("kernels", default=None)
+_default: tuple[Choice, bool] = ("auto", False)
+_chosen: ContextVar[tuple[Choice, bool] | None] = ContextVar("kernels", default=None)
 
 
-def choose(choice: Choice) -> None:
+def choose(choice: Choice, *, recompute: bool = False) -> None:
     """What this process uses from now on."""
     global _default
-    _default = _checked(choice)
+    _default = _checked(choice), recompute
 
 
 @contextmanager
-def using(choice: Choice) -> Iterator[None]:
+def using(choice: Choice, *, recompute: bool = False) -> Iterator[None]:
     """What the code inside uses."""
-    token = _chosen.set(_checked(choice))
+    token = _chosen.set((_checked(choice), recompute))
     try:
         yield
     finally:
         _chosen.reset(token)
 
 
+def recomputing() -> bool:
+    """Whether fused cells are to be computed again on the way back."""
+    return (_chosen.get() or _default)[1]
+
+
 def current() -> Kernels | None:
     """The loops to use now; None stands for plain modules."""
-    choice = _chosen.get() or _default
+    choice, _ = _chosen.get() or _default
     if choice == "plain" or torch.is_autocast_enabled("cuda"):  # modules know which precision is safe for them
         return None
     return (_compiled() if choice == "auto" else None) or _TORCH
@@ -61,4 +67,4 @@ def _compiled() -> Kernels | None:
     return load()
 
 
-__all__ = ["Choice", "Geometry", "Kernels", "Slot", "Term", "choose", "current", "using"]
+__all__ = ["Choice", "Geometry", "Kernels", "Slot", "Term", "choose", "current", "recomputing", "using"]

@@ -6,6 +6,7 @@
   gradient by the weights of a mixture falls out of the normalisation's own.
 * States that nothing reads, and branches that see only zeros, do not run.
 * Backwards, gradients of weights (or of the cell's inputs) are computed only if this very backward pass will use them.
+* Where memory is short, a run keeps its inputs alone and is done again on the way back (`machine.recompute`).
 
 It has no second derivative: whoever needs one runs the plain modules, `with kernels.using("plain")`.
 """
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from archloom.kernels import Kernels, Slot, Term
+from archloom.kernels import Kernels, Slot, Term, recomputing
 from archloom.kernels.base import check_normalizable
 from archloom.spaces import Decision
 from archloom.supernets.branches import Branch, branch_of
@@ -131,6 +132,7 @@ class _Cell:
 
     def __init__(self, kernels: Kernels, inputs: int, actives: Sequence[Active], outputs: Sequence[int]) -> None:
         self._kernels, self._inputs = kernels, inputs
+        self._actives, self._asked = actives, outputs
         leaving: dict[int, list[Active]] = {}
         for active in actives:
             leaving.setdefault(active.edge[0], []).append(active)
@@ -162,6 +164,12 @@ class _Cell:
         self._shapes = [parameter.shape for parameter in self.parameters]
         self._weights_node = flat.grad_fn
         self._input_nodes = [image.grad_fn for image in inputs]
+
+    def anew(self) -> _Cell:
+        """The same run before it began: what it watches, and no image."""
+        cell = _Cell(self._kernels, self._inputs, self._actives, self._asked)
+        cell._shapes, cell._weights_node, cell._input_nodes = self._shapes, self._weights_node, self._input_nodes
+        return cell
 
     # --- forwards
 
@@ -272,9 +280,13 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, cell: _Cell, flat: Tensor, coefficients: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-        ctx.cell = cell
+        ctx.cell, ctx.recompute = cell, recomputing()
         ctx.set_materialize_grads(False)
-        return tuple(cell.forward(flat, coefficients, inputs))
+        images = tuple(cell.forward(flat, coefficients, inputs))
+        if ctx.recompute:
+            ctx.cell = cell.anew()
+            ctx.save_for_backward(flat, coefficients, *inputs)
+        return images
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
@@ -283,8 +295,12 @@ class _Function(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)  # the loss does not hang on this cell: its weights rest
         if ctx.cell is None:
             raise RuntimeError("this graph was walked before, and not kept; ask for retain_graph the first time")
-        keep = _graph_is_kept()
-        flat, coefficients, inputs = ctx.cell.backward(gradients, ctx.needs_input_grad[1:], keep=keep)
+        keep, cell = _graph_is_kept(), ctx.cell
+        if ctx.recompute:
+            flat, coefficients, *inputs = ctx.saved_tensors
+            cell = cell.anew() if keep else cell
+            cell.forward(flat, coefficients, inputs)
+        flat, coefficients, inputs = cell.backward(gradients, ctx.needs_input_grad[1:], keep=keep)
         if not keep:
             ctx.cell = None
         return None, flat, coefficients, *inputs
