@@ -11,7 +11,6 @@ from torch import nn
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import InMemory
-from archloom.engine import finals as finals_module
 from archloom.engine.finals import Finals, Trained, Weighing
 from archloom.spaces import Architecture, Darts, Nb201
 from archloom.supernets import SharedWeights
@@ -78,8 +77,7 @@ def speed_by(**worth: float):
     return lambda one: 1.0 + sum(worth.get(f"{name}_{option}", 0.0) for name, option in one.items())
 
 
-def test_a_change_that_helps_is_kept_and_the_next_are_tried_on_top_of_it(monkeypatch):
-    monkeypatch.setattr(finals_module, "KEPT", 4)
+def test_a_change_that_helps_is_kept_and_the_next_are_tried_on_top_of_it():
     race = Race(speed_by(a_nor_conv_3x3=1.0, b_skip_connect=-0.6, c_skip_connect=0.5))
     winner, rows = race.finals.winner(changes(("a", WIDE), ("b", SKIP), ("c", SKIP)))
     assert dict(winner) == {"a": WIDE, "b": NARROW, "c": SKIP}  # two changes away from where it began

@@ -21,7 +21,7 @@ from archloom.data.loader import Batch, Loader
 from archloom.spaces import Architecture
 from archloom.supernets import SharedWeights
 
-KEPT, LONGER = 8, 4  # so many are trained once more, and for so many times as long
+KEPT = 4  # so many are trained once more, and for so many times as long
 
 Begin = Callable[[Architecture], SharedWeights]
 """A network of one architecture with fresh weights, and its optimizer."""
@@ -105,7 +105,7 @@ class Finals:
 
         self._climb(architectures, standing, allowed)
         ranked = self._ranked(short.values())
-        long, steps = [], LONGER * self._steps
+        long, steps = [], KEPT * self._steps
         for place, one in enumerate(ranked[:KEPT], start=1):
             tell(f"training the best again for {steps} steps, {place} of {min(KEPT, len(ranked))}")
             long.append(trained(one.architecture, steps))
