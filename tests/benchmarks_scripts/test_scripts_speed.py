@@ -52,7 +52,7 @@ def test_a_tiny_workload_is_measured_printed_and_written(
     written = json.loads(path.read_text())
     assert list(written["workloads"]) == ["tiny"]
     found = written["workloads"]["tiny"]
-    assert list(found["variants"]) == ["plain", "torch", "auto", "beside"]
+    assert list(found["variants"]) == ["plain", "torch", "auto", "again", "beside"]
     assert {len(values) for values in found["seconds"].values()} == {1}
     assert set(found["variants"]["auto"]["gain"]) == {"plain", "beside"}
     assert {"machine", "versions", "kernels", "threads", "wait_policy", "peak_gigaflops"} <= set(written)

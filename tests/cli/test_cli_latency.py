@@ -78,7 +78,7 @@ def test_what_was_timed_is_kept_and_gone_on_from(archloom: Archloom, machine, mo
     def stopped(space, prepare, *, so_far, after_turn, **others):
         seen.append(len(so_far.ratios))
         so_far.ratios.extend([1.0] * 10)
-        so_far.constants.append(1.0)
+        so_far.constants.extend([1.0] * 10)
         signal.raise_signal(signal.SIGINT)
         after_turn(so_far)
 
