@@ -36,7 +36,7 @@ def finalists_table(result: Mapping[str, Any] | None) -> Table:
         )
         for place, row in enumerate(found if isinstance(found, list | tuple) else (), start=1)
     )
-    judged = ("validation loss", "validation accuracy", "log-probability by the search", "parameters")
+    judged = ("validation loss", "validation accuracy", "log-probability", "parameters")
     return Table("", rows, ("place", "steps", *judged, "architecture"))
 
 
