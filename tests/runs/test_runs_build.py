@@ -167,5 +167,9 @@ def test_finalists_are_networks_of_full_depth_and_the_width_asked_for_with_one_r
     assert next(wide.network.parameters()).shape[0] == 6
     assert next(weights.network.parameters()).shape[0] == 2
     assert finals(finalist_steps=0) is None
+    with pytest.raises(
+        SettingError, match=r"search.finalist_shrink must be at most the side of the images, \d+, got 99"
+    ):
+        finals(finalist_shrink=99)
     asked = finals(finalist_steps=3, finalist_sweeps=4, finalist_shrink=2, finalist_belief=0.5, finalist_size=0.3)
     assert (asked._steps, asked._sweeps, asked._shrink, asked._beside) == (3, 4, 2, Weighing(0.5, 0.3))

@@ -115,13 +115,16 @@ class _Builder:
     def _finals(self, split: Split) -> Finals | None:
         if self._settings.finalist_steps == 0:
             return None
+        shrink, side = self._settings.finalist_shrink, min(self._data.resolution)
+        if shrink > side:
+            raise SettingError(f"search.finalist_shrink must be at most the side of the images, {side}, got {shrink}")
         return Finals(
             self._finalist(),
             train=self._loader(split.train, "finalists"),
             judge=self._evaluation_loader(split, part=0),
             steps=self._settings.finalist_steps,
             sweeps=self._settings.finalist_sweeps,
-            shrink=self._settings.finalist_shrink,
+            shrink=shrink,
             beside=Weighing(belief=self._settings.finalist_belief, size=self._settings.finalist_size),
         )
 
