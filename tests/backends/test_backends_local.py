@@ -114,6 +114,9 @@ def test_a_machine_chooses_the_kernels_of_the_process(_threads_restored: None) -
     try:
         Machine(kernels="plain").prepare()
         assert kernels.current() is None
+        assert not kernels.recomputing()
+        Machine(recompute=True).prepare()
+        assert kernels.recomputing()
     finally:
         kernels.choose("auto")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -257,6 +258,25 @@ def test_finals_decide_where_a_strategy_is_undecided(weights):
     assert Deriving("training number 1") in events
     assert "finalists" not in make(weights, Undecided()).run()  # without finals
     assert "finalists" not in make(weights, Noting(), finals=Latter()).run()  # with nothing to decide
+
+
+def test_finals_are_told_what_the_strategy_believes_and_what_a_target_allows(weights):
+    class Believing(Undecided):
+        def belief(self, architecture):
+            return -float(len(self.space.format(architecture)))
+
+    class Asking(Latter):
+        def winner(self, finalists, *, belief, allowed, tell, before_step):
+            asked.extend((belief(one), allowed(one)) for one in finalists)
+            return super().winner(finalists, belief=belief, allowed=allowed, tell=tell, before_step=before_step)
+
+    asked: list = []
+    search = make(weights, Believing(), finals=Asking())
+    search.run()
+    texts = [SPACE.format(one) for one in search.strategy.finalists()]
+    assert asked == [(-float(len(text)), True) for text in texts]  # without a target all are allowed
+    search._target = SimpleNamespace(met_by=lambda one: one == search.strategy.finalists()[0])
+    assert [search._allowed(one) for one in search.strategy.finalists()] == [True, False]
 
 
 def test_finals_stop_when_asked_and_are_done_again_on_resuming(weights):

@@ -149,6 +149,15 @@ def test_cutout_is_the_datas_own_unless_asked_for_and_only_in_training(data):
     assert (search._train.augment.cutout, search._valid.augment.cutout) == (2, 0)
 
 
+@pytest.mark.parametrize(
+    ("setting", "least"),
+    [("steps", "at least 0"), ("sweeps", "at least 1"), ("shrink", "at least 1"), ("belief", "0 or"), ("size", "0 or")],
+)
+def test_settings_of_finals_are_checked(data, setting, least):
+    with pytest.raises(SettingError, match=rf"search\.finalist_{setting} must be {least}.* got -1"):
+        build(data, search={f"finalist_{setting}": -1})
+
+
 def test_finalists_are_networks_of_full_depth_and_the_width_asked_for_with_one_random_start(data):
     def finals(**search):
         settings = {"space": {"cells_per_stage": 1}, "network": {"channels": 2}, "strategy": {"name": "gibbs"}}
