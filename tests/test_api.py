@@ -247,6 +247,29 @@ def test_a_search_under_trained_weights(tmp_path):
 # --- the draws of one chain, or of several
 
 
+def test_interrupted_among_its_finalists_and_resumed_trains_only_the_others(tmp_path):
+    own = {"search": {**TINY["search"], "finalist_steps": 1, "finalist_sweeps": 1}}
+    settings = {**TINY, **own, "space": {}, "strategy": {"draw_images": 16, "warmup": 0.0, "finalists": 3}}
+
+    def run(name: str, stop=lambda: False) -> None:
+        archloom.search(
+            "nb201_mini", "gibbs", epochs=1, settings=settings, out=tmp_path / name, stop=stop
+        )
+
+    def notes(name: str) -> list[str]:
+        return (tmp_path / name / "finalists.jsonl").read_text().splitlines()
+
+    run("whole")
+    with pytest.raises(SearchInterrupted):
+        run("parts", stop=lambda: (tmp_path / "parts/finalists.jsonl").exists())
+    assert notes("parts") == notes("whole")[:1]
+    archloom.resume(tmp_path / "parts", report=False)
+    assert notes("parts") == notes("whole")
+    stored = [without_clock(tmp_path / name) for name in ("whole", "parts")]
+    assert all(one.pop("finalists_seconds") > 0 for one in stored)
+    assert stored[0] == stored[1]
+
+
 def test_a_sampling_strategy_has_a_posterior_and_its_checkpoint_the_same(tmp_path):
     sampled = {"draw_images": 16, "warmup": 0.0, "finalists": 1}
     settings = {**TINY, "space": {}, "strategy": sampled}

@@ -20,7 +20,7 @@ from archloom.benchmarks import find_benchmark
 from archloom.data import Facts
 from archloom.data.arrays import from_dataset, from_tensors
 from archloom.data.source import ImageData
-from archloom.engine.events import Advanced, Event, Listener, Record, Recorded, Started
+from archloom.engine.events import Advanced, Event, Listener, Noted, Record, Recorded, Started
 from archloom.engine.search import Judge, Search, SearchInterrupted
 from archloom.errors import BenchmarkError, CheckpointError, SettingError
 from archloom.files import write_atomically
@@ -368,6 +368,7 @@ class _Prepared:
     def load(self, state: Any, run: RunDirectory) -> None:
         with run.restoring():
             self.search.load_state_dict(state)
+        self.search.notes = list(run.read_notes())
 
     def run(
         self, run: RunDirectory, listeners: Sequence[Listener], stop: Callable[[], bool], *, report: bool
@@ -379,7 +380,7 @@ class _Prepared:
         start = time.perf_counter()
         try:
             with run.appending_metrics() as append:
-                self.search.listen(lambda event: _keep_metrics(append, event))
+                self.search.listen(lambda event: _keep(append, run.note, event))
                 outcome = self.search.run(save=lambda state, step: run.checkpoints.save(state, step=step), stop=stop)
         except SearchInterrupted:
             if report:
@@ -424,9 +425,11 @@ def _cost_table(space: SearchSpace, facts: Facts, network: Mapping[str, Any]) ->
     return _COSTS[what]
 
 
-def _keep_metrics(append: Callable[[Record], None], event: Event) -> None:
+def _keep(append: Callable[[Record], None], note: Callable[[Record], None], event: Event) -> None:
     if isinstance(event, Recorded):
         append(event.record)
+    elif isinstance(event, Noted):
+        note(event.record)
 
 
 def _result(run: RunDirectory, experiment: Experiment) -> SearchResult:

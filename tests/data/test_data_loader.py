@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -116,6 +117,30 @@ def test_any_number_of_workers_gives_the_same_batches(workers: int) -> None:
     plain, ahead = make(augment=augment), make(augment=augment, workers=workers)
     for epoch, start in ((0, 0), (1, 2)):
         assert all(same(a, b) for a, b in zip(plain.epoch(epoch, start), ahead.epoch(epoch, start), strict=True))
+
+
+def test_torch_computes_alone_in_a_thread_that_reads_ahead_and_nowhere_else() -> None:
+    class Watched(Numbered):
+        def fetch(self, index: Tensor) -> Tensor:
+            threads.append(torch.get_num_threads())
+            return super().fetch(index)
+
+    threads: list[int] = []
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        loader = Loader(Watched(), torch.arange(4), batch_size=2, mean=(0.0,), std=(1.0,), augment=None, seed=0)
+        list(loader.epoch(0))
+        loader.workers = 2
+        list(loader.epoch(0))
+        assert threads == [3, 3, 1, 1]
+        assert torch.get_num_threads() == 3
+        another = threading.Thread(target=lambda: threads.append(torch.get_num_threads()))
+        another.start()
+        another.join()
+        assert threads[-1] == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_an_epoch_left_early_reads_no_further() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -70,6 +71,15 @@ def test_in_memory_refuses_what_is_not_images_and_labels(images: Tensor, labels:
 
 
 # --- FromTorchDataset
+
+
+def test_a_dataset_can_go_to_another_process_and_be_read_there_by_several_threads() -> None:
+    images = torch.randint(0, 256, (4, 3, 2, 2), dtype=torch.uint8)
+    source = FromTorchDataset(torch.utils.data.TensorDataset(images, torch.tensor([0, 1, 0, 1])))
+    there = pickle.loads(pickle.dumps(source))  # noqa: S301 - our own
+    assert torch.equal(there.fetch(torch.tensor([2, 0])), images[[2, 0]])
+    assert torch.equal(there.labels, source.labels)
+    assert there._lock is not source._lock
 
 
 def test_a_real_torch_dataset_is_read_by_index() -> None:

@@ -10,7 +10,7 @@ from torch import nn
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import InMemory
-from archloom.engine.events import Advanced, Deriving
+from archloom.engine.events import Advanced, Deriving, Noted
 from archloom.engine.one_shot import OneShotSearch, SharedAccuracy
 from archloom.engine.search import SearchInterrupted
 from archloom.errors import DivergedError
@@ -242,9 +242,12 @@ class Undecided(Noting):
 class Latter:
     """Finals that the last of them wins."""
 
-    def winner(self, finalists, *, belief, allowed, tell, before_step):
+    def winner(self, finalists, *, known, allowed, tell, note, ask):
         for number, _ in enumerate(finalists):
-            before_step()
+            if {"number": number} in known:
+                continue
+            ask()
+            note({"number": number})
             tell(f"training number {number}")
         return finalists[-1], [{"architecture": dict(one), "steps": 1} for one in reversed(finalists)]
 
@@ -260,30 +263,33 @@ def test_finals_decide_where_a_strategy_is_undecided(weights):
     assert "finalists" not in make(weights, Noting(), finals=Latter()).run()  # with nothing to decide
 
 
-def test_finals_are_told_what_the_strategy_believes_and_what_a_target_allows(weights):
-    class Believing(Undecided):
-        def belief(self, architecture):
-            return -float(len(self.space.format(architecture)))
-
+def test_finals_are_told_what_a_target_allows(weights):
     class Asking(Latter):
-        def winner(self, finalists, *, belief, allowed, tell, before_step):
-            asked.extend((belief(one), allowed(one)) for one in finalists)
-            return super().winner(finalists, belief=belief, allowed=allowed, tell=tell, before_step=before_step)
+        def winner(self, finalists, *, allowed, **others):
+            asked.extend(allowed(one) for one in finalists)
+            return super().winner(finalists, allowed=allowed, **others)
 
     asked: list = []
-    search = make(weights, Believing(), finals=Asking())
+    search = make(weights, Undecided(), finals=Asking())
     search.run()
-    texts = [SPACE.format(one) for one in search.strategy.finalists()]
-    assert asked == [(-float(len(text)), True) for text in texts]  # without a target all are allowed
+    assert asked == [True] * len(search.strategy.finalists())  # without a target all are
     search._target = SimpleNamespace(met_by=lambda one: one == search.strategy.finalists()[0])
     assert [search._allowed(one) for one in search.strategy.finalists()] == [True, False]
 
 
-def test_finals_stop_when_asked_and_are_done_again_on_resuming(weights):
-    search, saved = make(weights, Undecided(), finals=Latter()), []
+def test_finals_stop_when_asked_and_resuming_does_the_rest_of_them(weights):
+    events: list = []
+    search, saved = make(weights, Undecided(), finals=Latter(), listeners=[events.append]), []
     with pytest.raises(SearchInterrupted):
-        search.run(save=lambda state, step: saved.append(step), stop=lambda: search.position == search.total)
+        search.run(
+            save=lambda state, step: saved.append(step),
+            stop=lambda: Deriving("training number 0") in events,
+        )
     assert saved[-1] == search.total
-    again = make(weights, Undecided(), finals=Latter())
+    assert Noted({"number": 0}) in events
+    told: list = []
+    again = make(weights, Undecided(), finals=Latter(), listeners=[told.append])
     again.load_state_dict(search.state_dict())
+    again.notes = [event.record for event in events if isinstance(event, Noted)]
     assert again.run()["text"] == "|nor_conv_3x3~0|"
+    assert [event for event in told if isinstance(event, Noted)] == [Noted({"number": 1})]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import builtins
-import math
 
 import numpy as np
 import pytest
 import torch
 
 from archloom.engine.checkpoint import decode, encode
-from archloom.policies import Chain, Logits, credible_set, log_belief, mean_scores, mixing, posterior
+from archloom.policies import Chain, Logits, credible_set, mean_scores, mixing, posterior
 from archloom.policies.chain import MOST_DRAWS
-from archloom.spaces import Architecture, Darts, Nb201
+from archloom.spaces import Darts, Nb201
 
 SPACE = Nb201(nodes=3, operations=("none", "left", "right"))
 
@@ -47,20 +46,6 @@ def test_architectures_come_by_frequency():
     assert SPACE.parse(first["text"]) == SPACE.check(first["architecture"])
     assert list(first["architecture"].values()) == ["left", "right", "right"]
     assert sum(found["frequency"] for found in found["architectures"]) == 1
-
-
-def test_belief_is_the_share_of_draws_of_each_operation_and_never_nothing():
-    draws = drawn((1, 2, 2), (1, 2, 1), (1, 1, 2), (1, 2, 2))
-    names = [decision.name for decision in SPACE.decisions]
-
-    def belief(*options: str) -> float:
-        return log_belief(SPACE, policy(), draws, Architecture(dict(zip(names, options, strict=True))))
-
-    assert belief("left", "right", "left") == pytest.approx(math.log(4.5 / 5.5 * 3.5 / 5.5 * 1.5 / 5.5))
-    assert belief("right", "right", "left") == pytest.approx(math.log(0.5 / 5.5 * 3.5 / 5.5 * 1.5 / 5.5))
-    assert belief("left", "none", "none") == pytest.approx(math.log(4.5 / 5.5))  # not connected: nothing to believe
-    total = sum(math.exp(belief(a, "none", "none")) for a in ("left", "right"))
-    assert total == pytest.approx(5 / 5.5)  # and half a draw for none
 
 
 def test_none_wins_in_a_draw_only_where_it_may():

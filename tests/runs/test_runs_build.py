@@ -8,7 +8,7 @@ import torch
 from archloom.data.arrays import from_tensors
 from archloom.data.augment import Augment
 from archloom.engine.black_box import BlackBoxSearch
-from archloom.engine.finals import Weighing
+from archloom.engine.hands import InTurn, SideBySide
 from archloom.engine.one_shot import OneShotSearch
 from archloom.engine.training import StandaloneScore
 from archloom.errors import ArchloomError, DataError, SettingError
@@ -151,7 +151,7 @@ def test_cutout_is_the_datas_own_unless_asked_for_and_only_in_training(data):
 
 @pytest.mark.parametrize(
     ("setting", "least"),
-    [("steps", "at least 0"), ("sweeps", "at least 1"), ("shrink", "at least 1"), ("belief", "0 or"), ("size", "0 or")],
+    [("steps", "at least 0"), ("sweeps", "at least 1"), ("shrink", "at least 1"), ("size", "0 or")],
 )
 def test_settings_of_finals_are_checked(data, setting, least):
     with pytest.raises(SettingError, match=rf"search\.finalist_{setting} must be {least}.* got -1"):
@@ -163,16 +163,19 @@ def test_finalists_are_networks_of_full_depth_and_the_width_asked_for_with_one_r
         settings = {"space": {"cells_per_stage": 1}, "network": {"channels": 2}, "strategy": {"name": "gibbs"}}
         return build(data, **settings, search={"finalist_learning_rate": 0.07, **search})._finals
 
+    def begin(**search):
+        return finals(**search)._hands._work._begin
+
     cell = Nb201().parse("|nor_conv_1x1~0|+|none~0|none~1|+|nor_conv_1x1~0|none~1|none~2|")
-    weights = finals()._begin(cell)
+    weights = begin()(cell)
     assert len(weights.network.blocks) == 15 + 2  # three stages of five cells, and not of one as in the supernet
     assert weights.learning_rate == 0.07
     weights.set_progress(1.0)
     assert weights.learning_rate == 0.0  # a short training is judged at its end
-    again = finals()._begin(cell)
+    again = begin()(cell)
     pairs = zip(weights.network.parameters(), again.network.parameters(), strict=True)
     assert all(torch.equal(one, two) for one, two in pairs)
-    wide = finals(finalist_channels=6)._begin(cell)
+    wide = begin(finalist_channels=6)(cell)
     assert next(wide.network.parameters()).shape[0] == 6
     assert next(weights.network.parameters()).shape[0] == 2
     assert finals(finalist_steps=0) is None
@@ -180,5 +183,20 @@ def test_finalists_are_networks_of_full_depth_and_the_width_asked_for_with_one_r
         SettingError, match=r"search.finalist_shrink must be at most the side of the images, \d+, got 99"
     ):
         finals(finalist_shrink=99)
-    asked = finals(finalist_steps=3, finalist_sweeps=4, finalist_shrink=2, finalist_belief=0.5, finalist_size=0.3)
-    assert (asked._steps, asked._sweeps, asked._shrink, asked._beside) == (3, 4, 2, Weighing(0.5, 0.3))
+    asked = finals(finalist_steps=3, finalist_sweeps=4, finalist_shrink=2, finalist_size=0.3)
+    assert (asked._steps, asked._sweeps, asked._hands._work._shrink, asked._size) == (3, 4, 2, 0.3)
+
+
+def test_finalists_are_trained_side_by_side_where_asked_to_and_come_to_the_same(data):
+    def finals(**machine):
+        settings = {"space": {"cells_per_stage": 5}, "network": {"channels": 2}, "strategy": {"name": "gibbs"}}
+        return build(data, **settings, machine={"threads": 1, **machine}, search={"finalist_steps": 1})._finals
+
+    assert isinstance(finals()._hands, InTurn)
+    assert isinstance(finals(processes=0)._hands, InTurn)  # as many as threads
+    assert finals(processes=0, threads=2)._hands.at_once == 2
+    together = finals(processes=2)
+    assert isinstance(together._hands, SideBySide)
+    cell = Nb201().parse("|nor_conv_1x1~0|+|none~0|none~1|+|nor_conv_1x1~0|none~1|none~2|")
+    named = [cell, cell.changed("0->3", "skip_connect"), cell.changed("0->1", "skip_connect")]
+    assert together.winner(named) == finals().winner(named)

@@ -137,6 +137,17 @@ def test_metrics_are_appended_and_rewritten(run: RunDirectory) -> None:
     assert run.read_metrics() == [{"epoch": 0}, {"epoch": 1}]
 
 
+def test_notes_are_kept_in_their_order_and_a_torn_one_is_dropped(run: RunDirectory) -> None:
+    assert run.read_notes() == []
+    for steps in (20, 60):
+        run.note({"steps": steps, "valid_loss": 0.1 + 0.2})
+    assert run.read_notes() == [{"steps": steps, "valid_loss": 0.1 + 0.2} for steps in (20, 60)]
+    run.notes_path.write_bytes(run.notes_path.read_bytes() + b'{"steps": 1')
+    run.note({"steps": 180})
+    assert [record["steps"] for record in run.read_notes()] == [20, 60, 180]
+    assert run.read_metrics() == []
+
+
 def test_what_is_no_number_in_json_becomes_null(run: RunDirectory) -> None:
     run.append_metrics({"loss": math.nan, "nested": {"bounds": (-math.inf, 1.0)}})
     assert run.metrics_path.read_text() == '{"loss": null, "nested": {"bounds": [null, 1.0]}}\n'

@@ -299,16 +299,3 @@ def test_finalists_are_what_the_draws_favour_and_its_neighbours():
     assert finalists == SPACE.neighbours(strategy.scores(), 3, keep_none=False)
     assert [one[first.name] for one in finalists[:2]] == list(first.options[1:3])
     assert made(finalists=1)[0].finalists() == []
-
-
-def test_belief_in_a_finalist_comes_from_the_draws_after_the_burn_in():
-    strategy, _ = made(burn_in=0.5)
-    derived = strategy.best(lambda _: 0.0)
-    assert strategy.belief(derived) == 0.0  # before any draw
-    for option in (1, 1, 2, 2):
-        values = torch.zeros(strategy.policy.values.numel())
-        values[option] = 1.0
-        strategy.chain.append(values)
-    first = SPACE.decisions[0]
-    late, early = (derived.changed(first.name, first.options[option]) for option in (2, 1))
-    assert strategy.belief(late) - strategy.belief(early) == pytest.approx(math.log(2.5 / 0.5))

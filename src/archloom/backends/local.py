@@ -19,6 +19,7 @@ class Machine:
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     threads: int = 0  # 0 leaves it to torch
     workers: int = 1  # threads that prepare batches ahead
+    processes: int = 1  # that train finalists side by side on a CPU, each on one thread; 0: as many as threads
     kernels: kernels.Choice = "auto"  # auto: compiled if built; torch: fused without; plain: module by module
     recompute: bool = False  # compute fused cells again on the way back: less memory, more time
 
@@ -27,6 +28,7 @@ class Machine:
             {
                 f"machine.threads must be 0 or more, got {self.threads}": self.threads >= 0,
                 f"machine.workers must be 0 or more, got {self.workers}": self.workers >= 0,
+                f"machine.processes must be 0 or more, got {self.processes}": self.processes >= 0,
             }
         )
 

@@ -93,6 +93,12 @@ class FromTorchDataset(Source):
         read = list(self._read_labels()) if labels is None else labels
         self.labels = checked_labels(torch.as_tensor(read), len(dataset))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}  # which no process can lend
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
+
     def fetch(self, index: Tensor) -> Tensor:
         with self._lock:
             images = [self._image(position) for position in index.tolist()]

@@ -38,11 +38,18 @@ class Recorded:
 
 
 @dataclass(frozen=True)
+class Noted:
+    """One part of long work at the end is done; a search that is told its record again will not do it again."""
+
+    record: Record
+
+
+@dataclass(frozen=True)
 class Deriving:
     """The last unit is done; the final architecture is being picked and judged."""
 
     what: str
 
 
-Event = Started | Advanced | Recorded | Deriving
+Event = Started | Advanced | Recorded | Noted | Deriving
 Listener = Callable[[Event], None]

@@ -13,7 +13,7 @@ from archloom.backends.local import peak_memory_mb
 from archloom.data.loader import Batch, Loader
 from archloom.engine.aiming import aimed, pursue, resting, with_target
 from archloom.engine.chance import against_chance
-from archloom.engine.events import Advanced, Deriving, Record
+from archloom.engine.events import Advanced, Deriving, Noted, Record
 from archloom.engine.finals import Finals
 from archloom.engine.monitor import Monitor
 from archloom.engine.search import Search
@@ -235,10 +235,11 @@ class OneShotSearch(Search):
         start = self._clock()
         winner, told = self._finals.winner(
             finalists,
-            belief=self.strategy.belief,
+            known=self.notes,
             allowed=self._allowed,
             tell=lambda what: self.tell(Deriving(what)),
-            before_step=self.stop_if_asked,
+            note=lambda record: self.tell(Noted(record)),
+            ask=self.stop_if_asked,
         )
         rows = [{"text": self.space.format(self.space.check(row["architecture"])), **row} for row in told]
         return winner, {"finalists": rows, "finalists_seconds": self._clock() - start}

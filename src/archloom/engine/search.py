@@ -55,6 +55,7 @@ class Search(ABC):
         self.space = space
         self.judge = judge or Judge()
         self.history: list[Record] = []
+        self.notes: list[Record] = []  # of long work at the end, from before an interruption
         self.position = 0
         self._stop: Callable[[], bool] = lambda: False
         self._listeners = list(listeners)
@@ -102,7 +103,7 @@ class Search(ABC):
         return self.conclude()
 
     def stop_if_asked(self) -> None:
-        """For long work at the end of a search: what came before it is saved, and resuming does it from its start."""
+        """For long work at the end of a search: what came before it is saved, and resuming does the rest by `notes`."""
         if self._stop():
             raise SearchInterrupted
 

@@ -1,6 +1,6 @@
 """Architecture parameters, and how they become gates."""
 
-from archloom.policies.chain import Chain, credible_set, log_belief, mean_scores, mixing, posterior
+from archloom.policies.chain import Chain, credible_set, mean_scores, mixing, posterior
 from archloom.policies.gumbel import gumbel_gates, gumbel_noise
 from archloom.policies.logits import Logits
 
@@ -10,7 +10,6 @@ __all__ = [
     "credible_set",
     "gumbel_gates",
     "gumbel_noise",
-    "log_belief",
     "mean_scores",
     "mixing",
     "posterior",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from archloom.policies.logits import Logits
-from archloom.spaces import NONE, Architecture, Decision, Scores, SearchSpace
+from archloom.spaces import Architecture, Decision, Scores, SearchSpace
 
 MOST_DRAWS = 4096  # kept; a longer chain keeps every second one, then every fourth
 CREDIBLE = 0.95  # share of the draws that a credible set holds
@@ -96,24 +95,6 @@ def _wins(
 ) -> dict[str, int]:
     counts = Counter(space.best_option(decision, {decision.name: row}, keep_none)[0] for row in draws)
     return {option: counts[option] for option in decision.options}
-
-
-def log_belief(
-    space: SearchSpace, policy: Logits, draws: Tensor, architecture: Architecture, *, keep_none: bool | None = None
-) -> float:
-    """Log-probability of an architecture's operations, each by itself, as often as it is the best one in the draws.
-
-    Half a draw is added for every option, so that what was never seen is improbable and not impossible. What is not
-    connected is left out: draws of operations do not tell it.
-    """
-    rows = policy.split(draws)
-    total = 0.0
-    for decision in space.decisions:
-        option = architecture[decision.name]
-        if option != NONE:
-            wins = _wins(space, decision, rows[decision.name].tolist(), keep_none)
-            total += math.log((wins[option] + 0.5) / (len(draws) + 0.5 * len(wins)))
-    return total
 
 
 def credible_set(probabilities: Mapping[str, float], *, level: float = CREDIBLE) -> list[str]:

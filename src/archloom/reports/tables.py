@@ -30,13 +30,12 @@ def finalists_table(result: Mapping[str, Any] | None) -> Table:
             whole(find(row, "steps")),
             decimal(find(row, "valid_loss"), digits=3),
             percent(find(row, "valid_accuracy")),
-            decimal(find(row, "belief")),
             whole(find(row, "parameters")),
             str(find(row, "text")),
         )
         for place, row in enumerate(found if isinstance(found, list | tuple) else (), start=1)
     )
-    judged = ("validation loss", "validation accuracy", "log-probability", "parameters")
+    judged = ("validation loss", "validation accuracy", "parameters")
     return Table("", rows, ("place", "steps", *judged, "architecture"))
 
 

@@ -18,7 +18,8 @@ from archloom.data.source import ImageData
 from archloom.data.splits import Split
 from archloom.engine.black_box import BlackBoxSearch, PathScore, TableScore
 from archloom.engine.events import Listener
-from archloom.engine.finals import Begin, Finals, Weighing
+from archloom.engine.finals import Begin, Finals, ShortTraining
+from archloom.engine.hands import Hands, InTurn, SideBySide, Work
 from archloom.engine.monitor import Monitor, MonitorSettings
 from archloom.engine.one_shot import OneShotSearch
 from archloom.engine.search import Judge, Search
@@ -34,6 +35,7 @@ from archloom.strategies.base import BlackBox
 from archloom.supernets import EveryOption, SharedWeights
 
 EVALUATION_BATCH = 250
+FINALISTS_SEE = 4  # times as many images as judge a path: by fewer, luck decides between those that are close
 SCORE_EPOCHS = 5  # of a trial that is trained, unless said otherwise
 
 
@@ -118,15 +120,19 @@ class _Builder:
         shrink, side = self._settings.finalist_shrink, min(self._data.resolution)
         if shrink > side:
             raise SettingError(f"search.finalist_shrink must be at most the side of the images, {side}, got {shrink}")
+        train, judge = self._loader(split.train, "finalists"), self._finalists_judge(split)
         return Finals(
-            self._finalist(),
-            train=self._loader(split.train, "finalists"),
-            judge=self._evaluation_loader(split, part=0),
+            self._hands(ShortTraining(self._finalist(), train=train, judge=judge, shrink=shrink)),
             steps=self._settings.finalist_steps,
             sweeps=self._settings.finalist_sweeps,
-            shrink=shrink,
-            beside=Weighing(belief=self._settings.finalist_belief, size=self._settings.finalist_size),
+            size=self._settings.finalist_size,
         )
+
+    def _hands(self, work: Work) -> Hands:
+        count = self._machine.processes or torch.get_num_threads()
+        if count == 1 or self._device.type != "cpu":  # a GPU is busy with one
+            return InTurn(work)
+        return SideBySide(work, count, prepare=replace(self._machine, threads=1).prepare)
 
     def _finalist(self) -> Begin:
         """Networks as deep as they will be."""
@@ -152,21 +158,21 @@ class _Builder:
             standalone,
             space,
             seed=stream(self._experiment.seed, purpose),
-            place=self._placed,
+            place=partial(_placed, device=self._device, layout=self._layout),
             network={**self._shape, **settings["network"], **(network or {})},
             weights={**settings["weights"], **(weights or {})},
         )
 
-    def _placed(self, network: nn.Module) -> nn.Module:
-        layout = torch.channels_last if self._settings.channels_last else torch.contiguous_format
-        placed: nn.Module = network.to(device=self._device, memory_format=layout)  # type: ignore[call-overload]
-        return placed
+    @property
+    def _layout(self) -> torch.memory_format:
+        return torch.channels_last if self._settings.channels_last else torch.contiguous_format
 
     def _weights(self) -> SharedWeights:
         with seeded(stream(self._experiment.seed, "weights")):
             network = build_network(self._space, EveryOption(), **self._shape, **self._experiment.settings["network"])
         noise = stream(self._experiment.seed, "noise")
-        return SharedWeights(self._placed(network), noise, **self._experiment.settings["weights"])
+        network = _placed(network, device=self._device, layout=self._layout)
+        return SharedWeights(network, noise, **self._experiment.settings["weights"])
 
     def _split(self) -> Split:
         return self._common.parts(len(self._data.train))
@@ -197,10 +203,21 @@ class _Builder:
         What a strategy picked as the best on some images looks too good on these. Batches are large and alike, since
         their statistics take part in the judgement.
         """
-        count = max(1, min(self._settings.evaluation_images, len(split.valid) // 2))
-        images = split.valid[part * count : (part + 1) * count]
-        batches = -(-count // EVALUATION_BATCH)
-        return self._loader(images, f"evaluation {part}", batch_size=count // batches, augmented=False)
+        count = self._evaluation_images(split)
+        return self._judging_loader(split.valid[part * count : (part + 1) * count], f"evaluation {part}")
+
+    def _finalists_judge(self, split: Split) -> Loader:
+        """More images, and still none of those for the comparison with chance."""
+        count = self._evaluation_images(split)
+        images = torch.cat([split.valid[:count], split.valid[2 * count :]])
+        return self._judging_loader(images[: FINALISTS_SEE * count], "finalists' judge")
+
+    def _evaluation_images(self, split: Split) -> int:
+        return max(1, min(self._settings.evaluation_images, len(split.valid) // 2))
+
+    def _judging_loader(self, images: torch.Tensor, purpose: str) -> Loader:
+        batches = -(-len(images) // EVALUATION_BATCH)
+        return self._loader(images, purpose, batch_size=len(images) // batches, augmented=False)
 
     def _score(self, strategy: BlackBox, found: tuple[Benchmark, str] | None) -> Score:
         same = found is not None and found[1] == self._experiment.names["data"]  # a stand-in may judge, but not lead
@@ -249,3 +266,8 @@ class _Builder:
             trials=self._settings.trials,
             seed_of=lambda number: stream(self._experiment.seed, f"trial {number}"),
         )
+
+
+def _placed(network: nn.Module, *, device: torch.device, layout: torch.memory_format) -> nn.Module:
+    placed: nn.Module = network.to(device=device, memory_format=layout)  # type: ignore[call-overload]
+    return placed

@@ -74,8 +74,7 @@ class SearchSettings:
     finalist_sweeps: int = 2  # how often every change is tried, at most
     finalist_channels: int | None = None  # their width; left out: that of the search
     finalist_shrink: int = 1  # they see images so many times smaller in height and width
-    finalist_belief: float = 0.02  # what a unit of the search's log-probability weighs against one of their loss
-    finalist_size: float = 0.1  # and a unit of the logarithm of their parameters
+    finalist_size: float = 0.1  # what a unit of the logarithm of their parameters weighs against one of their loss
     finalist_learning_rate: float = 0.1  # of their SGD, on a cosine to 0
     trials: int = 100  # of a black-box search
     score: Literal["auto", "table", "training", "shared"] = "auto"  # of a trial; auto: from a table if one has it
@@ -92,13 +91,11 @@ class SearchSettings:
         least |= {"finalist_sweeps": 1, "finalist_shrink": 1}
         values = {name: getattr(self, name) or 0 for name in least}
         channels, rate = self.finalist_channels, self.finalist_learning_rate
-        belief, size = self.finalist_belief, self.finalist_size
-        epochs, shared = self.score_epochs, self.score == "shared"
+        size, epochs, shared = self.finalist_size, self.score_epochs, self.score == "shared"
         require(
             {f"search.{n} must be at least {least[n]}, got {values[n]}": values[n] >= least[n] for n in least}
             | {
                 f"search.finalist_channels must be at least 1, got {channels}": channels is None or channels >= 1,
-                f"search.finalist_belief must be 0 or more, got {belief}": belief >= 0,
                 f"search.finalist_size must be 0 or more, got {size}": size >= 0,
                 f"search.finalist_learning_rate must be above 0, got {rate}": rate > 0,
                 f"search.score_epochs must be at least 1, got {epochs}": epochs is None or epochs >= 1,

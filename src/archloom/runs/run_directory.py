@@ -41,6 +41,7 @@ class RunDirectory:
         self.path = path
         self.config_path = path / _CONFIG
         self.metrics_path = path / "metrics.jsonl"
+        self.notes_path = path / "finalists.jsonl"
         self.architecture_path = path / "architecture.json"
         self.report_path = path / "report.html"
         self.cell_path = path / "cell.svg"
@@ -147,18 +148,14 @@ class RunDirectory:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All records. A last line cut short by a crash is left out; it is in the next checkpoint or never was."""
-        data = _read_if_there(self.metrics_path)
-        lines = data.rstrip(b"\n").split(b"\n") if data else []
-        records = []
-        for number, line in enumerate(lines, start=1):
-            try:
-                records.append(_json_object(line))
-            except ValueError as error:
-                if number < len(lines):
-                    raise CheckpointError(
-                        f"line {number} of {self.metrics_path} is damaged ({error}); remove it to read the others"
-                    ) from error
-        return records
+        return _read_lines(self.metrics_path)
+
+    def note(self, record: Mapping[str, Any]) -> None:
+        """Keep what a finalist came to; seldom, and lost to no crash after it."""
+        write_atomically(self.notes_path, "".join(map(_json_line, [*self.read_notes(), record])).encode())
+
+    def read_notes(self) -> list[dict[str, Any]]:
+        return _read_lines(self.notes_path)
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         text = json.dumps(_finite(result), allow_nan=False, indent=2)
@@ -218,6 +215,21 @@ def _near_runs(path: Path) -> str:
         if runs:
             return suggestion(path.name, runs)
     return ""
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    data = _read_if_there(path)
+    lines = data.rstrip(b"\n").split(b"\n") if data else []
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(_json_object(line))
+        except ValueError as error:
+            if number < len(lines):
+                raise CheckpointError(
+                    f"line {number} of {path} is damaged ({error}); remove it to read the others"
+                ) from error
+    return records
 
 
 def _read_if_there(path: Path) -> bytes | None:

@@ -139,10 +139,6 @@ class OneShot(Stateful):
         """Architectures that may be the best one, to be decided between by training each for a short while."""
         return []
 
-    def belief(self, architecture: Architecture) -> float:
-        """What the search says of a finalist before it is trained, as a log-probability; 0 of all where it has none."""
-        return 0.0
-
     def to(self, device: torch.device) -> None:
         for name in self.stateful:
             part = getattr(self, name)

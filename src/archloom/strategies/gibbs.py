@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from archloom.errors import require
-from archloom.policies import Chain, log_belief, mean_scores, mixing, posterior
+from archloom.policies import Chain, mean_scores, mixing, posterior
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior, NoiseRule, PosteriorSampler, draw_precision
-from archloom.spaces import Architecture, Scores, SearchSpace
+from archloom.spaces import Scores, SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Plan, Preset, SearchBatch, Validation, metrics
 from archloom.supernets import Outcome, SharedWeights, gradient_by
 
@@ -285,12 +285,6 @@ class Gibbs(Differentiable):
             return super().scores()
         share = 0.0 if self._from_last else 1 - self._burn_in
         return mean_scores(self.policy, self.chain.last(share))
-
-    def belief(self, architecture: Architecture) -> float:
-        draws = self.chain.last(1 - self._burn_in)
-        if len(draws) == 0:
-            return 0.0
-        return log_belief(self.space, self.policy, draws, architecture, keep_none=self._keep_none)
 
     def findings(self) -> dict[str, Any]:
         """The posterior as far as it was seen; of updates without noise it tells where they wandered, not how sure."""
