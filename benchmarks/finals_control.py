@@ -58,15 +58,14 @@ def finals(options: argparse.Namespace, seed: int, run: Path | None, table: Nb20
     search = build_search(experiment)
     count = experiment.settings["strategy"]["finalists"]
     if run is None:
-        named, belief = by_chance(search.space, count, seed), (lambda architecture: 0.0)
+        named = by_chance(search.space, count, seed)
     else:
-        strategy = strategy_of(run, given)
-        named, belief = search.space.neighbours(strategy.scores(), count, keep_none=False), strategy.belief
+        named = search.space.neighbours(strategy_of(run, given).scores(), count, keep_none=False)
     start = time.perf_counter()
     if options.bound:
         winner, told = max(named, key=lambda one: table.query(one, "cifar10")), []
     else:
-        winner, told = search._finals.winner(named, belief=belief)
+        winner, told = search._finals.winner(named)
     return {
         "seed": seed,
         "text": search.space.format(winner),

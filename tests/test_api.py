@@ -252,9 +252,7 @@ def test_interrupted_among_its_finalists_and_resumed_trains_only_the_others(tmp_
     settings = {**TINY, **own, "space": {}, "strategy": {"draw_images": 16, "warmup": 0.0, "finalists": 3}}
 
     def run(name: str, stop=lambda: False) -> None:
-        archloom.search(
-            "nb201_mini", "gibbs", epochs=1, settings=settings, out=tmp_path / name, stop=stop
-        )
+        archloom.search("nb201_mini", "gibbs", epochs=1, settings=settings, out=tmp_path / name, stop=stop)
 
     def notes(name: str) -> list[str]:
         return (tmp_path / name / "finalists.jsonl").read_text().splitlines()

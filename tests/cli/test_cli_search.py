@@ -83,7 +83,14 @@ def test_every_option_reaches_the_configuration(
     assert config["search"]["epochs"] == 1
     assert config["search"]["batch_size"] == 32  # --set of the tiny options wins over --batch-size
     assert config["network"]["channels"] == 4
-    assert config["machine"] == {"device": "cpu", "threads": 1, "workers": 1, "kernels": "auto", "recompute": False}
+    assert config["machine"] == {
+        "device": "cpu",
+        "threads": 1,
+        "workers": 1,
+        "processes": 1,
+        "kernels": "auto",
+        "recompute": False,
+    }
 
 
 @pytest.mark.parametrize(
