@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archloom.kernels import Geometry, Kernels, Slot, Term
-from archloom.kernels.base import check_normalizable
+from archloom.kernels.terms import check_normalizable
 
 KERNELS = Kernels()
 SHAPE = (2, 6, 5, 4)

@@ -14,7 +14,8 @@ from typing import Literal, get_args
 import torch
 
 from archloom.errors import require
-from archloom.kernels.base import Geometry, Kernels, Slot, Term
+from archloom.kernels.base import Kernels
+from archloom.kernels.terms import Geometry, Slot, Term
 
 Choice = Literal["auto", "torch", "plain"]
 """auto: compiled where there are any, else torch; torch: fused, nothing compiled; plain: module by module."""

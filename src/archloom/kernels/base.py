@@ -7,61 +7,15 @@ the channels of a wider image. Normalisation is by the batch's own statistics, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from archloom.kernels import depthwise, rows
+from archloom.kernels.terms import Geometry, Slot, Term
+
 aten = torch.ops.aten
-EPSILON = 1e-5  # of a normalisation, as torch has it
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """How a depthwise kernel walks over an image; its padding keeps the size, up to the stride."""
-
-    stride: int = 1
-    dilation: int = 1
-
-
-@dataclass
-class Term:
-    """An image that counts as it is, or normalised. `moments` [2, channels] are its mean and 1/std, once known."""
-
-    image: Tensor
-    normalized: bool
-    moments: Tensor | None = None
-
-
-@dataclass
-class Slot:
-    """Where the gradients by an image gather: in a place of memory given from the start, or in the first that comes."""
-
-    image: Tensor | None = None
-    filled: bool = False
-
-    def put(self, value: Tensor) -> None:
-        """Take in a gradient that nobody else holds."""
-        if self.image is None:
-            self.image = value
-        elif self.filled:
-            self.image.add_(value)
-        else:
-            self.image.copy_(value)
-        self.filled = True
-
-    def room(self, like: Tensor) -> Tensor:
-        """The place, made if there is none."""
-        if self.image is None:
-            self.image = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-        return self.image
-
-
-def check_normalizable(image: Tensor) -> None:
-    """One value per channel has no spread; torch refuses it in the same words."""
-    if image.numel() == image.shape[-1]:
-        raise ValueError(f"Expected more than 1 value per channel, got an image of shape {list(image.shape)}")
 
 
 class Kernels:
@@ -73,12 +27,7 @@ class Kernels:
 
     def mix(self, terms: Sequence[Term], weights: Tensor) -> Tensor:
         """The sum of all terms, each normalised if it asks for it, times its weight; fills in missing moments."""
-        total: Tensor | None = None
-        for term, weight in zip(terms, weights.unbind(), strict=True):
-            part = _normalized(term, weight) if term.normalized else term.image * weight
-            total = part if total is None else total.add_(part)
-        assert total is not None
-        return total
+        return rows.mix(terms, weights)
 
     def mix_backward(
         self,
@@ -90,16 +39,7 @@ class Kernels:
         weights_wanted: bool = True,
     ) -> Tensor | None:
         """Gradient by the weights, if wanted; that by each term's image goes into its slot, where it has one."""
-        by_weight = []
-        for term, weight, slot in zip(terms, weights.unbind(), slots, strict=True):
-            if term.normalized:
-                by_weight.append(_normalized_backward(gradient, term, weight, slot))
-            else:
-                if weights_wanted:
-                    by_weight.append(torch.dot(gradient.reshape(-1), term.image.reshape(-1)))
-                if slot is not None:
-                    slot.put(gradient * weight)
-        return torch.stack(by_weight) if weights_wanted else None
+        return rows.mix_backward(gradient, terms, weights, slots, weights_wanted=weights_wanted)
 
     # --- depthwise convolutions of a rectified image
 
@@ -129,21 +69,21 @@ class Kernels:
         weights_wanted: bool = True,
     ) -> list[Tensor] | None:
         """Gradients by the weights, if wanted; that by the image, through rectifier and normalisation, to the slot."""
-        rectified = _first(_rectified(term))
+        rectified = _rectified(term)
         total: Tensor | None = None
         by_weight = []
         for gradient, weight, shape in zip(gradients, weights, geometry, strict=True):
-            by_image, by_kernel, _ = aten.convolution_backward(
-                _first(gradient), rectified, weight, None, [shape.stride] * 2, [_padding(weight, shape)] * 2,
-                [shape.dilation] * 2, False, [0, 0], len(weight), [slot is not None, weights_wanted, False],
-            )  # fmt: skip
-            by_weight.append(by_kernel)
-            total = by_image if total is None else total.add_(by_image)
+            wanted = slot is not None, weights_wanted
+            by_image, by_kernel = _depthwise_backward(gradient, rectified, weight, shape, wanted)
+            if by_kernel is not None:
+                by_weight.append(by_kernel)
+            if by_image is not None:
+                total = by_image if total is None else total.add_(by_image)
         if slot is not None:
             assert total is not None
-            masked = _last(aten.threshold_backward(total, rectified, 0))
+            masked = aten.threshold_backward(total, rectified, 0)
             if term.normalized:
-                _normalized_backward(masked, term, masked.new_ones(()), slot)
+                rows.mix_backward(masked, [term], masked.new_ones(1), [slot], weights_wanted=False)
             else:
                 slot.put(masked)
         return by_weight if weights_wanted else None
@@ -156,29 +96,41 @@ class Kernels:
 
     def products(self, images: Tensor, matrices: Tensor) -> Tensor:
         """The pixels of each image times its matrix: [n or 1, b, h, w, in] and [n, in, out] give [n, b, h, w, out]."""
-        pixels = images.flatten(1, 3).expand(len(matrices), -1, -1)
-        return torch.bmm(pixels, matrices).view(len(matrices), *images.shape[1:4], -1)
+        side = rows.side_by_side(images[0], max(matrices.shape[1:]), rows.NARROW)
+        pixels = images.reshape(len(images), -1, side * images.shape[-1]).expand(len(matrices), -1, -1)
+        return torch.bmm(pixels, rows.repeated(matrices, side)).view(len(matrices), *images.shape[1:4], -1)
 
     def summed_products(self, images: Tensor, matrices: Tensor, total: Tensor | None) -> Tensor:
         """The same of n images, added up, and added to `total` in place if there is one: [b, h, w, out]."""
-        for image, matrix in zip(images.flatten(1, 3), matrices, strict=True):
+        side = rows.side_by_side(images[0], max(matrices.shape[1:]), rows.NARROW)
+        pixels = images.reshape(len(images), -1, side * images.shape[-1])
+        for image, matrix in zip(pixels, rows.repeated(matrices, side), strict=True):
             if total is None:
                 total = (image @ matrix).view(*images.shape[1:4], -1)
             else:
-                total.view(-1, total.shape[-1]).addmm_(image, matrix)
+                total.view(-1, side * total.shape[-1]).addmm_(image, matrix)
         assert total is not None
         return total
 
     def inner_products(self, left: Tensor, right: Tensor) -> Tensor:
         """Channels of one image times those of another, over all pixels: [n, b, h, w, x], [n or 1, b, h, w, y]."""
-        return torch.bmm(left.flatten(1, 3).transpose(1, 2), right.flatten(1, 3).expand(len(left), -1, -1))
+        wide, high = left.shape[-1], right.shape[-1]
+        side = rows.side_by_side(left[0], max(wide, high), rows.NARROW)
+        lines, columns = (one.reshape(len(one), -1, side * one.shape[-1]) for one in (left, right))
+        found = torch.bmm(lines.transpose(1, 2), columns.expand(len(left), -1, -1))
+        return found.view(len(left), side, wide, side, high).diagonal(dim1=1, dim2=3).sum(-1)
 
     # --- pools of 3x3 pixels, the border left out
 
     def average_pool(self, image: Tensor, stride: int) -> Tensor:
+        if stride == 1:
+            return _sums_of_nine(image).mul_(_shares_of_nine(image))
         return _last(F.avg_pool2d(_first(image), 3, stride, 1, count_include_pad=False))
 
     def average_pool_backward(self, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> None:
+        if stride == 1:
+            slot.put(_sums_of_nine(gradient * _shares_of_nine(image)))
+            return
         by_image = aten.avg_pool2d_backward(
             _first(gradient), _first(image), [3, 3], [stride] * 2, [1, 1], False, False, None
         )
@@ -196,28 +148,44 @@ class Kernels:
         slot.put(_last(by_image))
 
 
-def _normalized(term: Term, weight: Tensor | None = None) -> Tensor:
-    """The image normalised, times a weight; fills in its moments."""
-    scale = None if weight is None else weight.repeat(term.image.shape[-1])  # torch misreads an expanded weight
-    image, mean, deviation = aten.native_batch_norm(_first(term.image), scale, None, None, None, True, 0.0, EPSILON)
-    term.moments = torch.stack([mean, deviation])
-    return _last(image)
+# --- pools
 
 
-def _normalized_backward(gradient: Tensor, term: Term, weight: Tensor, slot: Slot | None) -> Tensor:
-    assert term.moments is not None
-    image, by_scale, _ = aten.native_batch_norm_backward(
-        _first(gradient), _first(term.image), weight.repeat(term.image.shape[-1]), None, None, *term.moments, True,
-        EPSILON, [slot is not None, True, False],
-    )  # fmt: skip
-    if slot is not None:
-        slot.put(_last(image))
-    by_weight: Tensor = by_scale.sum()
-    return by_weight
+def _sums_of_nine(image: Tensor) -> Tensor:
+    """Every pixel with its eight neighbours: first along the height, then along the width."""
+    for direction in (1, 2):
+        total, length = image.clone(memory_format=torch.contiguous_format), image.shape[direction] - 1
+        total.narrow(direction, 1, length).add_(image.narrow(direction, 0, length))
+        total.narrow(direction, 0, length).add_(image.narrow(direction, 1, length))
+        image = total
+    return image
+
+
+def _shares_of_nine(image: Tensor) -> Tensor:
+    """What each of the pixels in a pool counts, [height, width, 1]: there are fewer of them at the border."""
+    ones = torch.ones((1, *image.shape[1:3], 1), dtype=image.dtype, device=image.device)
+    return _sums_of_nine(ones).reciprocal_().squeeze(0)
 
 
 def _rectified(term: Term) -> Tensor:
-    return F.relu_(_normalized(term)) if term.normalized else F.relu(term.image)
+    return F.relu_(rows.mix([term], term.image.new_ones(1))) if term.normalized else F.relu(term.image)
+
+
+def _depthwise_backward(
+    gradient: Tensor, image: Tensor, weight: Tensor, shape: Geometry, wanted: tuple[bool, bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Gradients by the image and by the kernel, as far as wanted."""
+    if image.is_cpu and (shape.stride == 1 or shape.dilation > 1):  # elsewhere torch's own is fast
+        whole = depthwise.without_stride(gradient, image, shape.stride)
+        return (
+            depthwise.by_image(whole, weight, shape.dilation) if wanted[0] else None,
+            depthwise.by_kernel(whole, image, weight, shape.dilation) if wanted[1] else None,
+        )
+    by_image, by_kernel, _ = aten.convolution_backward(
+        _first(gradient), _first(image), weight, None, [shape.stride] * 2, [_padding(weight, shape)] * 2,
+        [shape.dilation] * 2, False, [0, 0], len(weight), [*wanted, False],
+    )  # fmt: skip
+    return None if by_image is None else _last(by_image), by_kernel
 
 
 def _padding(weight: Tensor, shape: Geometry) -> int:

@@ -12,7 +12,7 @@ from typing import Literal
 from torch import nn
 
 from archloom.kernels import Geometry
-from archloom.kernels.base import EPSILON
+from archloom.kernels.terms import EPSILON
 
 
 @dataclass(frozen=True)

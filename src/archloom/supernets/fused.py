@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from archloom.kernels import Kernels, Slot, Term, recomputing
-from archloom.kernels.base import check_normalizable
+from archloom.kernels.terms import check_normalizable
 from archloom.spaces import Decision
 from archloom.supernets.branches import Branch, branch_of
 from archloom.supernets.fans import Fan, State, fans

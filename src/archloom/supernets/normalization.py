@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from archloom.kernels import Kernels, Slot, Term, current
-from archloom.kernels.base import check_normalizable
+from archloom.kernels.terms import check_normalizable
 
 
 class BatchNorm(nn.BatchNorm2d):

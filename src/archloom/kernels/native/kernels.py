@@ -14,7 +14,8 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from archloom.kernels.base import Geometry, Kernels, Slot, Term
+from archloom.kernels.base import Kernels
+from archloom.kernels.terms import Geometry, Slot, Term
 
 INTERFACE = 4  # of the library; kernels.hpp has the same number
 WIDEST = 16  # numbers in a vector: rows of a matrix must fill whole ones
