@@ -44,7 +44,7 @@ def test_a_choice_holds_until_the_next_and_a_scope_goes_first() -> None:
 
 @pytest.mark.parametrize("choose", [kernels.choose, lambda name: kernels.using(name).__enter__()])
 def test_an_unknown_choice_is_refused_in_one_line(choose: Any) -> None:
-    with pytest.raises(SettingError, match=r"machine\.kernels must be one of auto, torch, plain, got 'fast'"):
+    with pytest.raises(SettingError, match=r"machine\.kernels must be one of auto, torch, plain, compile, got 'fast'"):
         choose("fast")
 
 

@@ -183,8 +183,8 @@ def test_finalists_are_networks_of_full_depth_and_the_width_asked_for_with_one_r
         SettingError, match=r"search.finalist_shrink must be at most the side of the images, \d+, got 99"
     ):
         finals(finalist_shrink=99)
-    asked = finals(finalist_steps=3, finalist_sweeps=4, finalist_shrink=2, finalist_size=0.3)
-    assert (asked._steps, asked._sweeps, asked._hands._work._shrink, asked._size) == (3, 4, 2, 0.3)
+    asked = finals(finalist_steps=3, finalist_sweeps=4, finalist_shrink=2, finalist_size=0.4)
+    assert (asked._steps, asked._sweeps, asked._hands._work._shrink, asked._size) == (3, 4, 2, 0.4)
 
 
 def test_finalists_are_trained_side_by_side_where_asked_to_and_come_to_the_same(data):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -484,3 +484,49 @@ def test_a_run_is_freed_with_its_result(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_choice_given_zero_gives_nothing() -> None:
     choice = Choice(Decision("edge", ("none", "skip")), {"skip": nn.Identity()})
     assert choice(None, {"edge": Gate(index=1)}) is None
+
+
+# --- mixtures by torch.compile
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """What was compiled, by the number of its operations; torch's own code then runs it, which needs no compiler."""
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    graphs: list[int] = []
+
+    def keep(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        graphs.append(len(graph.graph.nodes))
+        return make_boxed_func(graph.forward)
+
+    torch._dynamo.reset()
+    monkeypatch.setattr("archloom.supernets.choice.COMPILER", aot_autograd(fw_compiler=keep))
+    yield graphs
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", ["nb201", "s2"])
+def test_a_compiled_mixture_is_that_of_the_modules(name: str, compiled: list[int]) -> None:
+    space = make_space(name)
+    weights, batch, logits = SharedWeights(make_network(space)), make_batch(), make_logits(space)
+    found = {}
+    for choice in ("plain", "compile"):
+        with kernels.using(choice):
+            loss = weights.loss(batch, mixture(space, logits))
+            by = torch.autograd.grad(loss, [*logits.values(), *weights.parameters.values()])
+        found[choice] = [loss, *by]
+    assert compiled
+    torch.testing.assert_close(found["compile"], found["plain"])
+
+
+def test_cells_of_one_shape_are_compiled_once_and_paths_and_judgements_never(compiled: list[int]) -> None:
+    space = Nb201(cells_per_stage=3)
+    weights, batch, logits = SharedWeights(make_network(space)), make_batch(), make_logits(space)
+    with kernels.using("compile"):
+        weights.loss(batch, path_gates(space, space.sample(random.Random(0))))
+        weights.accuracy(batch, mixture(space, logits))
+        assert not compiled
+        weights.loss(batch, mixture(space, logits)).backward()
+    assert len(compiled) == 2 * 3  # forwards and backwards, for three widths

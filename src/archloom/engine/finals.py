@@ -23,7 +23,7 @@ from archloom.engine.hands import Ask, Hands
 from archloom.spaces import Architecture
 from archloom.supernets import SharedWeights
 
-ROUNDS = ((6, 3), (3, 9))  # so many of the best are trained again, for so many times as long
+ROUNDS = ((6, 3), (2, 9))  # so many of the best are trained again, for so many times as long
 
 Begin = Callable[[Architecture], SharedWeights]
 """A network of one architecture with fresh weights, and its optimizer."""

@@ -17,8 +17,11 @@ from archloom.errors import require
 from archloom.kernels.base import Kernels
 from archloom.kernels.terms import Geometry, Slot, Term
 
-Choice = Literal["auto", "torch", "plain"]
-"""auto: compiled where there are any, else torch; torch: fused, nothing compiled; plain: module by module."""
+Choice = Literal["auto", "torch", "plain", "compile"]
+"""auto: compiled where there are any, else torch; torch: fused, nothing compiled; plain: module by module.
+
+compile: mixtures by `torch.compile`, cell by cell, which takes minutes at first; everything else as auto.
+"""
 
 _default: tuple[Choice, bool] = ("auto", False)
 _chosen: ContextVar[tuple[Choice, bool] | None] = ContextVar("kernels", default=None)
@@ -45,12 +48,17 @@ def recomputing() -> bool:
     return (_chosen.get() or _default)[1]
 
 
+def compiling() -> bool:
+    """Whether mixtures are to run by `torch.compile`."""
+    return (_chosen.get() or _default)[0] == "compile"
+
+
 def current() -> Kernels | None:
     """The loops to use now; None stands for plain modules."""
     choice, _ = _chosen.get() or _default
     if choice == "plain" or torch.is_autocast_enabled("cuda"):  # modules know which precision is safe for them
         return None
-    return (_compiled() if choice == "auto" else None) or _TORCH
+    return (None if choice == "torch" else _compiled()) or _TORCH
 
 
 def _checked(choice: Choice) -> Choice:
@@ -68,4 +76,4 @@ def _compiled() -> Kernels | None:
     return load()
 
 
-__all__ = ["Choice", "Geometry", "Kernels", "Slot", "Term", "choose", "current", "recomputing", "using"]
+__all__ = ["Choice", "Geometry", "Kernels", "Slot", "Term", "choose", "compiling", "current", "recomputing", "using"]

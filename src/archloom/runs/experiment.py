@@ -74,7 +74,7 @@ class SearchSettings:
     finalist_sweeps: int = 2  # how often every change is tried, at most
     finalist_channels: int | None = None  # their width; left out: that of the search
     finalist_shrink: int = 1  # they see images so many times smaller in height and width
-    finalist_size: float = 0.1  # what a unit of the logarithm of their parameters weighs against one of their loss
+    finalist_size: float = 0.3  # what a unit of the logarithm of their parameters weighs against one of their loss
     finalist_learning_rate: float = 0.1  # of their SGD, on a cosine to 0
     trials: int = 100  # of a black-box search
     score: Literal["auto", "table", "training", "shared"] = "auto"  # of a trial; auto: from a table if one has it

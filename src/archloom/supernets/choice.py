@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor, nn
 
-from archloom.kernels import current
+from archloom.errors import SettingError
+from archloom.kernels import compiling, current
 from archloom.spaces import Decision
 from archloom.supernets.fused import Fusible
 from archloom.supernets.gate import Gate, Gates
+
+COMPILER = "inductor"  # of torch.compile
+SHAPES = 64  # of cells that are compiled, at most; torch's own limit of 8 is too low for cells that widen and reduce
 
 
 class Choice(nn.Module):
@@ -124,17 +129,34 @@ class Dag(nn.Module):
         self._fusible = _fusible(edges)
 
     def forward(self, inputs: list[Tensor], gates: Gates | None) -> list[Tensor]:
-        states = self._fused(inputs, gates)
+        states = self._at_once(inputs, gates)
         if states is None:
             states = self._edge_by_edge(inputs, gates)
         return [states[number] if number in states else self._zeros(states, number) for number in self._outputs]
 
-    def _fused(self, inputs: list[Tensor], gates: Gates | None) -> dict[int, Tensor] | None:
+    def _at_once(self, inputs: list[Tensor], gates: Gates | None) -> dict[int, Tensor] | None:
+        """The states by a faster way than edge by edge, where there is one for these gates."""
+        if gates is None:
+            return None
+        if compiling() and torch.is_grad_enabled() and all(gate.index is None for gate in gates.values()):
+            return self._compiled(inputs, gates)
         kernels = current()
-        if kernels is None or self._fusible is None or gates is None:
+        if kernels is None or self._fusible is None:
             return None
         states = self._fusible.run(kernels, inputs, gates, self._outputs)
         return None if states is None else {**dict(enumerate(inputs)), **states}
+
+    def _compiled(self, inputs: list[Tensor], gates: Gates) -> dict[int, Tensor]:
+        """A mixture runs the same code at every step; a sampled path would be compiled anew at each.
+
+        Cells of one shape share what was compiled, and each shape has it twice: for weight and architecture steps.
+        """
+        try:
+            with torch._dynamo.config.patch(recompile_limit=SHAPES):
+                return _compiled_dag(COMPILER)(self, inputs, gates)
+        except torch._dynamo.exc.TorchDynamoException as error:
+            reason = str(error).strip().splitlines()[0]
+            raise SettingError(f"machine.kernels 'compile' does not work here ({reason}); take 'auto'") from error
 
     def _edge_by_edge(self, inputs: list[Tensor], gates: Gates | None) -> dict[int, Tensor]:
         """All states but those that nothing reaches: they are zero, and choices that only see zeros do not run."""
@@ -162,6 +184,11 @@ class Dag(nn.Module):
         stride = self._strides[source, target]
         like = states[source] if source in states else self._zeros(states, source)
         return torch.zeros_like(like[:, :, ::stride, ::stride])
+
+
+@cache
+def _compiled_dag(backend: str) -> Callable[..., dict[int, Tensor]]:
+    return torch.compile(Dag._edge_by_edge, dynamic=False, backend=backend)
 
 
 def _fusible(edges: Mapping[tuple[int, int], nn.Module]) -> Fusible | None:
