@@ -83,9 +83,8 @@ def _moments(image: Tensor) -> Tensor:
     side = side_by_side(image)
     found = aten.batch_norm_update_stats(_rows(image, side), None, None, 0.0)
     means, variances = (one.view(side, -1) for one in found)
-    mean = means.mean(0)
-    variance = variances.mean(0) + (means - mean).square_().mean(0)
-    return torch.stack([mean, torch.rsqrt(variance + EPSILON)])
+    between, mean = torch.var_mean(means, 0, correction=0)
+    return torch.stack([mean, variances.mean(0).add_(between).add_(EPSILON).rsqrt_()])
 
 
 def _moments_of(terms: Sequence[Term]) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
@@ -36,9 +36,11 @@ class Classification:
         labels: Tensor,
         *,
         loss: Callable[[Any, Tensor], Tensor] = F.cross_entropy,
+        parameters: Iterable[Tensor] | None = None,  # the module's, if at hand: finding them takes a while
     ) -> None:
         self._module, self._forward, self._labels, self._loss = module, forward, labels, loss
-        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        known = module.parameters() if parameters is None else parameters
+        self._parameters = [parameter for parameter in known if parameter.requires_grad]
         self._random: Tensor | None = None
         self.loss: Tensor | None = None  # of the first call, with the logits it came from
         self.logits: Tensor | None = None

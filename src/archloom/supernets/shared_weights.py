@@ -187,7 +187,13 @@ class SharedWeights:
     def fit(self, batch: Batch, gates: Gates) -> Outcome:
         """One optimizer step on the weights. Gradients of the gates are not computed."""
         fixed = {name: gate.detach() for name, gate in gates.items()}
-        loss = Classification(self.network, lambda: self._predict(batch, fixed), batch.labels, loss=self._loss)
+        loss = Classification(
+            self.network,
+            lambda: self._predict(batch, fixed),
+            batch.labels,
+            loss=self._loss,
+            parameters=self._parameters,
+        )
         with unused_parts_resting(self._kernels, self.optimizer):
             self.optimizer.step(self._clipping(loss) if self._clip else loss)  # type: ignore[arg-type]
         self.optimizer.zero_grad(set_to_none=True)
