@@ -119,9 +119,9 @@ def test_a_posterior_is_told_before_the_way_to_the_report() -> None:
 
 
 def test_finalists_are_told_with_what_decided_between_them() -> None:
-    row = {"steps": 420, "valid_loss": 1.51922, "valid_accuracy": 0.42, "text": "|skip_connect~0|"}
+    row = {"steps": 420, "valid_loss": 1.51922, "valid_accuracy": 0.42, "parameters": 67570, "text": "|skip_connect~0|"}
     text = printed(find_space("nb201"), finalists=[row, *[{**row, "valid_loss": None}] * 4], finalists_seconds=290.0)
-    assert "Finalists, each trained at full depth for a short while (4 min 50 s in all):" in text
-    assert "  validation loss 1.519 after 420 steps  |skip_connect~0|" in text
+    assert "Finalists, each trained at full depth for a short while (4 min 50 s in all), by loss and size:" in text
+    assert "  validation loss 1.519 after 420 steps, 67,570 parameters  |skip_connect~0|" in text
     assert "... and 2 more in the report" in text
     assert "Finalists" not in printed(find_space("nb201"))

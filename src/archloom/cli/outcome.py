@@ -65,16 +65,17 @@ def _drawings(result: SearchResult) -> Iterator[str]:
 
 def _finalists(result: SearchResult) -> Iterator[str]:
     """Who was trained for a short while to decide, and how they did."""
-    from archloom.reports.tables import decimal, duration
+    from archloom.reports.tables import decimal, duration, whole
 
     finalists = result.details.get("finalists") or []
     if not finalists:
         return
     spent = duration(result.details.get("finalists_seconds"))
-    yield f"Finalists, each trained at full depth for a short while ({spent} in all):"
+    yield f"Finalists, each trained at full depth for a short while ({spent} in all), by loss and size:"
     for row in finalists[:MOST_FINALISTS]:
         loss = decimal(row["valid_loss"], digits=3)
-        yield f"  validation loss {loss} after {row['steps']} steps  {row['text']}"
+        size = whole(row["parameters"])
+        yield f"  validation loss {loss} after {row['steps']} steps, {size} parameters  {row['text']}"
     if len(finalists) > MOST_FINALISTS:
         yield f"  ... and {len(finalists) - MOST_FINALISTS} more in the report"
     yield ""
