@@ -32,6 +32,7 @@ VARIANTS = {  # kernels, whether channels are adjacent in memory, whether cells 
     "torch": {"choice": "torch", "channels_last": True},
     "auto": {"choice": "auto", "channels_last": True},
     "again": {"choice": "auto", "channels_last": True, "recompute": True},
+    "compile": {"choice": "compile", "channels_last": True},
 }
 
 

@@ -5,9 +5,9 @@
 
 A step is one `strategy.step` of a real strategy on real shared weights, on random images of CIFAR's shape. The variants
 (`plain` with channels first, `torch` and `auto` with channels last, `again` as `auto`, with cells computed again on the
-way back instead of kept) have a network, a strategy and a generator each,
-from the same seeds, and take turns round by round in one process. Times drift with what else the machine does, so the
-figure that counts is the median over rounds of the ratio within a round.
+way back instead of kept; if asked for, `compile` by way of `torch.compile`, which takes minutes to begin) have a
+network, a strategy and a generator each, from the same seeds, and take turns round by round in one process. Times drift
+with what else the machine does, so the figure that counts is the median over rounds of the ratio within a round.
 
 `--beside module:function` adds an implementation from elsewhere to the rotation. `function(workload, seed=...)` gets
 the `archloom.engine.timing.Workload` and returns a function that does one step: the same parts (weight step,
@@ -119,7 +119,8 @@ def main() -> None:
 def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", nargs="+", metavar="NAME", choices=WORKLOADS, help="default: all")
-    parser.add_argument("--variant", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="default: all")
+    usual = [name for name in VARIANTS if name != "compile"]
+    parser.add_argument("--variant", nargs="+", choices=VARIANTS, default=usual, help=f"default: {' '.join(usual)}")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, help="default: as many as suit the workload")
     parser.add_argument("--seed", type=int, default=0)
