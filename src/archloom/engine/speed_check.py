@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 import torch
 
@@ -23,6 +22,7 @@ from archloom.engine.timing import Clock, Step, Workload, gigaflops, prepare, pr
 SMALL_STEP = Workload(
     space="nb201", strategy="darts", channels=8, batch=64, space_settings={"cells_per_stage": 1}
 )  # where threads and inner loops matter most, and still below a second
+KINDS: tuple[kernels.Choice, ...] = ("auto", "torch", "plain")  # not compile, which takes minutes to begin
 STEP_ROUNDS, STEP_BUDGET = 9, 7.0
 PRODUCT_ROUNDS = 9
 PROBE_SECONDS = 60.0  # for a product that takes milliseconds: one that takes longer hangs
@@ -101,7 +101,7 @@ def _products(places: Sequence[tuple[str, int]], clock: Clock) -> tuple[ProductS
 
 def _steps(places: Sequence[tuple[str, int]], workload: Workload, clock: Clock, tell: Tell) -> tuple[StepTime, ...]:
     # what a search uses by itself comes first: a machine may be too busy for the rest
-    variants = [(device, threads, choice) for choice in get_args(kernels.Choice) for device, threads in places]
+    variants = [(device, threads, choice) for choice in KINDS for device, threads in places]
     steps = {
         _key(*variant): _with_threads(variant[1], prepare(workload, choice=variant[2], device=variant[0]))
         for variant in variants
