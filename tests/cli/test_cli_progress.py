@@ -56,6 +56,8 @@ def test_figures_are_means_since_the_last_epoch() -> None:
     pace.hear(Advanced(2, 100, {"train_loss": 2.0, "train_accuracy": 0.75}))
     clock.now = 100.0  # nothing was trained meanwhile
     assert pace.figures == "loss train 1.500, accuracy train 62.5 %, 50 images/s"
+    pace.hear(Advanced(3, 0, {"train_loss": 3.0, "valid_loss": 4.0}))  # validated by some steps only
+    assert pace.figures.startswith("loss train 2.000 valid 4.000, ")
     pace.hear(Recorded({}))
     assert pace.figures == ""
 

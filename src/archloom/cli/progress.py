@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -42,8 +43,8 @@ class Pace:
         self._begun = self._since = self._latest = clock()
         self._first, self.position, self.total, self.each = 0, 0, 1, 1
         self._unit = "step"
-        self._images = self._steps = 0
-        self._sums: dict[str, float] = {}
+        self._images = 0
+        self._told: dict[str, list[float]] = {}
         self.health = ""  # of the last complete epoch
         self._alarmed = False
 
@@ -56,17 +57,15 @@ class Pace:
         elif isinstance(event, Advanced):
             self._add(event)
         elif isinstance(event, Recorded):
-            self._images = self._steps = 0
-            self._sums = {}
+            self._images, self._told = 0, {}
             self._since = self._clock()
             self.health = health_text(event.record)
 
     def _add(self, event: Advanced) -> None:
         self.position, self._latest = event.position, self._clock()
         self._images += event.images
-        self._steps += 1
-        for name, value in event.metrics.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
+        for name, value in event.metrics.items():  # not every step tells all of them
+            self._told.setdefault(name, []).append(value)
 
     def new_alarm(self, record: Mapping[str, Any]) -> str:
         """A line of warning where the monitor begins to worry; nothing while it goes on to."""
@@ -83,7 +82,7 @@ class Pace:
     @property
     def figures(self) -> str:
         """Losses, accuracies and speed, as far as the strategy tells them."""
-        means = {name: total / self._steps for name, total in self._sums.items()}
+        means = {name: fmean(values) for name, values in self._told.items()}
         parts = [_pair("loss", means, "loss", "{:.3f}", 1), _pair("accuracy", means, "accuracy", "{:.1f} %", 100)]
         parts += [f"{name} {means[name]:.2f}" for name in ("score", "best") if name in means]
         if self._images:
