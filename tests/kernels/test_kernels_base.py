@@ -75,6 +75,7 @@ def test_gradients_without_a_slot_or_a_wish_are_left_out() -> None:
 
 
 DEPTHWISE = [
+    ([1], [Geometry()]),
     ([3], [Geometry()]),
     ([5], [Geometry(2, 2)]),
     ([3, 5, 7], [Geometry(1, 1), Geometry(1, 2), Geometry(1, 1)]),

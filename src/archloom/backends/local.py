@@ -20,9 +20,7 @@ class Machine:
     threads: int = 0  # 0 leaves it to torch
     workers: int = 1  # threads that prepare batches ahead
     processes: int = 1  # that train finalists side by side on a CPU, each on one thread; 0: as many as threads
-    kernels: kernels.Choice = (
-        "auto"  # auto: compiled if built; torch: fused without; plain: modules; compile: torch.compile
-    )
+    kernels: kernels.Choice = "auto"  # auto: compiled if built; torch: fused; plain: modules; compile: torch.compile
     recompute: bool = False  # compute fused cells again on the way back: less memory, more time
 
     def __post_init__(self) -> None:

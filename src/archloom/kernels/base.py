@@ -175,7 +175,8 @@ def _depthwise_backward(
     gradient: Tensor, image: Tensor, weight: Tensor, shape: Geometry, wanted: tuple[bool, bool]
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients by the image and by the kernel, as far as wanted."""
-    if image.is_cpu and (shape.stride == 1 or shape.dilation > 1):  # elsewhere torch's own is fast
+    slow = shape.stride == 1 or shape.dilation > 1
+    if image.is_cpu and slow and weight.shape[-1] > 1:  # elsewhere torch's own is fast
         whole = depthwise.without_stride(gradient, image, shape.stride)
         return (
             depthwise.by_image(whole, weight, shape.dilation) if wanted[0] else None,
