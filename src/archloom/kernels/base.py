@@ -7,12 +7,13 @@ the channels of a wider image. Normalisation is by the batch's own statistics, w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from archloom.kernels import depthwise, rows
+from archloom.kernels import depthwise, mixing, rows
 from archloom.kernels.terms import Geometry, Slot, Term
 
 aten = torch.ops.aten
@@ -27,7 +28,7 @@ class Kernels:
 
     def mix(self, terms: Sequence[Term], weights: Tensor) -> Tensor:
         """The sum of all terms, each normalised if it asks for it, times its weight; fills in missing moments."""
-        return rows.mix(terms, weights)
+        return mixing.mix(terms, weights)
 
     def mix_backward(
         self,
@@ -39,7 +40,7 @@ class Kernels:
         weights_wanted: bool = True,
     ) -> Tensor | None:
         """Gradient by the weights, if wanted; that by each term's image goes into its slot, where it has one."""
-        return rows.mix_backward(gradient, terms, weights, slots, weights_wanted=weights_wanted)
+        return mixing.mix_backward(gradient, terms, weights, slots, weights_wanted=weights_wanted)
 
     # --- depthwise convolutions of a rectified image
 
@@ -83,7 +84,7 @@ class Kernels:
             assert total is not None
             masked = aten.threshold_backward(total, rectified, 0)
             if term.normalized:
-                rows.mix_backward(masked, [term], masked.new_ones(1), [slot], weights_wanted=False)
+                mixing.mix_backward(masked, [term], masked.new_ones(1), [slot], weights_wanted=False)
             else:
                 slot.put(masked)
         return by_weight if weights_wanted else None
@@ -163,12 +164,16 @@ def _sums_of_nine(image: Tensor) -> Tensor:
 
 def _shares_of_nine(image: Tensor) -> Tensor:
     """What each of the pixels in a pool counts, [height, width, 1]: there are fewer of them at the border."""
-    ones = torch.ones((1, *image.shape[1:3], 1), dtype=image.dtype, device=image.device)
-    return _sums_of_nine(ones).reciprocal_().squeeze(0)
+    return _shares(image.shape[1], image.shape[2], image.dtype, image.device)
+
+
+@cache
+def _shares(height: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return _sums_of_nine(torch.ones((1, height, width, 1), dtype=dtype, device=device)).reciprocal_().squeeze(0)
 
 
 def _rectified(term: Term) -> Tensor:
-    return F.relu_(rows.mix([term], term.image.new_ones(1))) if term.normalized else F.relu(term.image)
+    return F.relu_(mixing.mix([term], term.image.new_ones(1))) if term.normalized else F.relu(term.image)
 
 
 def _depthwise_backward(

@@ -20,17 +20,16 @@ NARROW = 16  # a product of matrices is fast from here on; a larger one would on
 
 def mix(terms: Sequence[Term], weights: Tensor) -> Tensor:
     """As `Kernels.mix`."""
-    for term in terms:
-        if term.normalized and term.moments is None:
-            term.moments = _moments(term.image)
+    side = side_by_side(terms[0].image)
+    _measure([term for term in terms if term.normalized and term.moments is None], side)
     mean, deviation = _moments_of(terms)
     scales = weights[:, None] * deviation
-    first, side = terms[0].image, side_by_side(terms[0].image)
-    *wide, shift = torch.cat([scales, -(scales * mean).sum(0, keepdim=True)]).repeat(1, side).unbind()
-    total = torch.addcmul(shift, _rows(first, side), wide[0])
+    shift = (scales * mean).sum(0, keepdim=True).neg_()
+    *wide, shift = _widened(torch.cat([scales, shift]), side).unbind()
+    total = torch.addcmul(shift, _rows(terms[0].image, side), wide[0])
     for term, scale in zip(terms[1:], wide[1:], strict=True):
         total.addcmul_(_rows(term.image, side), scale)
-    return total.view(first.shape)
+    return total.view(terms[0].image.shape)
 
 
 def mix_backward(
@@ -47,20 +46,23 @@ def mix_backward(
     gets weight / std * (gradient - G / pixels - normalised x * S / pixels): a sum of multiples of gradient and x.
     """
     side, pixels = side_by_side(gradient), gradient[..., 0].numel()
-    rows = _rows(gradient, side)
-    products = [
-        _folded(rows * _rows(term.image, side), side)
+    rows, size = _rows(gradient, side), gradient.shape[-1]
+    sums = [
+        (rows * _rows(term.image, side)).sum(0)
         if weights_wanted or (term.normalized and slot is not None)
-        else torch.zeros_like(gradient[0, 0, 0])
+        else torch.zeros_like(rows[0])
         for term, slot in zip(terms, slots, strict=True)
     ]
-    total, (mean, deviation) = _folded(rows, side), _moments_of(terms)
-    by_scale = deviation * torch.addcmul(torch.stack(products), mean, total, value=-1)
+    folded = torch.cat([*sums, rows.sum(0)]).view(-1, side, size).sum(1)
+    products, total = folded[:-1], folded[-1]
+    mean, deviation = _moments_of(terms)
+    by_scale = deviation * torch.addcmul(products, mean, total, value=-1)
     scale = weights[:, None] * deviation
-    by_image = scale * deviation * by_scale / -pixels
-    shift = scale * total / -pixels - by_image * mean
-    wide = torch.stack([scale, by_image, shift], dim=1).repeat(1, 1, side)
-    for term, slot, own in zip(terms, slots, wide.unbind(), strict=True):
+    part = scale / -pixels
+    by_image = part * deviation * by_scale
+    shift = part * total - by_image * mean
+    wide = _widened(torch.cat([scale, by_image, shift]), side).view(3, len(terms), -1)
+    for term, slot, own in zip(terms, slots, wide.unbind(1), strict=True):
         if slot is not None:
             slot.put(_by_image(rows, term, own, side).view(gradient.shape))
     return by_scale.sum(1) if weights_wanted else None
@@ -74,17 +76,24 @@ def _by_image(gradient: Tensor, term: Term, own: Tensor, side: int) -> Tensor:
     return torch.addcmul(shift, gradient, scale).addcmul_(_rows(term.image, side), by_image)
 
 
-def _moments(image: Tensor) -> Tensor:
-    """Mean and 1/std of every channel, [2, channels]."""
-    if not image.is_cpu:
-        first = image.permute(0, 3, 1, 2)
-        _, mean, deviation = aten.native_batch_norm(first, None, None, None, None, True, 0.0, EPSILON)
-        return torch.stack([mean, deviation])
-    side = side_by_side(image)
-    found = aten.batch_norm_update_stats(_rows(image, side), None, None, 0.0)
-    means, variances = (one.view(side, -1) for one in found)
-    between, mean = torch.var_mean(means, 0, correction=0)
-    return torch.stack([mean, variances.mean(0).add_(between).add_(EPSILON).rsqrt_()])
+def _measure(terms: Sequence[Term], side: int) -> None:
+    """Fill in mean and 1/std of every channel, [2, channels]."""
+    if not terms:
+        return
+    found = [_statistics(_rows(term.image, side)) for term in terms]
+    means, variances = torch.stack(found).view(len(terms), 2, side, -1).unbind(1)
+    between, mean = torch.var_mean(means, 1, correction=0)
+    deviation = variances.mean(1).add_(between).add_(EPSILON).rsqrt_()
+    for term, moments in zip(terms, torch.stack([mean, deviation], dim=1), strict=True):
+        term.moments = moments
+
+
+def _statistics(rows: Tensor) -> Tensor:
+    """Mean and variance of every column, [2, columns]."""
+    if rows.is_cpu:  # where it is several times faster than asking for the two by name
+        return torch.stack(aten.batch_norm_update_stats(rows, None, None, 0.0))
+    variance, mean = torch.var_mean(rows, 0, correction=0)
+    return torch.stack([mean, variance])
 
 
 def _moments_of(terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
@@ -121,10 +130,10 @@ def repeated(matrices: Tensor, side: int) -> Tensor:
     return (same * matrices[:, None, :, None, :]).view(count, side * rows, side * columns)
 
 
+def _widened(columns: Tensor, side: int) -> Tensor:
+    """Numbers by channel, [n, channels], for all pixels of a row: [n, side channels]."""
+    return columns[:, None].expand(-1, side, -1).reshape(len(columns), -1)
+
+
 def _rows(image: Tensor, side: int) -> Tensor:
     return image.reshape(-1, side * image.shape[-1])
-
-
-def _folded(rows: Tensor, side: int) -> Tensor:
-    """Sums over all pixels, [channels]."""
-    return rows.sum(0).view(side, -1).sum(0)
