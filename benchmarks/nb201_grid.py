@@ -1,10 +1,12 @@
 """Recipes x seeds on NAS-Bench-201: what each search finds, with mean and spread over seeds, and how it got there.
 
     python benchmarks/nb201_grid.py recipes/nb201_proxy/*.toml --seeds 0-4 --data-dir DIR --out runs/grid
+    python benchmarks/nb201_grid.py --compared runs/compare-gibbs --data-dir DIR --out runs/grid
 
 Searches run side by side, one thread each. One that is complete is not run again, an interrupted one goes on. No seed
 is left out: a search that fails is listed as failed. "Without none" is what the same probabilities give where `none`
-may not win. Writes `summary.json` and `curves.png` beside the runs.
+may not win. Writes `summary.json` and `curves.png` beside the runs. With `--compared` nothing runs: told is what the
+one-shot searches of an `archloom compare` have found.
 """
 
 from __future__ import annotations
@@ -28,10 +30,7 @@ def main() -> None:
     options = _options()
     console = Console(width=160)
     options.out.mkdir(parents=True, exist_ok=True)
-    jobs = [(recipe, seed) for seed in options.seeds for recipe in options.recipes]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        rows = list(pool.map(lambda job: _search(*job, options, console), jobs))
-    grouped = {recipe.stem: [row for row in rows if row["recipe"] == recipe.stem] for recipe in options.recipes}
+    grouped = _compared(options) if options.compared else _searched(options, console)
     (options.out / "summary.json").write_text(json.dumps(grouped, indent=1))
     draw_curves(grouped, options.out / "curves.png")
     console.print(_table(grouped))
@@ -39,19 +38,40 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("recipes", nargs="+", type=Path)
+    arguments.add_argument("recipes", nargs="*", type=Path)
+    arguments.add_argument("--compared", type=Path, metavar="FOLDER", help="of a comparison, instead of recipes")
     arguments.add_argument("--seeds", type=seeds, default=seeds("0-4"), help="such as 0-4 or 0,3,7")
     arguments.add_argument("--data-dir", type=Path, required=True)
     arguments.add_argument("--out", type=Path, required=True)
     arguments.add_argument("--jobs", type=int, default=2, help="searches side by side")
     arguments.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all recipes")
-    return arguments.parse_args()
+    options = arguments.parse_args()
+    if bool(options.recipes) == bool(options.compared):
+        arguments.error("give recipes, or the folder of a comparison")
+    return options
 
 
 def seeds(text: str) -> list[int]:
     """Numbers with commas, or the first and the last with a dash."""
     first, dash, last = text.partition("-")
     return list(range(int(first), int(last) + 1)) if dash else [int(part) for part in text.split(",")]
+
+
+def _searched(options: argparse.Namespace, console: Console) -> dict[str, list[dict[str, Any]]]:
+    jobs = [(recipe, seed) for seed in options.seeds for recipe in options.recipes]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        rows = list(pool.map(lambda job: _search(*job, options, console), jobs))
+    return {recipe.stem: [row for row in rows if row["recipe"] == recipe.stem] for recipe in options.recipes}
+
+
+def _compared(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    grouped: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted((options.compared / "runs").iterdir()):
+        name, _, seed = path.name.rpartition("-")
+        if (path / "checkpoints").exists():  # one-shot: others have no curve
+            row = {"recipe": name, "seed": int(seed), "failed": None, **_found(path, options.data_dir)}
+            grouped.setdefault(name, []).append(row)
+    return grouped
 
 
 def _search(recipe: Path, seed: int, options: argparse.Namespace, console: Console) -> dict[str, Any]:

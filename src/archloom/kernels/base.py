@@ -57,6 +57,8 @@ class Kernels:
             F.conv2d(rectified, weight, None, shape.stride, _padding(weight, shape), shape.dilation, len(weight))
             for weight, shape in zip(weights, geometry, strict=True)
         ]
+        if len(results) == 1 and out is None:
+            return _last(results[0]).contiguous().unsqueeze(0)
         return torch.stack([_last(result) for result in results], out=out)
 
     def depthwise_backward(

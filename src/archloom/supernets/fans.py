@@ -212,6 +212,8 @@ class Separables(Fan):
         return self._restored(terms)
 
     def _second_depthwise(self) -> Tensor:
+        if self._twice == 1:
+            return self._kernels.depthwise(self._first_terms[0], self._second_kernel, self._second_geometry)
         deep = torch.empty_like(self._image[: self._twice])
         for number, term in enumerate(self._first_terms):
             kernel, geometry = [self._second_kernel[number]], [self._second_geometry[number]]
