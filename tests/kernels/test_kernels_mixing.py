@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 import torch
 from torch import Tensor
 
 from archloom import kernels
-from archloom.kernels import Slot, Term, mixing
+from archloom.kernels import Slot, Term, mixing, one_by_one, rows
 
 SHAPE, KINDS = (2, 6, 5, 8), [True, False, True]
 
@@ -36,10 +38,8 @@ def test_the_ways_for_few_and_for_many_pixels_agree(monkeypatch: pytest.MonkeyPa
         torch.testing.assert_close(few, many)
 
 
-def test_few_pixels_go_image_by_image_and_many_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = []
-    monkeypatch.setattr(mixing.one_by_one, "mix", lambda terms, weights: taken.append("one by one"))
-    monkeypatch.setattr(mixing.rows, "mix", lambda terms, weights: taken.append("rows"))
-    for pixels in (mixing.FEW, mixing.FEW + 1):
-        mixing.mix([Term(torch.zeros(1, 1, pixels, 2), normalized=True)], torch.ones(1))
-    assert taken == ["one by one", "rows"]
+@pytest.mark.parametrize(("pixels", "way"), [(mixing.FEW, one_by_one), (mixing.FEW + 1, rows)])
+def test_few_pixels_go_image_by_image_and_many_in_rows(pixels: int, way: ModuleType) -> None:
+    image = torch.zeros(1, 1, pixels, 2)
+    assert mixing.forwards(image) is way.mix
+    assert mixing.backwards(image) is way.mix_backward

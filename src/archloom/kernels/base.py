@@ -28,7 +28,7 @@ class Kernels:
 
     def mix(self, terms: Sequence[Term], weights: Tensor) -> Tensor:
         """The sum of all terms, each normalised if it asks for it, times its weight; fills in missing moments."""
-        return mixing.mix(terms, weights)
+        return mixing.forwards(terms[0].image)(terms, weights)
 
     def mix_backward(
         self,
@@ -40,7 +40,8 @@ class Kernels:
         weights_wanted: bool = True,
     ) -> Tensor | None:
         """Gradient by the weights, if wanted; that by each term's image goes into its slot, where it has one."""
-        return mixing.mix_backward(gradient, terms, weights, slots, weights_wanted=weights_wanted)
+        back = mixing.backwards(gradient)
+        return back(gradient, terms, weights, slots, weights_wanted=weights_wanted)
 
     # --- depthwise convolutions of a rectified image
 
@@ -86,7 +87,7 @@ class Kernels:
             assert total is not None
             masked = aten.threshold_backward(total, rectified, 0)
             if term.normalized:
-                mixing.mix_backward(masked, [term], masked.new_ones(1), [slot], weights_wanted=False)
+                mixing.backwards(masked)(masked, [term], masked.new_ones(1), [slot], weights_wanted=False)
             else:
                 slot.put(masked)
         return by_weight if weights_wanted else None
@@ -175,7 +176,9 @@ def _shares(height: int, width: int, dtype: torch.dtype, device: torch.device) -
 
 
 def _rectified(term: Term) -> Tensor:
-    return F.relu_(mixing.mix([term], term.image.new_ones(1))) if term.normalized else F.relu(term.image)
+    return (
+        F.relu_(mixing.forwards(term.image)([term], term.image.new_ones(1))) if term.normalized else F.relu(term.image)
+    )
 
 
 def _depthwise_backward(

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
 from archloom.kernels import one_by_one, rows
-from archloom.kernels.terms import Slot, Term
+from archloom.kernels.terms import Term
 
 FEW = 4096  # pixels of a batch, up to which it is the number of calls that counts
 
 
-def mix(terms: Sequence[Term], weights: Tensor) -> Tensor:
-    """As `Kernels.mix`."""
-    way = one_by_one.mix if _small(terms[0].image) else rows.mix
-    return way(terms, weights)
+def forwards(image: Tensor) -> Callable[[Sequence[Term], Tensor], Tensor]:
+    """What does as `Kernels.mix` says, for images like this one."""
+    return one_by_one.mix if _small(image) else rows.mix
 
 
-def mix_backward(
-    gradient: Tensor,
-    terms: Sequence[Term],
-    weights: Tensor,
-    slots: Sequence[Slot | None],
-    *,
-    weights_wanted: bool = True,
-) -> Tensor | None:
-    """As `Kernels.mix_backward`."""
-    way = one_by_one.mix_backward if _small(gradient) else rows.mix_backward
-    return way(gradient, terms, weights, slots, weights_wanted=weights_wanted)
+def backwards(image: Tensor) -> Callable[..., Tensor | None]:
+    """What does as `Kernels.mix_backward` says."""
+    return one_by_one.mix_backward if _small(image) else rows.mix_backward
 
 
 def _small(image: Tensor) -> bool:
