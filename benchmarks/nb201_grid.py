@@ -48,6 +48,8 @@ def _options() -> argparse.Namespace:
     options = arguments.parse_args()
     if bool(options.recipes) == bool(options.compared):
         arguments.error("give recipes, or the folder of a comparison")
+    if options.compared and not (options.compared / "runs").is_dir():
+        arguments.error(f"--compared {options.compared} is not the folder of a comparison: it has no folder 'runs'")
     return options
 
 
@@ -69,8 +71,9 @@ def _compared(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     for path in sorted((options.compared / "runs").iterdir()):
         name, _, seed = path.name.rpartition("-")
         if (path / "checkpoints").exists():  # one-shot: others have no curve
-            row = {"recipe": name, "seed": int(seed), "failed": None, **_found(path, options.data_dir)}
-            grouped.setdefault(name, []).append(row)
+            complete = (path / "architecture.json").exists()
+            found = _found(path, options.data_dir) if complete else {"failed": "not finished"}
+            grouped.setdefault(name, []).append({"recipe": name, "seed": int(seed), "failed": None, **found})
     return grouped
 
 

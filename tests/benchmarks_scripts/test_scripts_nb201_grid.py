@@ -69,18 +69,27 @@ def test_a_search_that_cannot_start_is_a_row_with_its_message(grid, tmp_path):
 def test_a_comparison_is_told_by_entry_without_its_black_box_searches(grid, tmp_path, monkeypatch):
     for name in ("GibbsNAS-2nd-0", "GibbsNAS-2nd-1", "GDAS-1"):
         (tmp_path / "runs" / name / "checkpoints").mkdir(parents=True)
+        (tmp_path / "runs" / name / "architecture.json").touch()
+    (tmp_path / "runs" / "GDAS-2" / "checkpoints").mkdir(parents=True)
     (tmp_path / "runs" / "RS-0").mkdir()
     monkeypatch.setattr(grid, "_found", lambda path, data: {"text": path.name})
     found = grid._compared(SimpleNamespace(compared=tmp_path, data_dir=tmp_path))
-    assert {name: [(one["seed"], one["text"]) for one in rows] for name, rows in found.items()} == {
-        "GDAS": [(1, "GDAS-1")],
+    assert {name: [(one["seed"], one.get("text", one["failed"])) for one in rows] for name, rows in found.items()} == {
+        "GDAS": [(1, "GDAS-1"), (2, "not finished")],
         "GibbsNAS-2nd": [(0, "GibbsNAS-2nd-0"), (1, "GibbsNAS-2nd-1")],
     }
 
 
-@pytest.mark.parametrize("given", [[], ["a.toml", "--compared", "runs"]])
-def test_either_recipes_or_a_comparison(grid, given, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "recipes, or the folder"),
+        (["a.toml", "--compared", "runs"], "recipes, or the folder"),
+        (["--compared", "nowhere"], "nowhere is not the folder of a comparison"),
+    ],
+)
+def test_either_recipes_or_a_comparison(grid, given, said, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["nb201_grid.py", *given, "--data-dir", "d", "--out", "o"])
     with pytest.raises(SystemExit, match="2"):
         grid._options()
-    assert "recipes, or the folder" in capsys.readouterr().err
+    assert said in capsys.readouterr().err

@@ -176,9 +176,9 @@ def _shares(height: int, width: int, dtype: torch.dtype, device: torch.device) -
 
 
 def _rectified(term: Term) -> Tensor:
-    return (
-        F.relu_(mixing.forwards(term.image)([term], term.image.new_ones(1))) if term.normalized else F.relu(term.image)
-    )
+    if not term.normalized:
+        return F.relu(term.image)
+    return F.relu_(mixing.forwards(term.image)([term], term.image.new_ones(1)))
 
 
 def _depthwise_backward(

@@ -212,7 +212,7 @@ class Separables(Fan):
         return self._restored(terms)
 
     def _second_depthwise(self) -> Tensor:
-        if self._twice == 1:
+        if self._twice == 1:  # nothing to put side by side
             return self._kernels.depthwise(self._first_terms[0], self._second_kernel, self._second_geometry)
         deep = torch.empty_like(self._image[: self._twice])
         for number, term in enumerate(self._first_terms):
