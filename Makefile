@@ -4,10 +4,10 @@ PYTHON ?= python
 # tests work on tiny tensors, where a second thread only gets in the way
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: install test coverage lint check
+.PHONY: install test coverage lint docs check
 
 install:
-	$(PYTHON) -m pip install -c constraints.txt -e '.[dev]'
+	$(PYTHON) -m pip install -c constraints.txt -e '.[dev,docs]'
 
 # -rs: say why a test was skipped; -n auto: a process per core
 test:
@@ -22,4 +22,8 @@ lint:
 	$(PYTHON) -m mypy
 	$(PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
 
-check: lint test
+# the site, in build/site; a dead link or a page without a place in the navigation is an error
+docs:
+	$(PYTHON) -m mkdocs build --strict
+
+check: lint docs test
