@@ -187,5 +187,5 @@ def test_hooks_are_local_and_installed_at_their_stages() -> None:
     hooks = [hook for repository in config["repos"] for hook in repository["hooks"]]
     assert {repository["repo"] for repository in config["repos"]} == {"local"}
     assert {hook["id"] for hook in hooks} == {"ruff-format", "ruff-check", "commit-subject", "mypy", "import-linter"}
-    used = {stage for hook in hooks for stage in hook.get("stages", config["default_stages"])}
+    used = {stage for hook in hooks for stage in hook["stages"] or config["default_stages"]}
     assert used == set(config["default_install_hook_types"])
