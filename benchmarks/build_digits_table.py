@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 from rich.progress import track
 
+from archloom.core.files import write_atomically
 from archloom.data import load
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.splits import random_split
-from archloom.engine.training import StandaloneScore, accuracy_of, standalone
-from archloom.files import write_atomically
+from archloom.searches.short_training import StandaloneScore, accuracy_of, standalone
 from archloom.spaces import SPACES
 
 DEFAULT = Path(__file__).parent.parent / "src/archloom/benchmarks/digits_nb201_mini.json"

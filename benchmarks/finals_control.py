@@ -20,10 +20,10 @@ from pathlib import Path
 from rich.console import Console
 
 from archloom.benchmarks.nb201 import Nb201Table
-from archloom.runs.build import build_search
-from archloom.runs.experiment import Experiment
-from archloom.runs.run_directory import RunDirectory
-from archloom.runs.settings import merge, read_toml
+from archloom.core.settings import merge, read_toml
+from archloom.execution.run_folder import RunDirectory
+from archloom.searches.build import build_search
+from archloom.searches.spec import Experiment
 from archloom.spaces import NONE, Architecture, SearchSpace
 from archloom.strategies.base import OneShot
 from nb201_grid import DATASETS, seeds, spread

@@ -24,10 +24,10 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from archloom.backends.local import keep_memory
-from archloom.backends.survey import load_average
-from archloom.engine.timing import Workload, prepare, take_turns
-from archloom.files import write_atomically
+from archloom.core.files import write_atomically
+from archloom.execution.machine import keep_memory
+from archloom.execution.survey import load_average
+from archloom.latency.step_timing import Workload, prepare, take_turns
 from archloom.samplers import DiagonalLbfgsPosterior
 from one_step import Task, run_alone
 
@@ -95,7 +95,7 @@ def measure_pairs(options: argparse.Namespace) -> dict[str, dict[str, float]]:
 
 def count_passes(workload: Workload, steps: int) -> float:
     """How often a batch goes through the network in one step, on average."""
-    from archloom.supernets import SharedWeights
+    from archloom.supernet import SharedWeights
 
     counted, real = 0, SharedWeights._predict
 

@@ -61,7 +61,6 @@ SEARCH = {
     "trials": 12,
     "score_epochs": None,
     "finalist_steps": 2,
-    "finalist_channels": 4,
 }
 UNSTABLE = (
     "seconds",
@@ -106,6 +105,8 @@ def _search(strategy: str, space: str, more: Mapping[str, Mapping[str, Any]]) ->
             "monitor": {"eigenvalue_steps": 2, "eigenvalue_images": 8},
             "machine": {"threads": 1, "device": "cpu"},
         }
+        if space in FIXED_WIDTH:
+            settings["search"]["finalist_channels"] = 4
         if strategy in ("regularized_evolution", "random_search", "reinforce", "tpe", "bohb") and space != "nb201_mini":
             settings["search"] |= {"trials": 3, "score": "training", "score_epochs": 1}
         for section, values in more.items():

@@ -34,11 +34,11 @@ from rich.progress import track
 from rich.table import Table
 
 import archloom
-from archloom.backends.survey import load_average, survey
-from archloom.engine.timing import Workload
-from archloom.files import write_atomically
-from archloom.reports.plots import PALETTE
-from archloom.runs.installation import installation
+from archloom.core.files import write_atomically
+from archloom.execution.installation import installation
+from archloom.execution.survey import load_average, survey
+from archloom.latency.step_timing import Workload
+from archloom.searches.report_plots import PALETTE
 from archloom.spaces.nb201 import OPERATIONS
 from one_step import VARIANTS, Alone, Task, run_alone
 

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import torch
 
-from archloom.backends.local import keep_memory
-from archloom.catalogue import Entry
-from archloom.engine.timing import Step, Workload, prepare, take_turns
+from archloom.core.registry import Entry
+from archloom.execution.machine import keep_memory
+from archloom.latency.step_timing import Step, Workload, prepare, take_turns
 
 BESIDE = "beside"
 VARIANTS = {  # kernels, whether channels are adjacent in memory, whether cells are computed again

@@ -24,14 +24,14 @@ from typing import Any
 
 import torch
 
-from archloom.backends.local import keep_memory
 from archloom.data.loader import Batch
-from archloom.engine.timing import take_turns
-from archloom.engine.training import seeded
-from archloom.networks import build_network
+from archloom.execution.machine import keep_memory
+from archloom.families import build_network
+from archloom.latency.step_timing import take_turns
+from archloom.searches.short_training import seeded
 from archloom.spaces import SPACES, Architecture, SearchSpace
 from archloom.spaces.mobile import OFF
-from archloom.supernets import EveryOption, Gate, Gates, SharedWeights, path_gates
+from archloom.supernet import EveryOption, Gate, Gates, SharedWeights, path_gates
 from one_step import resident_mb
 
 MULTIPLIERS = {"width_multipliers": (0.5, 0.625, 0.75, 1.0, 1.25, 1.5, 2.0)}

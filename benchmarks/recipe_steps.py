@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from archloom.core.recipes import find_recipe
+from archloom.core.settings import merge, read_toml
 from archloom.data.source import ImageData
-from archloom.engine.search import Search
-from archloom.runs.build import build_search
-from archloom.runs.experiment import Experiment
-from archloom.runs.recipes import find_recipe
-from archloom.runs.settings import merge, read_toml
+from archloom.execution.loop import Search
+from archloom.searches.build import build_search
+from archloom.searches.spec import Experiment
 
 
 def measured(

@@ -10,7 +10,7 @@ network, a strategy and a generator each, from the same seeds, and take turns ro
 with what else the machine does, so the figure that counts is the median over rounds of the ratio within a round.
 
 `--beside module:function` adds an implementation from elsewhere to the rotation. `function(workload, seed=...)` gets
-the `archloom.engine.timing.Workload` and returns a function that does one step: the same parts (weight step,
+the `archloom.latency.step_timing.Workload` and returns a function that does one step: the same parts (weight step,
 architecture step) on as many images. The module may lie in the present folder. Where paths are sampled it draws its
 own, so that only the median over many rounds compares.
 
@@ -43,13 +43,13 @@ from rich.console import Console
 from rich.table import Table
 
 import archloom
-from archloom import kernels
-from archloom.backends.local import keep_memory
-from archloom.backends.survey import load_average, survey
-from archloom.engine.timing import CLASSES, IMAGE_SHAPE, Workload, gigaflops, product, take_turns
-from archloom.files import write_atomically
+from archloom import fast as kernels
+from archloom.core.files import write_atomically
+from archloom.execution.installation import installation
+from archloom.execution.machine import keep_memory
+from archloom.execution.survey import load_average, survey
+from archloom.latency.step_timing import CLASSES, IMAGE_SHAPE, Workload, gigaflops, product, take_turns
 from archloom.objectives.cost import CostTable
-from archloom.runs.installation import installation
 from one_step import BESIDE, VARIANTS, Task, run_alone
 
 PEAK_SIZE, PEAK_ROUNDS = 2048, 8

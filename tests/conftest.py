@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from search_runs import make_run, make_trials  # noqa: F401 - fixtures of several folders
+
 NEEDED = ("unpack", "cifar10/labels.npz", "nb201/nasbench201_compact.npz")
 
 

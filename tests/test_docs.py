@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import typer.main
 
-from archloom.catalogue import Catalogue
 from archloom.cli.main import app
+from archloom.core.registry import Catalogue
 from archloom.data import DATA
-from archloom.runs.experiment import Experiment
+from archloom.searches.spec import Experiment
 from archloom.spaces import SPACES
 from archloom.strategies import STRATEGIES
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from archloom.runs.comparison import Comparison
-from archloom.runs.experiment import Experiment
-from archloom.runs.recipes import NOT_SEARCHES, comparisons, find_comparison, recipes, shipped, summary
-from archloom.runs.settings import read_toml
+from archloom.comparisons.spec import Comparison
+from archloom.core.recipes import NOT_SEARCHES, comparisons, find_comparison, recipes, shipped, summary
+from archloom.core.settings import read_toml
+from archloom.searches.spec import Experiment
 
 RECIPES = recipes()
 CHECKOUT = Path(__file__).resolve().parents[1] / "recipes"

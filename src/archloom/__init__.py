@@ -6,9 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from archloom.api import SearchResult, compare, posterior, rank, resume, search, write_report
-    from archloom.pipeline import run
-    from archloom.retraining import RetrainResult, retrain
+    from archloom.api import resume, write_report
+    from archloom.comparisons.run import compare
+    from archloom.pipelines.run import run
+    from archloom.retrainings.run import RetrainResult, retrain
+    from archloom.searches.posterior import posterior
+    from archloom.searches.ranking import rank
+    from archloom.searches.run import SearchResult, search
 
 __version__ = "0.1.0"
 __all__ = [
@@ -24,11 +28,22 @@ __all__ = [
     "search",
     "write_report",
 ]
-_ELSEWHERE = {"RetrainResult": "retraining", "retrain": "retraining", "run": "pipeline"}  # the others are in `api`
+_MODULES = {
+    "RetrainResult": "retrainings.run",
+    "SearchResult": "searches.run",
+    "compare": "comparisons.run",
+    "posterior": "searches.posterior",
+    "rank": "searches.ranking",
+    "resume": "api",
+    "retrain": "retrainings.run",
+    "run": "pipelines.run",
+    "search": "searches.run",
+    "write_report": "api",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import torch only when a search is asked for: `archloom --version` answers at once."""
-    if name in __all__:
-        return getattr(importlib.import_module(f"archloom.{_ELSEWHERE.get(name, 'api')}"), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"archloom.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'archloom' has no attribute '{name}'")

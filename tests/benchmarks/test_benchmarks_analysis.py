@@ -9,7 +9,7 @@ from scipy import stats
 from archloom.benchmarks.analysis import Analysis, distinct, histogram, pareto_front, quantiles, spearman
 from archloom.benchmarks.digits import DigitsTable
 from archloom.benchmarks.nb201 import Nb201Table
-from archloom.errors import BenchmarkError
+from archloom.core.errors import BenchmarkError
 from archloom.spaces import SPACES, Darts
 
 TABLE = DigitsTable()

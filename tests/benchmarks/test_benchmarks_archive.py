@@ -11,7 +11,7 @@ import pytest
 
 from archloom.benchmarks import archive
 from archloom.benchmarks.archive import array_names, read_array, write_arrays
-from archloom.errors import BenchmarkError, StorageError
+from archloom.core.errors import BenchmarkError, StorageError
 
 NUMBERS = np.arange(1000, dtype=np.float32)
 

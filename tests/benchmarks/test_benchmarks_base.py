@@ -11,7 +11,7 @@ import pytest
 
 from archloom.benchmarks import Benchmark, Standing
 from archloom.benchmarks.base import Column
-from archloom.errors import BenchmarkError, ParseError
+from archloom.core.errors import BenchmarkError, ParseError
 from archloom.spaces import Architecture, Darts, Nb201
 
 OPERATIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")

@@ -9,7 +9,7 @@ import pytest
 from archloom.benchmarks import BENCHMARKS, Benchmark, find_benchmark
 from archloom.benchmarks.digits import DigitsTable
 from archloom.benchmarks.nb201 import FILE_NAME, Nb201Table
-from archloom.errors import BenchmarkError
+from archloom.core.errors import BenchmarkError
 from archloom.spaces import Darts, Nb201
 
 MINI = Nb201(nodes=3, cells_per_stage=1)

@@ -20,7 +20,7 @@ from archloom.benchmarks.archive import array_names, read_array, write_arrays
 from archloom.benchmarks.converter import convert
 from archloom.benchmarks.nb201 import COLUMN_NAMES, FILE_NAME, Nb201Table
 from archloom.benchmarks.records import read_record
-from archloom.errors import BenchmarkError, StorageError
+from archloom.core.errors import BenchmarkError, StorageError
 
 RECORD = "NATS-tss-v1_0-3ffb9-simple_{:06d}.pickle.pbz2"
 TEXT = "|none~0|+|none~0|none~1|+|none~0|none~1|{}~2|"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from archloom.benchmarks.digits import DigitsTable
-from archloom.errors import BenchmarkError
+from archloom.core.errors import BenchmarkError
 from archloom.spaces import Architecture
 
 SPACE = DigitsTable.space

@@ -7,7 +7,7 @@ import pytest
 
 from archloom.benchmarks.digits import DigitsTable
 from archloom.benchmarks.latency_file import read_latencies
-from archloom.errors import BenchmarkError, StorageError
+from archloom.core.errors import BenchmarkError, StorageError
 
 TABLE = DigitsTable()
 CELL = "|nor_conv_3x3~0|+|skip_connect~0|avg_pool_3x3~1|"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from archloom.benchmarks.archive import write_arrays
 from archloom.benchmarks.nb201 import COLUMN_NAMES, FILE_NAME, LATENCY_FILE_NAME, Nb201Table, column_name
-from archloom.errors import BenchmarkError
+from archloom.core.errors import BenchmarkError
 from archloom.spaces import Architecture, Nb201
 
 SPACE = Nb201()

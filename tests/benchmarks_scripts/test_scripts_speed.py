@@ -14,7 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from archloom.engine.timing import Workload
+from archloom.latency.step_timing import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = Workload(space="nb201", strategy="gdas", channels=2, batch=2, space_settings={"nodes": 2, "cells_per_stage": 1})

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from archloom import api
 from archloom.cli.main import run
+from archloom.searches import run as searches
 
 TINY: dict[str, Any] = {
     "data": {"train_images": 64, "valid_images": 64},
@@ -73,13 +73,13 @@ def tiny() -> tuple[str, ...]:
 @pytest.fixture
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing a report takes longer than a tiny search; here it does not matter."""
-    monkeypatch.setattr(api, "write_report", lambda directory: Path(directory) / "report.html")
+    monkeypatch.setattr(searches, "write_search_report", lambda folder: folder.report_path)
 
 
 @pytest.fixture(scope="session")
 def kept_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "kept"
-    api.search("nb201_mini", "gdas", "digits", epochs=2, out=folder, settings=TINY)
+    searches.search("nb201_mini", "gdas", "digits", epochs=2, out=folder, settings=TINY)
     return folder
 
 

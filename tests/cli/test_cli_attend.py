@@ -14,7 +14,7 @@ import typer
 
 from archloom.cli import attend as module
 from archloom.cli.attend import StopRequest, attend, stop_on_signals
-from archloom.engine.search import SearchInterrupted
+from archloom.execution.loop import SearchInterrupted
 
 
 def interrupted_by(*numbers: int) -> Callable[..., Any]:

@@ -15,9 +15,9 @@ import pytest
 from rich.console import Console
 
 from archloom.cli.compare import Bars, Log
-from archloom.errors import ArchloomError
-from archloom.runs import workers
-from archloom.runs.workers import Ended, Working
+from archloom.core.errors import ArchloomError
+from archloom.execution import workers
+from archloom.execution.workers import Ended, Working
 
 Archloom = Callable[..., Any]
 FILE = """

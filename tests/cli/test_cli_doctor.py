@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from archloom.backends import survey as survey_module
-from archloom.backends.survey import Device, Survey
 from archloom.cli.doctor import print_checkup, shown_stage
-from archloom.engine import speed_check
-from archloom.engine.speed_check import LowPrecision, ProductSpeed, Speed, StepTime
-from archloom.reports.advice import Checkup
-from archloom.runs import installation as installation_module
-from archloom.runs.installation import CompiledKernels, Installation
+from archloom.execution import installation as installation_module
+from archloom.execution import survey as survey_module
+from archloom.execution.installation import CompiledKernels, Installation
+from archloom.execution.survey import Device, Survey
+from archloom.latency import speed_check
+from archloom.latency.advice import Checkup
+from archloom.latency.speed_check import LowPrecision, ProductSpeed, Speed, StepTime
 
 Archloom = Callable[..., Any]
 

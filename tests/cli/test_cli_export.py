@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from archloom.runs.models import ModelCard, save_model
+from archloom.retrainings.model_file import ModelCard, save_model
 
 Archloom = Callable[..., Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from archloom.engine import latency_fit
+from archloom.latency import fit as latency_fit
 
 Archloom = Callable[..., Any]
 

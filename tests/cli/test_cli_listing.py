@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from archloom.cli.listing import CATALOGUES
-from archloom.runs.recipes import recipes
+from archloom.core.recipes import recipes
 
 Archloom = Callable[..., Any]
 

@@ -11,7 +11,7 @@ import pytest
 
 import archloom as package
 from archloom.cli import main
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 
 
 def test_the_version_is_printed(archloom: Callable[..., Any]) -> None:

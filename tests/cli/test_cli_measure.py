@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from archloom.runs.models import ModelCard, save_model
+from archloom.retrainings.model_file import ModelCard, save_model
 
 Archloom = Callable[..., Any]
 TEXT = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|none~0|none~1|nor_conv_1x1~2|"

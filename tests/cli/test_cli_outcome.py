@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from archloom.api import SearchResult
 from archloom.cli.outcome import print_outcome, table_hint
-from archloom.runs.architectures import find_space
+from archloom.searches.architectures import find_space
+from archloom.searches.run import SearchResult
 from archloom.spaces import SearchSpace
 
 STANDING = {"dataset": "cifar10", "test": 93.1, "valid": 90.2, "rank": 1234, "count": 15625, "regret": 1.27}

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from archloom.cli.posterior import summary
+from archloom.execution.run_folder import RunDirectory
 from archloom.policies import Chain
-from archloom.runs.experiment import Experiment
-from archloom.runs.run_directory import RunDirectory
+from archloom.searches.spec import Experiment
 
 Archloom = Callable[..., Any]
 OPTIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from archloom.runs.models import ModelCard, save_model
+from archloom.retrainings.model_file import ModelCard, save_model
 
 Archloom = Callable[..., Any]
 

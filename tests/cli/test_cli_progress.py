@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from archloom.cli.progress import Pace, shown_progress
-from archloom.engine.events import Advanced, Deriving, Event, Recorded, Started
+from archloom.core.events import Advanced, Deriving, Event, Recorded, Started
 
 LOSSES = {"train_loss": 2.0, "valid_loss": 3.0, "train_accuracy": 0.25, "valid_accuracy": 0.5}
 

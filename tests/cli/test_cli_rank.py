@@ -14,10 +14,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from archloom import api
 from archloom.benchmarks.digits import DigitsTable
-from archloom.engine import rank as engine
-from archloom.runs import ranking
+from archloom.searches import rank_correlation as engine
+from archloom.searches import ranking
+from archloom.searches.run import search
 
 Archloom = Callable[..., Any]
 
@@ -110,7 +110,7 @@ def test_nothing_is_judged_for_files_that_could_not_be_written(
 
 
 def test_a_black_box_run_is_one_line(archloom: Archloom, tmp_path: Path, without_report: None) -> None:
-    api.search("nb201_mini", "random_search", "digits", out=tmp_path / "box", settings={"search": {"trials": 2}})
+    search("nb201_mini", "random_search", "digits", out=tmp_path / "box", settings={"search": {"trials": 2}})
     finished = archloom("rank", tmp_path / "box")
     assert (finished.code, len(finished.lines)) == (2, 1)
     assert "has no shared weights: its strategy, random_search, trains none" in finished.err

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from archloom.engine.retrain import Retraining
+from archloom.retrainings.loop import Retraining
 
 Archloom = Callable[..., Any]
 CELL = "|nor_conv_1x1~0|+|none~0|skip_connect~1|"
@@ -26,7 +26,9 @@ TINY = [
 @pytest.fixture
 def without_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing the page takes longer than a tiny training; here it does not matter."""
-    monkeypatch.setattr("archloom.retraining.write_retrain_report", lambda directory, **_: directory / "report.html")
+    monkeypatch.setattr(
+        "archloom.retrainings.run.write_retrain_report", lambda directory, **_: directory / "report.html"
+    )
 
 
 def test_a_run_of_a_search_is_trained_and_the_end_is_told(

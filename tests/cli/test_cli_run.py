@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from archloom import pipeline as module
-from archloom.runs import workers
+from archloom.execution import workers
+from archloom.pipelines import run as module
 
 Archloom = Callable[..., Any]
 FILE = """
@@ -48,7 +48,7 @@ def file(tmp_path: Path) -> Path:
 def test_from_a_file_to_a_model_and_back(archloom: Archloom, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "carry_out", one_after_the_other)
     monkeypatch.setattr(module, "write_report", lambda path: Path(path))
-    monkeypatch.setattr("archloom.retraining.write_retrain_report", lambda path, images=None: path)
+    monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, images=None: path)
     listed = archloom("run", file, "--dry-run")
     assert listed.code == 0 and "searches/seed-1  not begun" in listed.out
     assert "then 1 retrainings of the best" in listed.out and "folder runs/run-tiny" in listed.out

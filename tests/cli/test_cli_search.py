@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from archloom.cli.search import resolved
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 
 Archloom = Callable[..., Any]
 

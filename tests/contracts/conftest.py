@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from archloom.data.arrays import from_tensors
-from archloom.engine.search import Search
-from archloom.runs.build import build_search
-from archloom.runs.experiment import Experiment
+from archloom.execution.loop import Search
+from archloom.searches.build import build_search
+from archloom.searches.spec import Experiment
 
 SMALL_SPACES = {
     "nb201": {"cells_per_stage": 1},

@@ -7,7 +7,7 @@ import torch
 from states import differences
 from test_contract_strategies import finish, interrupted
 
-from archloom.engine.checkpoint import decode
+from archloom.execution.checkpoint import decode
 
 NETWORK = {"channels": 2, "auxiliary": True, "dropout": 0.3}
 ROWS = pytest.mark.parametrize(

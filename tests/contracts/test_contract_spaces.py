@@ -7,10 +7,10 @@ import random
 import pytest
 import torch
 
-from archloom.networks import build_network
+from archloom.families import build_network
 from archloom.objectives import CostTable
 from archloom.spaces import NONE, SPACES, Architecture, SearchSpace
-from archloom.supernets import EveryOption
+from archloom.supernet import EveryOption
 
 
 @pytest.fixture(params=list(SPACES))

@@ -9,13 +9,13 @@ import torch
 from states import differences
 from toy import GOOD, ToySpace, toy_images
 
+from archloom.core.errors import SettingError
+from archloom.core.settings import schema
 from archloom.data.arrays import from_tensors
-from archloom.engine.checkpoint import decode, encode
-from archloom.engine.search import SearchInterrupted
-from archloom.errors import SettingError
-from archloom.runs.build import build_search
-from archloom.runs.experiment import Experiment
-from archloom.runs.settings import schema
+from archloom.execution.checkpoint import decode, encode
+from archloom.execution.loop import SearchInterrupted
+from archloom.searches.build import build_search
+from archloom.searches.spec import Experiment
 from archloom.spaces import SPACES
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from archloom.core.errors import DataError, SettingError
 from archloom.data.arrays import from_dataset, from_tensors, npz
 from archloom.data.augment import Augment
-from archloom.errors import DataError, SettingError
 
 
 def images(*shape: int) -> np.ndarray[Any, Any]:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from archloom.core.errors import SettingError
 from archloom.data.augment import Augment
-from archloom.errors import SettingError
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from archloom.core.errors import DataError, SettingError
 from archloom.data import DATA, FACTS, load
 from archloom.data.augment import Augment
-from archloom.errors import DataError, SettingError
 
 
 @pytest.mark.parametrize("name", DATA)

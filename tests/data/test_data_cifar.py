@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from archloom.core.errors import DataError
 from archloom.data.augment import Augment
 from archloom.data.cifar import cifar10, cifar100
-from archloom.errors import DataError
 
 PER_FILE = 10  # one image of each class
 Pixels = np.ndarray[Any, Any]

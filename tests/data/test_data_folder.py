@@ -9,10 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
+from archloom.core.errors import DataError, SettingError
 from archloom.data.augment import Augment
 from archloom.data.folder import ImageFiles, decoded, folder
 from archloom.data.source import InMemory
-from archloom.errors import DataError, SettingError
 
 
 def picture(path: Path, colour: tuple[int, int, int] = (200, 100, 50), size: tuple[int, int] = (12, 8)) -> Path:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from archloom.core.errors import DataError, SettingError
 from archloom.data.augment import Augment
 from archloom.data.loader import Batch, Loader
 from archloom.data.source import InMemory, Source
-from archloom.errors import DataError, SettingError
 
 COUNT = 23
 

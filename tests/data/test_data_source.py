@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from archloom.core.errors import DataError
 from archloom.data.source import FromTorchDataset, ImageData, InMemory, channels_first, measured
-from archloom.errors import DataError
 
 
 class Pairs:

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from archloom.core.errors import DataError, SettingError
 from archloom.data.splits import Split, held_out, limited, nb201_split, random_split
-from archloom.errors import DataError, SettingError
 
 
 @given(count=st.integers(4, 200), fraction=st.floats(0.3, 0.7), seed=st.integers(0, 2**31))

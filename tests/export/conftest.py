@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from archloom.engine.training import seeded
 from archloom.export.deployed import Deployed
-from archloom.runs.models import ModelCard, save_model
+from archloom.retrainings.model_file import ModelCard, save_model
+from archloom.searches.short_training import seeded
 
 Make = Callable[..., Deployed]
 

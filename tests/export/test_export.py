@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from archloom import export
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.export import Format, export_model
 from archloom.export.deployed import Deployed
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from archloom.errors import CheckpointError
+from archloom.core.errors import CheckpointError
 from archloom.export.deployed import Deployed, largest_difference
 
 Make = Callable[..., Deployed]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from archloom.errors import CheckpointError, StorageError
+from archloom.core.errors import CheckpointError, StorageError
 from archloom.export import onnx as exporter
 from archloom.export.deployed import Deployed
 from archloom.export.onnx import Session, export_onnx, open_onnx

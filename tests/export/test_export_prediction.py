@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from archloom.errors import DataError, SettingError
+from archloom.core.errors import DataError, SettingError
 from archloom.export import prediction
 from archloom.export.deployed import Deployed
 from archloom.export.prediction import Predictor, answers, find_pictures, open_predictor, read_picture
-from archloom.runs.models import save_model
+from archloom.retrainings.model_file import save_model
 
 Make = Callable[..., Deployed]
 CLASSES = ("dark", "bright")

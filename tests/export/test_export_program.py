@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from archloom.errors import CheckpointError
+from archloom.core.errors import CheckpointError
 from archloom.export.deployed import Deployed
 from archloom.export.program import export_program
 

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from archloom.errors import CheckpointError, SettingError
+from archloom.core.errors import CheckpointError, SettingError
 from archloom.export import standalone
 from archloom.export.deployed import Deployed
 from archloom.export.prediction import read_picture

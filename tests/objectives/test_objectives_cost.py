@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from archloom.networks import build_network
+from archloom.families import build_network
 from archloom.objectives import Cost, CostTable, cost_of
 from archloom.spaces import NONE, SPACES, Architecture, Darts, Nb201, SearchSpace
 from archloom.spaces.nb201 import OPERATIONS
-from archloom.supernets import EveryOption, Gate, Only
+from archloom.supernet import EveryOption, Gate, Only
 
 SHAPE = (3, 9, 9)
 MINI = Nb201(nodes=3, cells_per_stage=1)

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.objectives import CostTable
 from archloom.objectives.cost_source import Counted, Modelled
 from archloom.objectives.linear_cost import LinearCost

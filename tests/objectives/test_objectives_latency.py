@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from archloom.benchmarks.digits import DigitsTable
-from archloom.errors import BenchmarkError
+from archloom.core.errors import BenchmarkError
 from archloom.objectives.latency import Measured
 from archloom.spaces import SPACES
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.objectives.linear_cost import Decomposed, LinearCost, every_feature, fitted
 from archloom.spaces import Architecture, Decision, Nb201
 from archloom.spaces.base import Feature

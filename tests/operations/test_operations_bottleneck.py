@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archloom.operations.bottleneck import ACTIVATIONS, InvertedBottleneck, SeparableConv, SqueezeExcite
-from archloom.supernets import Blend, Extent, Gate, Width
-from archloom.supernets.normalization import BatchNorm
+from archloom.supernet import Blend, Extent, Gate, Width
+from archloom.supernet.normalization import BatchNorm
 
 GATES = {"kernel": Gate(index=1), "squeeze": Gate(index=1), "expansion": Gate(index=0)}
 

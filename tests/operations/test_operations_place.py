@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from torch import nn
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.operations import DARTS_OPERATIONS, NB201_OPERATIONS, Place, ReluConvNorm, make_operation
 
 

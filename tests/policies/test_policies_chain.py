@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from archloom.engine.checkpoint import decode, encode
+from archloom.execution.checkpoint import decode, encode
 from archloom.policies import Chain, Logits, credible_set, mean_scores, mixing, posterior
 from archloom.policies.chain import MOST_DRAWS
 from archloom.spaces import Darts, Nb201

@@ -5,7 +5,7 @@ import torch
 
 from archloom.policies import Logits, gumbel, gumbel_gates, gumbel_noise
 from archloom.spaces import Decision, Nb201
-from archloom.supernets import Choice
+from archloom.supernet import Choice
 
 SPACE = Nb201(nodes=2, operations=("a", "b", "c", "d"))
 NAME = "0->1"

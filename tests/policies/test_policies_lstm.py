@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.policies.lstm import LstmPolicy
 from archloom.spaces import SPACES, Nb201
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from archloom.engine.checkpoint import decode, encode
+from archloom.execution.checkpoint import decode, encode
 
 
 def through_a_checkpoint(state: Any) -> Any:

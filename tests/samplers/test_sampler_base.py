@@ -22,7 +22,7 @@ from sampler_toys import (
 )
 from torch import nn
 
-from archloom.errors import DivergedError, SettingError
+from archloom.core.errors import DivergedError, SettingError
 from archloom.samplers import NOISE_RULES, BfgsPosterior, DiagonalLbfgsPosterior, PosteriorSampler
 
 SAMPLERS = (BfgsPosterior, DiagonalLbfgsPosterior)

@@ -8,7 +8,7 @@ from sampler_states import changed_places, through_a_checkpoint
 from sampler_toys import Given, SoftmaxRegression, seeded, zeros
 from torch import Tensor, nn
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.samplers import BfgsPosterior, InverseHessian
 
 SMALLEST, LARGEST = 0.05, 20.0

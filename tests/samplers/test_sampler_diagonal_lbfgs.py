@@ -6,7 +6,7 @@ from sampler_states import changed_places, elements, through_a_checkpoint
 from sampler_toys import Given, SoftmaxRegression, seeded, zeros
 from torch import Tensor, nn
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.samplers import Classification, CompactInverse, DiagonalLbfgsPosterior
 
 # --- T4: the compact inverse

@@ -5,7 +5,7 @@ import torch
 from sampler_toys import seeded
 from torch import Tensor
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.samplers import laplace_evidence
 
 OBSERVATIONS, PRECISION, NOISE = 40, 0.7, 2.5  # the last two as precisions

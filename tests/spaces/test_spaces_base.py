@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archloom.errors import ParseError, SettingError
+from archloom.core.errors import ParseError, SettingError
 from archloom.spaces import NONE, SPACES, Architecture, Darts, Decision, Nb201, SearchSpace
 
 TWO_NODES = Nb201(nodes=2)  # one decision, five options

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.spaces import NONE, SPACES, SearchSpace
 
 CARDINALITIES = {

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from archloom.errors import ParseError, SettingError
+from archloom.core.errors import ParseError, SettingError
 from archloom.spaces import NONE, Architecture, Darts
 
 SPACE = Darts()

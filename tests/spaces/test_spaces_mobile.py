@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from archloom.errors import ParseError, SettingError
+from archloom.core.errors import ParseError, SettingError
 from archloom.spaces import SPACES, Architecture, Mobile
 from archloom.spaces.mobile import REFERENCES, rounded
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from archloom.errors import ParseError, SettingError
+from archloom.core.errors import ParseError, SettingError
 from archloom.spaces import NONE, Architecture, Nb201
 
 SPACE = Nb201()

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from archloom.errors import ParseError
-from archloom.networks import build_network
+from archloom.core.errors import ParseError
+from archloom.families import build_network
 from archloom.objectives import Cost, cost_of
 from archloom.spaces import SPACES, Architecture, Darts, Nb201
 from archloom.spaces.published import PUBLISHED, published
-from archloom.supernets import Only
+from archloom.supernet import Only
 
 MILLION = 1e6
 

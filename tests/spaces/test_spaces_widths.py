@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from archloom.errors import ParseError, SettingError
+from archloom.core.errors import ParseError, SettingError
 from archloom.spaces import Architecture, Widths
 
 SPACE = Widths()

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from archloom.data.loader import Batch
 from archloom.spaces import Decision, Nb201
 from archloom.strategies.base import SearchBatch
-from archloom.supernets import Choice, SharedWeights
+from archloom.supernet import Choice, SharedWeights
 
 SPACE = Nb201(nodes=3, operations=("none", "wide", "narrow", "skip"))
 

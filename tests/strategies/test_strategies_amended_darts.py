@@ -5,7 +5,7 @@ import torch
 from smooth import SPACE, search_batch, smooth_weights
 from torch import Tensor
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.strategies.amended_darts import (
     AmendedDarts,
     approximate_inverse,
@@ -15,7 +15,7 @@ from archloom.strategies.amended_darts import (
     parsed_inverse,
 )
 from archloom.strategies.darts import Darts
-from archloom.supernets import SharedWeights, flat
+from archloom.supernet import SharedWeights, flat
 
 DECAY = 0.05
 

@@ -1,6 +1,6 @@
 import pytest
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.spaces import Nb201
 from archloom.strategies.candidates import Candidates
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from smooth import SPACE, search_batch, smooth_weights
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.strategies.darts import Darts
-from archloom.supernets import SharedWeights
+from archloom.supernet import SharedWeights
 
 
 def make(**settings) -> Darts:

@@ -2,7 +2,7 @@ import pytest
 import torch
 from smooth import SPACE, search_batch, smooth_weights
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.strategies.gdas import Gdas
 
 

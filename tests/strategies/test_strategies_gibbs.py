@@ -9,13 +9,13 @@ import pytest
 import torch
 from smooth import SPACE, batch, smooth_weights
 
-from archloom.errors import DivergedError
+from archloom.core.errors import DivergedError
 from archloom.policies import Chain
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior
 from archloom.spaces import NONE
 from archloom.strategies.base import Plan, SearchBatch, Validation
 from archloom.strategies.gibbs import Gibbs
-from archloom.supernets import gradient_by
+from archloom.supernet import gradient_by
 
 PLAN = Plan(train_images=120, valid_images=96, batch_size=12, valid_batch_size=12, steps=40)
 

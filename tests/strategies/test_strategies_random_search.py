@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.objectives.cost_source import Modelled
 from archloom.objectives.linear_cost import LinearCost
 from archloom.objectives.target import Target

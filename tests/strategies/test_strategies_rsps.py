@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.spaces import Nb201
 from archloom.strategies.rsps import Rsps
 

@@ -4,7 +4,7 @@ import torch
 from smooth import SPACE, search_batch, smooth_weights
 
 from archloom.strategies.setn import Setn
-from archloom.supernets import path_gates
+from archloom.supernet import path_gates
 
 
 def make(**settings) -> Setn:

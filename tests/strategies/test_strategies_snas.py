@@ -2,11 +2,11 @@ import pytest
 import torch
 from smooth import SPACE, batch, smooth_weights
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.policies import gumbel_noise
 from archloom.strategies.base import SearchBatch
 from archloom.strategies.snas import Snas
-from archloom.supernets import Gate
+from archloom.supernet import Gate
 
 
 def make(**settings) -> Snas:

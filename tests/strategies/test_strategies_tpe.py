@@ -3,7 +3,7 @@ import random
 import pytest
 import torch
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.spaces import Darts, Nb201
 from archloom.strategies import tpe
 from archloom.strategies.base import Trial

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from archloom.benchmarks.base import Benchmark, Standing
-from archloom.catalogue import Catalogue, Entry
+from archloom.core.registry import Catalogue, Entry
 from archloom.spaces import SearchSpace
 
 BENCHMARKS = Catalogue(

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from archloom.errors import BenchmarkError, one_line
-from archloom.files import write_atomically
+from archloom.core.errors import BenchmarkError, one_line
+from archloom.core.files import write_atomically
 
 MOST_BYTES = 64 * 2**20  # per array; the largest that a table needs has 6 MB
 

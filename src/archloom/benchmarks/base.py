@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from archloom.errors import BenchmarkError, suggestion
+from archloom.core.errors import BenchmarkError, suggestion
 from archloom.spaces import Architecture, SearchSpace
 
 Column = NDArray[np.floating[Any] | np.integer[Any]]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from archloom.benchmarks.archive import read_array, write_arrays
 from archloom.benchmarks.nb201 import COLUMN_NAMES, FILE_NAME, SPACE, Nb201Table, codes_of
 from archloom.benchmarks.records import read_record
-from archloom.errors import ArchloomError, BenchmarkError
+from archloom.core.errors import ArchloomError, BenchmarkError
 
 Progress = Callable[[int, int], None]
 """Called with how many architectures are done, and of how many."""

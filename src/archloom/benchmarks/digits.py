@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archloom.benchmarks.base import DIGITS_KEPT, Benchmark, Column
-from archloom.errors import BenchmarkError
+from archloom.core.errors import BenchmarkError
 from archloom.spaces import SPACES, Architecture, Nb201
 
 FILE_NAME = "digits_nb201_mini.json"

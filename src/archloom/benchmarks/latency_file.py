@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archloom.benchmarks.base import Benchmark
-from archloom.errors import ArchloomError, BenchmarkError, one_line
-from archloom.files import reading
+from archloom.core.errors import ArchloomError, BenchmarkError, one_line
+from archloom.core.files import reading
 
 
 def read_latencies(path: Path, table: Benchmark, *, dataset: str) -> NDArray[np.float64]:

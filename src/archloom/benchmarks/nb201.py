@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from archloom.benchmarks.archive import array_names, read_array
 from archloom.benchmarks.base import Benchmark, Column
-from archloom.errors import BenchmarkError, suggestion
-from archloom.files import FOLDER_VARIABLE, data_folder
+from archloom.core.errors import BenchmarkError, suggestion
+from archloom.core.files import FOLDER_VARIABLE, data_folder
 from archloom.spaces import Architecture, Nb201
 
 FILE_NAME = "nasbench201_compact.npz"

@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 from archloom.benchmarks.nb201 import ACCURACIES, DATASETS, EPOCHS, column_name
-from archloom.errors import BenchmarkError
+from archloom.core.errors import BenchmarkError
 
 MOST_BYTES = 64 * 2**20  # uncompressed; a published record has a third of a megabyte
 

@@ -18,8 +18,8 @@ from archloom.cli.outcome import print_outcome
 from archloom.cli.progress import BAR_LINES, shown_progress
 
 if TYPE_CHECKING:  # torch is imported when a search begins, not to print help
-    from archloom.api import SearchResult
-    from archloom.engine.events import Listener
+    from archloom.core.events import Listener
+    from archloom.searches.run import SearchResult
 
 Begin = Callable[["Listener", Callable[[], bool]], "SearchResult"]
 """Runs a search, given who listens to it and a question that it asks: whether to stop."""
@@ -66,7 +66,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
 @contextmanager
 def stopping_cleanly(command: str, directory: Path) -> Iterator[StopRequest]:
     """Within, Ctrl-C asks to stop; afterwards the user is told how to go on: by that command with that directory."""
-    from archloom.engine.search import SearchInterrupted
+    from archloom.execution.loop import SearchInterrupted
 
     hint = f"continue with: archloom {command} {shlex.quote(str(directory))}"
     with stop_on_signals() as stop:

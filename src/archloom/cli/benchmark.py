@@ -10,8 +10,8 @@ import typer
 from rich.progress import Progress
 
 from archloom.cli.console import messages, results, say, table_of
-from archloom.errors import BenchmarkError
-from archloom.runs.architectures import read_architecture
+from archloom.core.errors import BenchmarkError
+from archloom.searches.architectures import read_architecture
 from archloom.spaces import Architecture
 
 if TYPE_CHECKING:  # numpy is imported when a table is opened

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from archloom.cli.console import results, say, table_of
-from archloom.errors import SettingError
-from archloom.runs.architectures import find_space
+from archloom.core.errors import SettingError
+from archloom.searches.architectures import find_space
 
 if TYPE_CHECKING:
-    from archloom.engine.gradient_check import GradientCheck
+    from archloom.searches.gradient_check import GradientCheck
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -43,7 +43,7 @@ def gradients(
 
         archloom check gradients --strategy darts --set strategy.order=second
     """
-    from archloom.runs.settings import parse_assignments
+    from archloom.core.settings import parse_assignments
 
     given, problems = parse_assignments(assignments or [])
     problems += [f"--set takes settings of the strategy only, got '{name}'" for name in given if name != "strategy"]
@@ -66,8 +66,8 @@ def _with_logits() -> list[str]:
 
 
 def _checked(name: str, settings: dict[str, Any], space: Any, samples: int, seed: int) -> GradientCheck:
-    from archloom.engine.gradient_check import check_gradient
-    from archloom.runs.experiment import Experiment
+    from archloom.searches.gradient_check import check_gradient
+    from archloom.searches.spec import Experiment
 
     experiment = Experiment.resolve({"strategy": {**settings, "name": name}, "data": {"name": "given"}})
     kind = type(experiment.strategy(space))

@@ -19,11 +19,11 @@ from rich.text import Text
 from archloom.cli.attend import stopping_cleanly
 from archloom.cli.console import facts_of, messages, results, say, table_of
 from archloom.cli.search import said
-from archloom.errors import SettingError
-from archloom.runs.workers import Ended, Listener, Working
+from archloom.core.errors import SettingError
+from archloom.execution.workers import Ended, Listener, Working
 
 if TYPE_CHECKING:
-    from archloom.runs.outcomes import Outcome
+    from archloom.comparisons.results import Outcome
 
 FAILED = 1
 WIDEST = 1000
@@ -56,16 +56,17 @@ def compare(
 
     What is finished is not run again, what was interrupted goes on, one that fails is tried once more.
     """
-    from archloom import api
-    from archloom.runs.comparison import open_comparison
-    from archloom.runs.settings import merge, parse_assignments
+    from archloom.comparisons.run import run_comparison
+    from archloom.comparisons.spec import open_comparison
+    from archloom.core.settings import merge, parse_assignments
+    from archloom.searches.run import RUNS
 
     assigned, problems = parse_assignments(assignments or [])
     if problems:
         raise SettingError(problems)
     folder_of_data = None if data_dir is None else str(data_dir.expanduser().absolute())
     settings = merge(said({"data": {"directory": folder_of_data}}), assigned)
-    resolved, folder = open_comparison(comparison, api.RUNS, out=out, seeds=seeds, assigned=settings)
+    resolved, folder = open_comparison(comparison, RUNS, out=out, seeds=seeds, assigned=settings)
     tasks = resolved.tasks(folder, only=only or ())
     states = Counter(task.state for task in tasks)
     if dry_run:
@@ -76,7 +77,7 @@ def compare(
         say(f"{len(tasks):,} searches, {states['finished']:,} of them finished; folder {folder}", console=messages())
     left = len(tasks) - states["finished"]
     with stopping_cleanly("compare", folder) as stop, shown_progress(messages(), total=left, quiet=quiet) as listen:
-        outcome = api.run_comparison(resolved, folder, jobs=jobs, only=only or (), listen=listen, stop=stop)
+        outcome = run_comparison(resolved, folder, jobs=jobs, only=only or (), listen=listen, stop=stop)
     print_comparison(outcome, folder, results())
     if outcome.failures:
         raise typer.Exit(FAILED)
@@ -160,7 +161,7 @@ class Bars:
 
 def print_comparison(outcome: Outcome, folder: Path, console: Console) -> None:
     """The whole outcome. The table is as wide as it is: figures broken over lines cannot be read or copied."""
-    from archloom.reports.comparison import FILES, explanations, summary_table, verdict_lines
+    from archloom.comparisons.report import FILES, explanations, summary_table, verdict_lines
 
     table = summary_table(outcome)
     say(outcome.title, console=console)

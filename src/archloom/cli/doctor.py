@@ -14,13 +14,13 @@ from rich.table import Table
 
 import archloom
 from archloom.cli.console import facts_of, messages, results, say, table_of
-from archloom.files import FOLDER_VARIABLE, write_atomically
+from archloom.core.files import FOLDER_VARIABLE, write_atomically
 
 if TYPE_CHECKING:  # torch is imported when the doctor looks, not to print help
-    from archloom.backends.survey import Survey
-    from archloom.engine.speed_check import Speed
-    from archloom.reports.advice import Checkup
-    from archloom.runs.installation import Installation
+    from archloom.execution.installation import Installation
+    from archloom.execution.survey import Survey
+    from archloom.latency.advice import Checkup
+    from archloom.latency.speed_check import Speed
 
 Rows = Iterator[tuple[str, str]]
 
@@ -46,10 +46,10 @@ def doctor(
 def examine(*, quick: bool, tell: Callable[[str], None]) -> Checkup:
     """Look, and measure unless it must be quick."""
     tell("looking around")
-    from archloom.backends.survey import survey
-    from archloom.engine.speed_check import check_speed
-    from archloom.reports.advice import Checkup
-    from archloom.runs.installation import installation
+    from archloom.execution.installation import installation
+    from archloom.execution.survey import survey
+    from archloom.latency.advice import Checkup
+    from archloom.latency.speed_check import check_speed
 
     seen, installed = survey(), installation(archloom.__version__)
     if quick:

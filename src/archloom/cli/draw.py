@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from archloom.cli.console import results, say
-from archloom.errors import ArchloomError
-from archloom.runs.architectures import find_space, read_architecture
+from archloom.core.errors import ArchloomError
+from archloom.searches.architectures import find_space, read_architecture
 
 PICTURE = ".svg"
 

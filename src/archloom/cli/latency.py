@@ -13,12 +13,12 @@ from rich.progress import Progress
 from archloom.cli.attend import stop_on_signals
 from archloom.cli.console import facts_of, messages, results, say, table_of
 from archloom.cli.outputs import check_outputs
-from archloom.errors import SettingError
-from archloom.runs.architectures import find_space
+from archloom.core.errors import SettingError
+from archloom.searches.architectures import find_space
 from archloom.spaces import SearchSpace
 
 if TYPE_CHECKING:  # torch is imported when something is measured, not to print help
-    from archloom.engine.latency_fit import Prepare, Timings
+    from archloom.latency.fit import Prepare, Timings
     from archloom.objectives.linear_cost import Fit
 
 app = typer.Typer(no_args_is_help=True)
@@ -72,13 +72,13 @@ def fit(
 
         archloom search --space nb201 --strategy tunas --target latency=5 --latency-source here.json
     """
-    from archloom.api import versions
-    from archloom.backends.local import keep_memory
-    from archloom.engine.latency import threads_of_torch
-    from archloom.engine.latency_fit import clock_for, enough, timed, unfit
+    from archloom.core.settings import settings_of
+    from archloom.execution.machine import keep_memory
+    from archloom.latency.fit import clock_for, enough, timed, unfit
+    from archloom.latency.prediction_timing import threads_of_torch
+    from archloom.latency.timings_file import read_timings, timings_path, write_timings
     from archloom.objectives.linear_cost import fitted
-    from archloom.runs.settings import settings_of
-    from archloom.runs.timings import read_timings, timings_path, write_timings
+    from archloom.searches.run import versions
 
     check_outputs([out], (".json",))
     chosen, network = _settings(space, assignments or [])
@@ -143,11 +143,11 @@ def check(
 
         archloom latency check here.json runs/mine
     """
-    from archloom.backends.local import keep_memory
-    from archloom.engine.latency import threads_of_torch
-    from archloom.engine.latency_fit import beside, clock_for, constant_of
-    from archloom.runs.architectures import read_architecture
-    from archloom.runs.targets import read_timed_model
+    from archloom.execution.machine import keep_memory
+    from archloom.latency.fit import beside, clock_for, constant_of
+    from archloom.latency.prediction_timing import threads_of_torch
+    from archloom.searches.architectures import read_architecture
+    from archloom.searches.targets import read_timed_model
 
     source, timed = read_timed_model(model)
     found = [read_architecture(each, space=timed.space)[1] for each in what]
@@ -167,8 +167,8 @@ def check(
 
 def _settings(name: str, assignments: list[str]) -> tuple[SearchSpace, dict[str, Any]]:
     """The space, and the settings of its network."""
-    from archloom.catalogue import Entry
-    from archloom.runs.settings import check, parse_assignments
+    from archloom.core.registry import Entry
+    from archloom.core.settings import check, parse_assignments
 
     given, problems = parse_assignments(assignments)
     unknown = [section for section in given if section not in ("space", "network")]
@@ -181,7 +181,7 @@ def _settings(name: str, assignments: list[str]) -> tuple[SearchSpace, dict[str,
 
 
 def _prepare(device: str, name: str, space: SearchSpace, *, threads: int, **about: Any) -> Prepare:
-    from archloom.engine.latency_fit import in_torch
+    from archloom.latency.fit import in_torch
 
     return in_torch(space, **about) if device == "cpu" else _in_onnxruntime(name, space, threads=threads, **about)
 
@@ -197,12 +197,12 @@ def _in_onnxruntime(
     network: Mapping[str, Any],
 ) -> Prepare:
     """As torch, with every network turned into an ONNX graph first."""
-    from archloom.engine.training import seeded
+    from archloom.core.settings import settings_of
     from archloom.export import FORMATS
     from archloom.export.deployed import Deployed
     from archloom.export.onnx import Session, onnx_bytes
-    from archloom.runs.models import ModelCard
-    from archloom.runs.settings import settings_of
+    from archloom.retrainings.model_file import ModelCard
+    from archloom.searches.short_training import seeded
 
     if FORMATS["onnx"].missing:
         raise SettingError("--device onnxruntime needs an extra: pip install 'archloom[onnx]'")
@@ -253,8 +253,8 @@ def _print(fit: Fit, costs: list[float]) -> None:
 
 
 def _write(out: Path, fit: Fit, space: SearchSpace, about: Mapping[str, Any]) -> None:
-    from archloom.engine.latency_fit import unfit
-    from archloom.runs.targets import decisions_of, write_model
+    from archloom.latency.fit import unfit
+    from archloom.searches.targets import decisions_of, write_model
 
     more = {
         "decisions": decisions_of(space),

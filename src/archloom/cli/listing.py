@@ -8,26 +8,30 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from archloom.catalogue import Catalogue, Entry
 from archloom.cli.console import results, say, table_of
+from archloom.core.errors import SettingError, suggestion
+from archloom.core.recipes import NOT_SEARCHES, shipped, summary
+from archloom.core.registry import Catalogue, Entry
 from archloom.data import DATA
-from archloom.errors import SettingError, suggestion
-from archloom.runs.recipes import NOT_SEARCHES, shipped, summary
 from archloom.spaces import SPACES
 from archloom.strategies import STRATEGIES
 
 SECTIONS = Catalogue(
     "section",
     {
-        "search": Entry("archloom.runs.experiment:SearchSettings", summary="How long and how closely to search."),
+        "search": Entry("archloom.searches.spec:SearchSettings", summary="How long and how closely to search."),
         "target": Entry(
             "archloom.objectives.target:TargetSettings", summary="What the architecture found should cost."
         ),
-        "weights": Entry("archloom.supernets.shared_weights:SharedWeights", summary="How shared weights are trained."),
-        "data": Entry("archloom.runs.experiment:DataSettings", summary="What every data set can be asked."),
-        "machine": Entry("archloom.backends.local:Machine", summary="Where a search runs."),
-        "training": Entry("archloom.engine.retrain:TrainingSettings", summary="How long and how to train one network."),
-        "optimizer": Entry("archloom.engine.optimization:OptimizerSettings", summary="SGD, and its learning rate."),
+        "weights": Entry("archloom.supernet.shared_weights:SharedWeights", summary="How shared weights are trained."),
+        "data": Entry("archloom.searches.spec:DataSettings", summary="What every data set can be asked."),
+        "machine": Entry("archloom.execution.machine:Machine", summary="Where a search runs."),
+        "training": Entry(
+            "archloom.retrainings.loop:TrainingSettings", summary="How long and how to train one network."
+        ),
+        "optimizer": Entry(
+            "archloom.retrainings.optimization:OptimizerSettings", summary="SGD, and its learning rate."
+        ),
     },
 )
 CATALOGUES: Mapping[str, Catalogue] = {"strategies": STRATEGIES, "spaces": SPACES, "data": DATA, "settings": SECTIONS}
@@ -106,7 +110,7 @@ def _parts(kind: str, name: str, target: Any) -> list[tuple[str, Callable[..., A
 
 
 def _rows(section: str, target: Callable[..., Any], settings: Mapping[str, Any]) -> Rows:
-    from archloom.runs.settings import expected, schema
+    from archloom.core.settings import expected, schema
 
     for setting in schema(target).values():
         default = "must be given" if setting.required else _shown(settings.get(setting.name, setting.default))

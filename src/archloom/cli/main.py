@@ -28,7 +28,7 @@ from archloom.cli.resume import resume
 from archloom.cli.retrain import retrain
 from archloom.cli.run import run as run_recipe
 from archloom.cli.search import search
-from archloom.errors import ArchloomError
+from archloom.core.errors import ArchloomError
 
 USER_ERROR, INTERRUPTED = 2, 130
 

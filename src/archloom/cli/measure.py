@@ -10,10 +10,10 @@ import typer
 
 from archloom.cli.console import facts_of, messages, results, say, table_of
 from archloom.cli.export import Plugins
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 
 if TYPE_CHECKING:  # torch is imported when something is measured, not to print help
-    from archloom.export.measuring import Measurement
+    from archloom.latency.measuring import Measurement
 
 ARCHITECTURE, TIMING = "Size, where it is not a trained model", "Timing"
 SPREAD = 2  # of the 90th to the 10th percentile, from which on a median says little
@@ -69,8 +69,8 @@ def measure(
 
         archloom measure "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|none~0|none~1|nor_conv_1x1~2|" --channels 16
     """
-    from archloom.export.measuring import Size, is_model, trained, untrained
-    from archloom.export.measuring import measure as measured
+    from archloom.latency.measuring import Size, is_model, trained, untrained
+    from archloom.latency.measuring import measure as measured
 
     wanted = Size(channels=channels, cells=cells, classes=classes, side=size)
     model_given = is_model(what)

@@ -12,11 +12,11 @@ from rich.text import Text
 
 from archloom.cli.console import facts_of, say
 from archloom.cli.posterior import summary
-from archloom.runs.architectures import find_space
+from archloom.searches.architectures import find_space
 from archloom.spaces import SPACES, SearchSpace
 
 if TYPE_CHECKING:  # the command line shows results without importing what makes them
-    from archloom.api import SearchResult
+    from archloom.searches.run import SearchResult
 
 MOST_FINALISTS = 3  # told in a terminal
 MOST_CELLS = 4  # drawn in a terminal; spaces without sharing have twenty
@@ -38,7 +38,7 @@ def print_outcome(result: SearchResult, console: Console) -> None:
     if result.standing is None:
         console.print(table_hint(result.space, str(details["data"])))
     if stopped := details.get("stopped"):
-        from archloom.reports.health import stop_sentence
+        from archloom.searches.report_health import stop_sentence
 
         console.print(stop_sentence(stopped))
     console.print()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from archloom.cli.console import results, say
-from archloom.errors import SettingError
-from archloom.files import write_atomically
+from archloom.core.errors import SettingError
+from archloom.core.files import write_atomically
 
 
 def check_outputs(paths: Sequence[Path], endings: Sequence[str]) -> None:

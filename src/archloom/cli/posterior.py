@@ -34,9 +34,9 @@ def posterior(
 
         archloom posterior runs/a runs/b
     """
-    from archloom import api
+    from archloom.searches.posterior import posterior
 
-    found = api.posterior(runs, warn=lambda message: say(f"warning: {message}", console=messages()))
+    found = posterior(runs, warn=lambda message: say(f"warning: {message}", console=messages()))
     if as_json:
         typer.echo(json.dumps(found, allow_nan=False, indent=2))
     else:
@@ -45,7 +45,7 @@ def posterior(
 
 def print_posterior(found: Mapping[str, Any], console: Console) -> None:
     """All of it, readable in 80 columns."""
-    from archloom.reports.posterior import belief_table, listed_architectures, rounded, sentences
+    from archloom.searches.report_posterior import belief_table, listed_architectures, rounded, sentences
 
     table = belief_table(found)
     console.print(table_of(table.columns, table.rows))
@@ -61,7 +61,7 @@ def print_posterior(found: Mapping[str, Any], console: Console) -> None:
 
 def summary(found: Mapping[str, Any], *, result: str) -> Iterator[str]:
     """The same in a few lines, for the end of a search; `result` is the text of the architecture it returned."""
-    from archloom.reports.posterior import beliefs, drawn, listed_architectures, rounded
+    from archloom.searches.report_posterior import beliefs, drawn, listed_architectures, rounded
 
     amount = f"{found['draws']:,} {'draws' if drawn(found) else 'positions'}"
     yield f"Posterior ({amount}{_trust(found)}):"
@@ -82,7 +82,7 @@ def summary(found: Mapping[str, Any], *, result: str) -> Iterator[str]:
 
 def _trust(found: Mapping[str, Any]) -> str:
     """How far the shares are probabilities, where there is something to say."""
-    from archloom.reports.posterior import drawn, mixed
+    from archloom.searches.report_posterior import drawn, mixed
 
     if not drawn(found):
         return " of a path without noise: no probabilities"

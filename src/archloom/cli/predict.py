@@ -11,7 +11,7 @@ import typer
 
 from archloom.cli.console import messages, results, say, table_of
 from archloom.cli.export import Plugins
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 
 if TYPE_CHECKING:  # torch is imported when a model is asked, not to print help
     from archloom.export.prediction import Answer

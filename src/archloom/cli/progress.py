@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from archloom.cli.console import say
-from archloom.engine.events import Advanced, Deriving, Event, Listener, Recorded, Started
+from archloom.core.events import Advanced, Deriving, Event, Listener, Recorded, Started
 
 LINES_OF_TRIALS = 10  # how many lines a log gets from a search by trials
 BAR_LINES = 2

@@ -45,8 +45,8 @@ def rank(
 
         archloom rank runs/a runs/b --samples 200 --recalibrate 20 --out rank.svg --out rank.json
     """
-    from archloom import api
-    from archloom.reports.rank import as_csv, scatter
+    from archloom.searches.ranking import rank
+    from archloom.searches.report_ranking import as_csv, scatter
 
     check_outputs(out or [], (".svg", ".json", ".csv"))
     console = messages()
@@ -54,7 +54,7 @@ def rank(
     if data_dir is not None:
         settings["data"] = {"directory": str(data_dir.expanduser().absolute())}
     with stop_on_signals() as stop, _shown(console) as progress:
-        found = api.rank(
+        found = rank(
             runs,
             samples=samples,
             seed=seed,
@@ -78,7 +78,7 @@ def rank(
 
 def print_ranks(found: Sequence[Mapping[str, Any]], console: Console) -> None:
     """One run in sentences, several in a table."""
-    from archloom.reports.rank import rank_table, sentences
+    from archloom.searches.report_ranking import rank_table, sentences
 
     if len(found) == 1:
         say(found[0]["title"], console=console)

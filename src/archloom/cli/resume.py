@@ -25,14 +25,14 @@ def resume(
 
     The end is the same as that of a run which was never interrupted.
     """
-    from archloom import api
-    from archloom.runs.retrain_directory import is_retraining
-    from archloom.runs.run_directory import RunDirectory
+    from archloom.api import resume as resume_run
+    from archloom.execution.run_folder import RunDirectory
+    from archloom.retrainings.folder import is_retraining
 
     settings = said({"machine": {"device": device, "threads": threads}, "data": {"directory": data_dir}})
     if is_retraining(directory):
         attend_retraining(
-            lambda listener, stop: api.resume(
+            lambda listener, stop: resume_run(
                 directory, settings=settings, listeners=[listener], stop=stop, warn=_warn
             ),
             directory=directory,
@@ -42,7 +42,7 @@ def resume(
     if RunDirectory.open(directory).finished and not quiet:
         say(f"{directory} is complete; this is what it found", console=messages())
     attend(
-        lambda listener, stop: api.resume(directory, settings=settings, listeners=[listener], stop=stop, warn=_warn),
+        lambda listener, stop: resume_run(directory, settings=settings, listeners=[listener], stop=stop, warn=_warn),
         directory=directory,
         quiet=quiet,
     )

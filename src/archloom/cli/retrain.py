@@ -16,11 +16,11 @@ from archloom.cli.attend import stopping_cleanly
 from archloom.cli.console import facts_of, messages, results, say
 from archloom.cli.progress import shown_progress
 from archloom.cli.search import said
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 
 if TYPE_CHECKING:  # torch is imported when training begins, not to print help
-    from archloom.engine.events import Listener
-    from archloom.retraining import RetrainResult
+    from archloom.core.events import Listener
+    from archloom.retrainings.run import RetrainResult
 
 CHOICE, LENGTH, MACHINE = "What to train", "How to train", "Where and how to run"
 FOLDER = "folder"  # the data set of anybody's own images
@@ -82,10 +82,10 @@ def retrain(
 
     Ctrl-C saves; archloom resume, or the same command with the same --out, goes on from there.
     """
-    from archloom.api import RUNS
-    from archloom.retraining import carry_out, request
-    from archloom.runs.run_directory import RunDirectory
-    from archloom.runs.settings import merge, parse_assignments
+    from archloom.core.settings import merge, parse_assignments
+    from archloom.execution.run_folder import RunDirectory
+    from archloom.retrainings.run import carry_out, request
+    from archloom.searches.run import RUNS
 
     options = {
         "seed": seed,
@@ -170,13 +170,13 @@ def _threads(count: int) -> str:
 
 def _top(judged: Mapping[str, Any], details: Mapping[str, Any]) -> str:
     """With five classes or fewer, the five best are all of them."""
-    from archloom.engine.judging import TOP
+    from archloom.retrainings.evaluation import TOP
 
     return f" (top {TOP}: {judged['top5']:.2f} %)" if len(details["classes"]) > TOP else ""
 
 
 def _classes(judged: Mapping[str, Any], names: list[str]) -> Iterator[tuple[str, str]]:
-    from archloom.engine.judging import confused_pairs
+    from archloom.retrainings.evaluation import confused_pairs
 
     known = [(share, name) for share, name in zip(judged["per_class"], names, strict=True) if share is not None]
     for label, (share, name) in (("Best class", max(known)), ("Worst class", min(known))):

@@ -15,12 +15,12 @@ from archloom.cli.attend import stopping_cleanly
 from archloom.cli.compare import shown_progress
 from archloom.cli.console import messages, results, say, table_of
 from archloom.cli.search import said
-from archloom.errors import SettingError
-from archloom.runs.workers import Listener
+from archloom.core.errors import SettingError
+from archloom.execution.workers import Listener
 
 if TYPE_CHECKING:  # torch is imported when a pipeline begins, not to print help
-    from archloom.runs.pipeline_outcome import PipelineOutcome
-    from archloom.runs.pipeline_plan import Pipeline
+    from archloom.pipelines.results import PipelineOutcome
+    from archloom.pipelines.spec import Pipeline
 
 FAILED = 1
 FOLDER = "folder"  # the data set of anybody's own images
@@ -62,10 +62,10 @@ def run(
 
     What is finished is not done again, what was interrupted goes on: give the same command, or the folder.
     """
-    from archloom import api
-    from archloom.pipeline import run_pipeline
-    from archloom.runs.pipeline_plan import open_pipeline
-    from archloom.runs.settings import merge, parse_assignments
+    from archloom.core.settings import merge, parse_assignments
+    from archloom.pipelines.run import run_pipeline
+    from archloom.pipelines.spec import open_pipeline
+    from archloom.searches.run import RUNS
 
     assigned, problems = parse_assignments(assignments or [])
     if problems:
@@ -81,7 +81,7 @@ def run(
         if not quiet:
             say(line, console=messages())
 
-    pipeline, folder = open_pipeline(recipe, api.RUNS, out=out, assigned=merge(said(options), assigned), tell=tell)
+    pipeline, folder = open_pipeline(recipe, RUNS, out=out, assigned=merge(said(options), assigned), tell=tell)
     if dry_run:
         _list_runs(pipeline, folder, results())
         return
@@ -113,7 +113,7 @@ def _list_runs(pipeline: Pipeline, folder: Path, console: Console) -> None:
 
 def print_pipeline(outcome: PipelineOutcome, folder: Path, console: Console) -> None:
     """The whole outcome, and what to do with it."""
-    from archloom.reports.pipeline import picking, search_table, sentences, trained_table
+    from archloom.pipelines.report import picking, search_table, sentences, trained_table
 
     say(outcome.title, console=console)
     for table in (search_table(outcome), trained_table(outcome)):

@@ -9,11 +9,11 @@ import typer
 
 from archloom.cli.attend import attend
 from archloom.cli.console import messages, say
-from archloom.errors import SettingError
-from archloom.runs.recipes import find_recipe
+from archloom.core.errors import SettingError
+from archloom.core.recipes import find_recipe
 
 if TYPE_CHECKING:
-    from archloom.runs.experiment import Experiment
+    from archloom.searches.spec import Experiment
 
 CHOICE, LENGTH, COST, MACHINE = "What to search", "How to search", "What it may cost", "Where and how to run"
 
@@ -96,8 +96,8 @@ def search(
     What a recipe says is overruled by options, and both by --set.
     Ctrl-C saves; archloom resume goes on from there.
     """
-    from archloom.api import RUNS, run_experiment
-    from archloom.runs.run_directory import RunDirectory
+    from archloom.execution.run_folder import RunDirectory
+    from archloom.searches.run import RUNS, run_experiment
 
     options = {
         "seed": seed,
@@ -133,8 +133,8 @@ def aimed_at(target: str | None) -> dict[str, Any]:
 
 def resolved(recipe: str | None, options: dict[str, Any], assignments: list[str]) -> Experiment:
     """The experiment asked for, or a SettingError with everything that is wrong with it."""
-    from archloom.runs.experiment import Experiment
-    from archloom.runs.settings import merge, parse_assignments, read_toml
+    from archloom.core.settings import merge, parse_assignments, read_toml
+    from archloom.searches.spec import Experiment
 
     given = {} if recipe is None else read_toml(find_recipe(recipe))
     assigned, problems = parse_assignments(assignments)

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from archloom.cli.console import messages, results, say, table_of
 from archloom.cli.outputs import check_outputs, write_outputs
-from archloom.errors import BenchmarkError, SettingError
-from archloom.runs.architectures import find_space
+from archloom.core.errors import BenchmarkError, SettingError
+from archloom.searches.architectures import find_space
 from archloom.spaces import SearchSpace
 
 if TYPE_CHECKING:  # numpy is imported when a table is opened

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archloom.catalogue import Catalogue, Entry
-from archloom.errors import DataError, SettingError, one_line, suggestion
-from archloom.files import FOLDER_VARIABLE, data_folder
+from archloom.core.errors import DataError, SettingError, one_line, suggestion
+from archloom.core.files import FOLDER_VARIABLE, data_folder
+from archloom.core.registry import Catalogue, Entry
 
 if TYPE_CHECKING:  # listing the data sets does not import torch
     from archloom.data.source import ImageData

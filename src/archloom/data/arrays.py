@@ -13,6 +13,7 @@ import torch
 from numpy.lib.npyio import NpzFile
 from torch import Tensor
 
+from archloom.core.errors import DataError
 from archloom.data.augment import Augment
 from archloom.data.source import (
     NO_AUGMENT,
@@ -26,7 +27,6 @@ from archloom.data.source import (
     measured,
 )
 from archloom.data.splits import held_out
-from archloom.errors import DataError
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 

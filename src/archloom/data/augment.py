@@ -14,7 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from archloom.errors import SettingError, require
+from archloom.core.errors import SettingError, require
 
 TRIES = 10  # for a part of the image that lies within it; then the whole of it is taken
 AREA = (0.08, 1.0)  # of a random part, as a share of the image

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
+from archloom.core.errors import DataError
 from archloom.data.augment import Augment
 from archloom.data.source import ImageData, InMemory, located
-from archloom.errors import DataError
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32

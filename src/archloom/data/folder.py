@@ -17,10 +17,10 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from archloom.core.errors import DataError, one_line, require
 from archloom.data.augment import Augment
 from archloom.data.source import ImageData, InMemory, Source, located, measured
 from archloom.data.splits import held_out
-from archloom.errors import DataError, one_line, require
 
 EXTENSIONS = frozenset([".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"])
 TRAIN = "train"

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from archloom.core.errors import DataError, require
 from archloom.data.augment import Augment, in_units
 from archloom.data.source import Source
-from archloom.errors import DataError, require
 
 AHEAD = 2  # batches that each thread prepares in advance
 

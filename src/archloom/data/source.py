@@ -20,8 +20,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from archloom.core.errors import DataError
 from archloom.data.augment import Augment, in_units
-from archloom.errors import DataError
 
 Shape = tuple[int, int, int]  # C, H, W
 

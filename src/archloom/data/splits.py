@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from archloom.errors import DataError, SettingError
+from archloom.core.errors import DataError, SettingError
 
 
 @dataclass(frozen=True, eq=False)

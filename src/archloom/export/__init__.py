@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from archloom.errors import SettingError, suggestion
+from archloom.core.errors import SettingError, suggestion
 from archloom.export.deployed import Deployed
 from archloom.export.onnx import NEEDS as ONNX_NEEDS
 from archloom.export.onnx import export_onnx
 from archloom.export.program import export_program
 from archloom.export.standalone import export_standalone
-from archloom.runs.models import find_model
+from archloom.retrainings.model_file import find_model
 
 FOLDER = "export"  # of a run
 

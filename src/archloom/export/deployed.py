@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from archloom.errors import CheckpointError
-from archloom.runs.models import ModelCard, load_model
+from archloom.core.errors import CheckpointError
+from archloom.retrainings.model_file import ModelCard, load_model
 
 TOLERANCE = 1e-4  # relative: two runtimes add up in another order
 BATCHES = (1, 3)  # neither is what a graph is traced with

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from archloom.errors import CheckpointError, one_line
+from archloom.core.errors import CheckpointError, one_line
+from archloom.core.files import reading, write_atomically
 from archloom.export.deployed import INPUT, OUTPUT, Deployed, Predict, largest_difference, version
 from archloom.export.program import traced
-from archloom.files import reading, write_atomically
 
 OPSET = 18
 BATCH = "batch"  # the axis that is free

@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from archloom.core.errors import ArchloomError, DataError, SettingError
 from archloom.data.folder import EXTENSIONS, decoded
-from archloom.errors import ArchloomError, DataError, SettingError
 from archloom.export.deployed import Deployed, Predict
 from archloom.export.onnx import FILE_NAME, open_onnx
-from archloom.runs.models import BEST, LAST, find_model
+from archloom.retrainings.model_file import BEST, LAST, find_model
 
 CHUNK = 64  # pictures in memory at a time
 GREY, RGB = 1, 3

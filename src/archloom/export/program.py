@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch.export import Dim, ExportedProgram
 
+from archloom.core.files import write_atomically
 from archloom.export.deployed import INPUT, Deployed, largest_difference
-from archloom.files import write_atomically
 
 FILE_NAME = "model.pt2"
 TRACED_WITH = 2  # images: torch takes 0 and 1 for constants

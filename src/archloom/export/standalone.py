@@ -21,10 +21,10 @@ import jinja2
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
+from archloom.core.files import write_atomically, writing
 from archloom.export.deployed import Deployed, Predict, largest_difference, version
-from archloom.files import write_atomically, writing
-from archloom.runs.models import ModelCard
+from archloom.retrainings.model_file import ModelCard
 from archloom.spaces import NONE, Darts, Nb201
 from archloom.spaces.darts import INPUTS
 

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from archloom.kernels import using
-from archloom.networks import build_network, deployed
+from archloom.families import build_network, deployed
+from archloom.fast import using
 from archloom.spaces import Architecture, SearchSpace
-from archloom.supernets import Choice, EveryOption, Gate, Only
-from archloom.supernets.masked_width import SharedKernel
+from archloom.supernet import Choice, EveryOption, Gate, Only
+from archloom.supernet.masked_width import SharedKernel
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.objectives.cost import CostTable
 from archloom.objectives.linear_cost import Decomposed, LinearCost
 from archloom.spaces import SearchSpace

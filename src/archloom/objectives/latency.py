@@ -13,7 +13,7 @@ from torch import Tensor
 
 from archloom.benchmarks.base import Benchmark, plain_number
 from archloom.benchmarks.latency_file import read_latencies
-from archloom.errors import BenchmarkError
+from archloom.core.errors import BenchmarkError
 from archloom.objectives.cost_source import CostSource, Probabilities
 from archloom.spaces import SearchSpace
 

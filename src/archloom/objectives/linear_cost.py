@@ -16,7 +16,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from archloom.errors import SettingError
+from archloom.core.errors import SettingError
 from archloom.spaces import Architecture, SearchSpace
 from archloom.spaces.base import Feature
 

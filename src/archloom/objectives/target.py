@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from archloom.errors import require
+from archloom.core.errors import require
 from archloom.objectives.cost_source import CostSource, Probabilities
 from archloom.spaces import Architecture
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archloom.spaces.mobile import ON, rounded
-from archloom.supernets import Blend, Extent, Gates, SharedConv2d, Width, normalized
+from archloom.supernet import Blend, Extent, Gates, SharedConv2d, Width, normalized
 
 SQUEEZE = 0.25  # inner width of squeeze-and-excite, as a share of the width it scales
 

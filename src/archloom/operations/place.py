@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torch import nn
 
-from archloom.errors import SettingError, suggestion
+from archloom.core.errors import SettingError, suggestion
 
 
 class Normalize(Protocol):

@@ -7,10 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from archloom.errors import require
+from archloom.core.errors import require
 from archloom.policies.logits import Logits
 from archloom.spaces import Scores
-from archloom.supernets import Gate, Gates
+from archloom.supernet import Gate, Gates
 
 Gradient = Literal["selected", "all", "nb201_code"]
 

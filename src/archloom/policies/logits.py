@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from archloom.spaces import Scores, SearchSpace
-from archloom.supernets import Gate, Gates
+from archloom.supernet import Gate, Gates
 
 
 class Logits(nn.Module):

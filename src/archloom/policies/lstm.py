@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from archloom.errors import require
+from archloom.core.errors import require
 from archloom.policies.gumbel import gumbel_noise
 from archloom.spaces import Architecture, Scores, SearchSpace
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,3 +194,10 @@ def _metric(value: object) -> str:
     """Four significant digits: metrics differ widely in size."""
     finite = number(value)
     return UNKNOWN if math.isnan(finite) else f"{finite:.4g}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation of a sample."""
+    if not values:
+        return UNKNOWN
+    return decimal(statistics.mean(values)) + (f" ± {decimal(statistics.stdev(values))}" if len(values) > 1 else "")

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from archloom.errors import DivergedError, require
+from archloom.core.errors import DivergedError, require
 
 NoiseRule = Literal["exact", "lr", "sgld", "one"]
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from archloom.errors import require
+from archloom.core.errors import require
 from archloom.samplers.base import Closure, PosteriorSampler
 
 DAMPING = 0.2  # Powell's: the least curvature along a step that is believed, relative to the estimate

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from archloom.errors import SettingError, require
+from archloom.core.errors import SettingError, require
 from archloom.samplers.base import Closure, PosteriorSampler
 from archloom.samplers.closures import SelfLabelling
 

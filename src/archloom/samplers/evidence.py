@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from archloom.errors import require
+from archloom.core.errors import require
 
 
 def laplace_evidence(

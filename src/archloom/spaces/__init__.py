@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from archloom.catalogue import Catalogue, Entry
+from archloom.core.registry import Catalogue, Entry
 from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, Scores, SearchSpace
 from archloom.spaces.darts import OPERATIONS as DARTS_OPERATIONS
 from archloom.spaces.darts import Darts

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-from archloom.errors import ParseError, SettingError, suggestion
+from archloom.core.errors import ParseError, SettingError, suggestion
 
 NONE = "none"  # the option that connects nothing
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal, Self
 
-from archloom.errors import ParseError, require
+from archloom.core.errors import ParseError, require
 from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, Scores, SearchSpace
 
 OPERATIONS = (
@@ -57,7 +57,7 @@ class Darts(SearchSpace):
     cells: int = 8  # depth
     cells_per_block: int = 0  # above 0: three blocks of so many cells with a reduction cell between, instead of `cells`
 
-    network: ClassVar[str] = "archloom.networks.darts:DartsNetwork"
+    network: ClassVar[str] = "archloom.families.darts:DartsNetwork"
     none_may_win: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

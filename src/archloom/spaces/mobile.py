@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
-from archloom.errors import ParseError, require
+from archloom.core.errors import ParseError, require
 from archloom.spaces.base import Architecture, CellGraph, Decision, Feature, Scores, SearchSpace
 
 BOTTLENECK, ZERO = "bottleneck", "zero"  # a layer that a residual bridges is there, or is not
@@ -87,7 +87,7 @@ class Mobile(SearchSpace):
     activation: Activation = "relu"  # of stem, head and blocks
     relu_blocks: int = 0  # so many blocks in front, and the separable convolution, have ReLU all the same
 
-    network: ClassVar[str] = "archloom.networks.mobile:MobileNetwork"
+    network: ClassVar[str] = "archloom.families.mobile:MobileNetwork"
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from archloom.errors import ParseError, require
+from archloom.core.errors import ParseError, require
 from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, SearchSpace
 
 OPERATIONS = (NONE, "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
@@ -23,7 +23,7 @@ class Nb201(SearchSpace):
     operations: tuple[str, ...] = OPERATIONS  # what an edge may be
     cells_per_stage: int = 5  # depth: three stages of so many cells
 
-    network: ClassVar[str] = "archloom.networks.nb201:Nb201Network"
+    network: ClassVar[str] = "archloom.families.nb201:Nb201Network"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operations", tuple(self.operations))

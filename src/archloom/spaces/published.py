@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from archloom.errors import ParseError, suggestion
+from archloom.core.errors import ParseError, suggestion
 
 
 def _genotype(normal: str, reduce: str) -> str:

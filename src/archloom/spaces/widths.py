@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from archloom.errors import ParseError, SettingError, require
+from archloom.core.errors import ParseError, SettingError, require
 from archloom.spaces.base import Architecture, CellGraph, Decision, Feature, SearchSpace
 from archloom.spaces.nb201 import Nb201
 
@@ -26,7 +26,7 @@ class Widths(SearchSpace):
         "|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|skip_connect~0|nor_conv_3x3~1|nor_conv_3x3~2|"
     )
 
-    network: ClassVar[str] = "archloom.networks.widths:WidthsNetwork"
+    network: ClassVar[str] = "archloom.families.widths:WidthsNetwork"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", tuple(self.options))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from archloom.catalogue import Catalogue, Entry
+from archloom.core.registry import Catalogue, Entry
 
 STRATEGIES = Catalogue(
     "strategy",

@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from archloom.core.errors import SettingError, require
 from archloom.data.loader import Batch
-from archloom.errors import SettingError, require
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics
-from archloom.supernets import Curvature, Outcome, SharedWeights, flat
+from archloom.supernet import Curvature, Outcome, SharedWeights, flat
 
 Product = Callable[[Tensor], Tensor]
 LOGITS = "logits"  # beside the weights, in a gradient by both

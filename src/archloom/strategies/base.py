@@ -15,12 +15,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from archloom.core.errors import require
 from archloom.data.loader import Batch
-from archloom.errors import require
 from archloom.objectives.target import Target
 from archloom.policies import Logits
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
-from archloom.supernets import Outcome, SharedWeights, gradient_by
+from archloom.supernet import Outcome, SharedWeights, gradient_by
 
 Metrics = Mapping[str, float]
 Evaluate = Callable[[Architecture], float]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from archloom.errors import require
+from archloom.core.errors import require
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Preset, Trial
 from archloom.strategies.tpe import Tpe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from archloom.errors import require
+from archloom.core.errors import require
 from archloom.spaces import Architecture
 from archloom.strategies.base import Evaluate
 

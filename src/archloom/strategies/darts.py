@@ -7,10 +7,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from archloom.errors import require
+from archloom.core.errors import require
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, SearchBatch, metrics
-from archloom.supernets import Curvature, Gate, Gates, Outcome, SharedWeights, flat, gradient_by
+from archloom.supernet import Curvature, Gate, Gates, Outcome, SharedWeights, flat, gradient_by
 
 LOGITS = "logits"  # beside the weights, in a gradient by both
 

@@ -10,13 +10,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from archloom.core.errors import require
 from archloom.data.loader import Batch
-from archloom.errors import require
 from archloom.policies.lstm import Drawn, LstmPolicy
 from archloom.spaces import Architecture, Scores, SearchSpace
 from archloom.strategies.base import Evaluate, Metrics, OneShot, Plan, Preset, SearchBatch, Validation, metrics
 from archloom.strategies.candidates import Candidates
-from archloom.supernets import SharedWeights, path_gates
+from archloom.supernet import SharedWeights, path_gates
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Literal
 
 import torch
 
-from archloom.errors import require
+from archloom.core.errors import require
 from archloom.policies import gumbel_gates
 from archloom.policies.gumbel import Gradient, check_temperatures
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics
-from archloom.supernets import Gates, SharedWeights, gradient_by
+from archloom.supernet import Gates, SharedWeights, gradient_by
 
 
 class Gdas(Differentiable):

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from archloom.errors import require
+from archloom.core.errors import require
 from archloom.policies import Chain, mean_scores, mixing, posterior
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior, NoiseRule, PosteriorSampler, draw_precision
 from archloom.spaces import Scores, SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Plan, Preset, SearchBatch, Validation, metrics
-from archloom.supernets import Outcome, SharedWeights, gradient_by
+from archloom.supernet import Outcome, SharedWeights, gradient_by
 
 SKIP = "skip_connect"
 

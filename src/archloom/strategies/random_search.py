@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from archloom.errors import SettingError, require
+from archloom.core.errors import SettingError, require
 from archloom.objectives.target import Target
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox, Trial

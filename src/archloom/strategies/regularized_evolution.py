@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from archloom.errors import require
+from archloom.core.errors import require
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import BlackBox, Preset, Trial
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from archloom.errors import require
+from archloom.core.errors import require
 from archloom.policies import Logits, gumbel_noise
 from archloom.spaces import NONE, Architecture, SearchSpace
 from archloom.strategies.base import BlackBox, Preset, Trial

@@ -7,7 +7,7 @@ import torch
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Evaluate, Metrics, OneShot, SearchBatch, metrics
 from archloom.strategies.candidates import Candidates
-from archloom.supernets import SharedWeights, path_gates
+from archloom.supernet import SharedWeights, path_gates
 
 
 class Rsps(OneShot):

@@ -12,7 +12,7 @@ from archloom.policies.gumbel import drawn_scores
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Differentiable, Evaluate, Metrics, Preset, SearchBatch, metrics
 from archloom.strategies.candidates import Candidates
-from archloom.supernets import SharedWeights, gradient_by, path_gates
+from archloom.supernet import SharedWeights, gradient_by, path_gates
 
 
 class Setn(Differentiable):

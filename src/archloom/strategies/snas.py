@@ -10,7 +10,7 @@ import torch
 from archloom.policies.gumbel import check_temperatures, concrete_gates
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, Validation, metrics
-from archloom.supernets import SharedWeights, gradient_by
+from archloom.supernet import SharedWeights, gradient_by
 
 
 class Snas(Differentiable):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from archloom.errors import ParseError, require
+from archloom.core.errors import ParseError, require
 from archloom.spaces import NONE, Architecture, SearchSpace
 from archloom.strategies.base import BlackBox, Trial
 

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from archloom.errors import require
+from archloom.core.errors import require
 from archloom.objectives.target import Target
 from archloom.policies import Logits
 from archloom.policies.multinomial import drawn, log_likelihood, mean_entropy
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
 from archloom.strategies.base import Evaluate, Metrics, OneShot, Plan, Preset, SearchBatch, Validation, metrics
-from archloom.supernets import Gate, Gates, SharedWeights, gradient_by, path_gates
+from archloom.supernet import Gate, Gates, SharedWeights, gradient_by, path_gates
 
 RMSPROP: Mapping[str, Any] = {"alpha": 0.9, "momentum": 0.9, "eps": 1.0}
 RMSPROP_IMAGES = 256  # that its learning rate is told for

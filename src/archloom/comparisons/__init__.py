@@ -1,0 +1,1 @@
+"""Compare strategies over seeds."""

@@ -1,0 +1,52 @@
+"""Which images train and which judge: what searches and retrainings ask of any data set, beside its own settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from archloom.core.errors import DataError, require
+from archloom.data.splits import Split, limited, nb201_split, random_split
+
+NB201_SPLIT = "cifar-split.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataParts:
+    """Where the data are, and how training images are divided; a search and a retraining have their own defaults."""
+
+    directory: Path | None = None  # the data folder; else $ARCHLOOM_DATA
+    split: Literal["random", "nb201", "none"]
+    split_seed: int = 0  # apart from the run's seed, so that runs of all seeds see the same split
+    train_fraction: float
+    train_images: int | None = None  # take only so many of the training part
+    valid_images: int | None = None  # take only so many of the validation part
+
+    def __post_init__(self) -> None:
+        limits = {"train_images": self.train_images, "valid_images": self.valid_images}
+        require(
+            {
+                f"data.split_seed must lie in 0..2^63-1, got {self.split_seed}": 0 <= self.split_seed < 2**63,
+                f"data.train_fraction must lie in (0, 1), got {self.train_fraction}": 0 < self.train_fraction < 1,
+                **{f"data.{name} must be at least 2, got {n}": n is None or n >= 2 for name, n in limits.items()},
+            }
+        )
+
+    def parts(self, count: int) -> Split:
+        """So many training images divided; the second part is empty where all of them are to train on."""
+        if self.split == "none":
+            divided = Split(torch.arange(count), torch.arange(0))
+        elif self.split == "nb201":
+            divided = nb201_split(self._split_file())
+        else:
+            divided = random_split(count, train_fraction=self.train_fraction, seed=self.split_seed)
+        return limited(divided, train=self.train_images, valid=None if self.split == "none" else self.valid_images)
+
+    def _split_file(self) -> Path:
+        if self.directory is None:
+            raise DataError(f"data.split 'nb201' needs {NB201_SPLIT} in the data folder; pass --data-dir")
+        candidates = [self.directory / part / NB201_SPLIT for part in ("nasbench201", "nb201", "")]
+        return next((path for path in candidates if path.is_file()), candidates[0])

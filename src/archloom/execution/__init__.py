@@ -1,0 +1,1 @@
+"""How a run executes: the machine, the loop, checkpoints, the run folder, executors."""

@@ -1,0 +1,88 @@
+"""This machine: the only place that knows what a GPU is."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from archloom import fast as kernels
+from archloom.core.errors import SettingError, require
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where a search runs."""
+
+    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
+    threads: int = 0  # 0 leaves it to torch
+    workers: int = 1  # threads that prepare batches ahead
+    processes: int = 1  # that train finalists side by side on a CPU, each on one thread; 0: as many as threads
+    kernels: kernels.Choice = "auto"  # auto: compiled if built; torch: fused; plain: modules; compile: torch.compile
+    recompute: bool = False  # compute fused cells again on the way back: less memory, more time
+
+    def __post_init__(self) -> None:
+        require(
+            {
+                f"machine.threads must be 0 or more, got {self.threads}": self.threads >= 0,
+                f"machine.workers must be 0 or more, got {self.workers}": self.workers >= 0,
+                f"machine.processes must be 0 or more, got {self.processes}": self.processes >= 0,
+            }
+        )
+
+    def prepare(self) -> torch.device:
+        """Set the number of threads, the kernels and how memory is kept, and pick the device."""
+        if self.threads:
+            torch.set_num_threads(self.threads)
+        kernels.choose(self.kernels, recompute=self.recompute)
+        keep_memory()
+        return pick_device(self.device)
+
+
+def pick_device(name: str) -> torch.device:
+    """The device named; `auto` takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise SettingError(f"machine.device must be auto, cpu, cuda, cuda:N or mps, got '{name}'") from error
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(device.type, False):
+        raise SettingError(f"machine.device '{name}' is not available here; take 'cpu' or 'auto'")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise SettingError(f"machine.device '{name}' is not there: this machine has {torch.cuda.device_count()} GPUs")
+    return device
+
+
+def peak_memory_mb(device: torch.device) -> float:
+    """The most memory used so far: of the GPU where there is one, else of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return 0.0
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes / 2**20 if sys.platform == "darwin" else kilobytes / 2**10  # macOS counts bytes
+
+
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # the numbers that glibc's mallopt knows them by
+
+
+def keep_memory(most: int = 2**30) -> bool:
+    """Have memory that a step frees stay with the process for the next step; whether that could be set.
+
+    The C library of Linux gives tensors of some megabytes back to the system, which must then hand them out again page
+    by page, cleared: `benchmarks/speed.py --give-back` shows what that costs.
+    """
+    if sys.platform != "linux":
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:  # another C library than glibc
+        return False
+    done = [bool(mallopt(option, most)) for option in (MMAP_THRESHOLD, TRIM_THRESHOLD)]
+    return all(done)

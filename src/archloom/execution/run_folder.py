@@ -1,0 +1,266 @@
+"""A run on disk: one folder with its configuration, metrics, checkpoints and result.
+
+Whatever a run leaves behind is plain text or safetensors, each file whole or absent, so that a run can be resumed,
+reported on and compared by anything that reads files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fnmatch
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from archloom.core.errors import ArchloomError, CheckpointError, SettingError, StorageError, suggestion
+from archloom.core.files import reading, write_atomically, writing
+from archloom.core.settings import read_toml, write_toml
+from archloom.execution.checkpoint import Checkpoints
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: runs are not locked there
+    fcntl = None  # type: ignore[assignment]
+
+_CONFIG = "config.toml"
+_OF_A_START_CUT_SHORT = (".lock", ".*.tmp")  # what a run that never got its configuration may have left
+
+
+State = Literal["finished", "interrupted", "not begun"]
+
+
+class RunDirectory:
+    """The folder of one run. `create` begins one, `open` returns to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_path = path / _CONFIG
+        self.metrics_path = path / "metrics.jsonl"
+        self.notes_path = path / "finalists.jsonl"
+        self.architecture_path = path / "architecture.json"
+        self.report_path = path / "report.html"
+        self.cell_path = path / "cell.svg"
+
+    def __repr__(self) -> str:
+        return f"RunDirectory({str(self.path)!r})"
+
+    @classmethod
+    def create(cls, path: Path, *, settings: Mapping[str, Any]) -> RunDirectory:
+        """Begin a run in a folder that is new or empty."""
+        run = cls(path)
+        run.refuse_if_taken()
+        with run.lock():
+            run.refuse_if_taken()  # by a process that was quicker
+            write_atomically(run.config_path, write_toml(settings).encode())
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """Return to a run that was begun earlier."""
+        with reading(path):
+            if not (path / _CONFIG).is_file():
+                raise SettingError(f"no run at {path}: {_CONFIG} is missing{_near_runs(path)}")
+        return cls(path)
+
+    @staticmethod
+    def next_free(root: Path, stem: str) -> Path:
+        """`root/stem-1`, or the number after the highest there is, so that numbers keep the order of time."""
+        stem = re.sub(r"[^\w.-]+", "-", stem)
+        taken = [path.name.removeprefix(f"{stem}-") for path in _children(root) if path.name.startswith(f"{stem}-")]
+        return root / f"{stem}-{max((int(number) for number in taken if number.isdecimal()), default=0) + 1}"
+
+    def refuse_if_taken(self) -> None:
+        """A SettingError unless the folder is new or empty."""
+        with writing(self.path):
+            if self.config_path.exists():
+                raise SettingError(
+                    f"{self.path} already holds a run; `archloom resume {self.path}` continues it, "
+                    "or choose another --out"
+                )
+            names = [child.name for child in _children(self.path)]
+            strange = [n for n in names if not any(fnmatch.fnmatch(n, known) for known in _OF_A_START_CUT_SHORT)]
+            if strange or (self.path.exists() and not self.path.is_dir()):
+                raise SettingError(f"{self.path} exists and is not a run; choose another --out")
+
+    # --- what it holds
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return read_toml(self.config_path)
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.path / "checkpoints")
+
+    @contextlib.contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Within, a state is loaded that a checkpoint held; where it does not fit, a line says so."""
+        try:
+            yield
+        except (KeyError, RuntimeError, ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"the checkpoint of {self.path} does not fit its config.toml ({type(error).__name__}: "
+                f"{str(error).splitlines()[0]}); was the configuration changed?"
+            ) from error
+
+    @property
+    def finished(self) -> bool:
+        """Whether the result is there and can be read."""
+        try:
+            return self.read_result() is not None
+        except StorageError:
+            return False
+
+    @property
+    def state(self) -> State:
+        if self.finished:
+            return "finished"
+        return "interrupted" if self.config_path.is_file() else "not begun"
+
+    def write_metrics(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """Make the metrics exactly these: at the start, and on resume, where a crash may have left later ones."""
+        write_atomically(self.metrics_path, "".join(_json_line(record) for record in history).encode())
+
+    @contextlib.contextmanager
+    def appending_metrics(self) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+        """Within, a function that adds a record; each is a whole line on disk at once."""
+        with writing(self.metrics_path):
+            file = self.metrics_path.open("a", encoding="utf-8", buffering=1)
+
+        def append(record: Mapping[str, Any]) -> None:
+            with writing(self.metrics_path):
+                file.write(_json_line(record))
+
+        try:
+            yield append
+        finally:
+            with contextlib.suppress(OSError):  # what could not be written was told when it was to be
+                file.close()
+
+    def append_metrics(self, record: Mapping[str, Any]) -> None:
+        with self.appending_metrics() as append:
+            append(record)
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All records. A last line cut short by a crash is left out; it is in the next checkpoint or never was."""
+        return _read_lines(self.metrics_path)
+
+    def note(self, record: Mapping[str, Any]) -> None:
+        """Keep what a finalist came to; seldom, and lost to no crash after it."""
+        write_atomically(self.notes_path, "".join(map(_json_line, [*self.read_notes(), record])).encode())
+
+    def read_notes(self) -> list[dict[str, Any]]:
+        return _read_lines(self.notes_path)
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        text = json.dumps(_finite(result), allow_nan=False, indent=2)
+        write_atomically(self.architecture_path, f"{text}\n".encode())
+
+    def read_result(self) -> dict[str, Any] | None:
+        """What `write_result` wrote, or None before that."""
+        data = _read_if_there(self.architecture_path)
+        if data is None:
+            return None
+        try:
+            return _json_object(data)
+        except ValueError as error:
+            raise CheckpointError(f"{self.architecture_path} is damaged ({error})") from error
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file of the run that people look at: a report, a drawing."""
+        assert Path(name).name == name, "a run is one folder without folders of text"
+        write_atomically(self.path / name, text.encode())
+
+    # --- one process at a time
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes out. The system lets go of the lock when the process ends, however it ends."""
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / ".lock").open("ab+", buffering=0)  # "w" would wipe the holder's process number
+        with file:
+            self._take(file)
+            yield
+
+    def _take(self, file: BinaryIO) -> None:
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                return  # a file system without locks is as a platform without them
+            file.seek(0)
+            holder = file.read().decode(errors="replace") or "unknown"
+            raise ArchloomError(f"{self.path} is in use by another process (pid {holder})") from error
+        with contextlib.suppress(OSError):  # on a full disk the lock holds all the same, without a number
+            file.truncate(0)
+            file.write(str(os.getpid()).encode())
+
+
+def _children(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _near_runs(path: Path) -> str:
+    """A hint at runs inside the folder or, where there are none, beside it."""
+    for folder in (path, path.parent):
+        runs = [child.name for child in _children(folder) if (child / _CONFIG).is_file()]
+        if runs:
+            return suggestion(path.name, runs)
+    return ""
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    data = _read_if_there(path)
+    lines = data.rstrip(b"\n").split(b"\n") if data else []
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(_json_object(line))
+        except ValueError as error:
+            if number < len(lines):
+                raise CheckpointError(
+                    f"line {number} of {path} is damaged ({error}); remove it to read the others"
+                ) from error
+    return records
+
+
+def _read_if_there(path: Path) -> bytes | None:
+    with reading(path):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+def _json_line(record: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(record, allow_nan=False) + "\n"
+    except (TypeError, ValueError):  # a mapping that is no dict, or a number that JSON has not
+        return json.dumps(_finite(record), allow_nan=False) + "\n"
+
+
+def _json_object(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def _finite(value: Any) -> Any:
+    """The value with null for what JSON has no number for (nan, inf)."""
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

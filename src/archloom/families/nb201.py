@@ -1,0 +1,100 @@
+"""The network of NAS-Bench-201: a stem, three stages of equal cells with residual blocks between, a linear head."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from archloom.core.errors import require
+from archloom.families.auxiliary import AuxiliaryHead
+from archloom.families.regularization import drop_edges, flatten, rates
+from archloom.operations import NB201_OPERATIONS, Place, ReluConvNorm, make_operation
+from archloom.spaces import Nb201
+from archloom.supernet import Dag, Gates, Prediction, Resolve
+
+STAGES = 3
+
+
+class Nb201Network(nn.Module):
+    """Cells at `channels`, twice and four times that; called with (images, gates)."""
+
+    def __init__(
+        self,
+        space: Nb201,
+        resolve: Resolve,
+        classes: int,
+        colours: int,
+        /,
+        *,
+        channels: int = 16,  # width of the first stage
+        auxiliary: bool = False,  # a second head where the third stage begins, in training only
+        drop_path: float = 0.0,  # chance at the end of training that an image skips an edge, identities aside; 0 is off
+        dropout: float = 0.0,  # share of features dropped before the last layer, in training only
+    ) -> None:
+        super().__init__()
+        require(
+            {f"network.channels must be at least 1, got {channels}": channels >= 1, **rates(drop_path, dropout)},
+        )
+        self.stem = nn.Sequential(nn.Conv2d(colours, channels, 3, padding=1, bias=False), resolve.normalize(channels))
+        self.blocks = nn.ModuleList()
+        for stage in range(STAGES):
+            width = channels * 2**stage
+            if stage > 0:
+                self.blocks.append(ResidualReduction(width // 2, width, resolve))
+            self.blocks.extend(Nb201Cell(space, width, resolve) for _ in range(space.cells_per_stage))
+        self.head = nn.Sequential(
+            resolve.normalize(width), nn.ReLU(), nn.AdaptiveAvgPool2d(1), flatten(dropout), nn.Linear(width, classes)
+        )
+        self._auxiliary_after = 2 * len(self.blocks) // 3
+        self.auxiliary = AuxiliaryHead(width, classes, resolve.normalize) if auxiliary else None
+        drop_edges(self, drop_path)
+
+    def forward(self, images: Tensor, gates: Gates | None = None) -> Tensor | Prediction:
+        x = self.stem(images)
+        early: Tensor | None = None  # what the auxiliary head reads
+        for position, block in enumerate(self.blocks):
+            x = block(x, gates)
+            if position == self._auxiliary_after:
+                early = x
+        logits: Tensor = self.head(x)
+        if self.auxiliary is None or not self.training:
+            return logits
+        return Prediction(logits, self.auxiliary(early))
+
+
+class Nb201Cell(nn.Module):
+    """One searched cell; all its edges keep resolution and width."""
+
+    def __init__(self, space: Nb201, channels: int, resolve: Resolve) -> None:
+        super().__init__()
+        place = Place(channels, channels, 1, resolve.normalize)
+        decisions = {edge: space.decision(f"{edge[0]}->{edge[1]}") for edge in space.edges}
+        self.dag = Dag(
+            {
+                edge: resolve.operation(decision, lambda option: make_operation(NB201_OPERATIONS, option, place))
+                for edge, decision in decisions.items()
+            },
+            strides=dict.fromkeys(space.edges, 1),
+            outputs=[max(target for _, target in space.edges)],
+        )
+
+    def forward(self, x: Tensor, gates: Gates | None) -> Tensor:
+        (last,) = self.dag([x], gates)
+        result: Tensor = last
+        return result
+
+
+class ResidualReduction(nn.Module):
+    """A residual block that halves the resolution and widens the channels."""
+
+    def __init__(self, channels_in: int, channels_out: int, resolve: Resolve) -> None:
+        super().__init__()
+        first = Place(channels_in, channels_out, 2, resolve.normalize)
+        second = Place(channels_out, channels_out, 1, resolve.normalize)
+        self.main = nn.Sequential(ReluConvNorm(first, kernel=3), ReluConvNorm(second, kernel=3))
+        self.shortcut = nn.Sequential(
+            nn.AvgPool2d(2, ceil_mode=True), nn.Conv2d(channels_in, channels_out, 1, bias=False)
+        )
+
+    def forward(self, x: Tensor, gates: Gates | None) -> Tensor:
+        result: Tensor = self.main(x) + self.shortcut(x)
+        return result

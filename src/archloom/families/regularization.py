@@ -1,0 +1,82 @@
+"""What keeps a network from learning its images by heart: dropout before the last layer, and dropped edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from archloom.core.errors import SettingError
+from archloom.operations import FixedReduction
+from archloom.supernet import Choice, Fixed
+
+AUXILIARY = "auxiliary"  # the setting, and the name of the head in every network that has one
+TRAINING_ONLY = (AUXILIARY, "drop_path", "dropout")  # settings of a network that a trained one has no use for
+
+
+class DropPath(nn.Dropout):
+    """Drop a whole image where dropout would drop numbers, and scale up the others by as much (Larsson et al., 2017).
+
+    The rate is the same throughout unless `set_progress` is called: then it rises from 0, since a network that has
+    learned nothing yet needs all its edges (Zoph et al., 2018).
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__(rate)
+        self.rate = rate
+
+    def set_progress(self, progress: float) -> None:
+        self.p = self.rate * progress
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        one_per_image = x.new_ones(len(x), *[1] * (x.dim() - 1))
+        return x * F.dropout(one_per_image, self.p)
+
+
+def flatten(dropout: float) -> nn.Module:
+    """One row of features for each image, some of them dropped; one layer either way, so that names stay."""
+    return nn.Sequential(nn.Flatten(), nn.Dropout(dropout)) if dropout else nn.Flatten()
+
+
+def rates(drop_path: float, dropout: float) -> dict[str, bool]:
+    """The rules for both settings."""
+    return {
+        f"network.drop_path must lie in [0, 1), got {drop_path}": 0 <= drop_path < 1,
+        f"network.dropout must lie in [0, 1), got {dropout}": 0 <= dropout < 1,
+    }
+
+
+def drop_edges(network: nn.Module, rate: float) -> None:
+    """Give every edge of a network a drop path, but those that hand on their input as it is."""
+    if rate == 0:
+        return
+    for module in list(network.modules()):
+        if isinstance(module, Choice):
+            raise SettingError(
+                f"network.drop_path must be 0 in a search, got {rate}: it is for networks of one architecture; "
+                "dropout and auxiliary work in a search too"
+            )
+        if isinstance(module, FixedReduction) or (isinstance(module, Fixed) and not module.is_identity):
+            module.drop_path = DropPath(rate)
+
+
+def set_progress(network: nn.Module, progress: float) -> None:
+    """Tell whatever part of a network changes in the course of training how far that is, from 0 to 1."""
+    for module in network.modules():
+        tell = getattr(module, "set_progress", None)  # a network of one's own may have other such parts
+        if callable(tell):
+            tell(progress)
+
+
+def deployed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a network without those that only its training needs."""
+    return {name: value for name, value in settings.items() if name not in TRAINING_ONLY}
+
+
+def deployed_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of a network without those of parts that only its training needs."""
+    return {name: tensor for name, tensor in weights.items() if not name.startswith(f"{AUXILIARY}.")}

@@ -1,0 +1,168 @@
+"""The network of the size space: a stem, then cells of one kind and residual blocks, each as wide as was chosen.
+
+A layer's first operations bring its input to its own width. Where a cell hands on its input as it is, a 1x1 convolution
+stands in for it wherever the widths before and behind differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from archloom.core.errors import require
+from archloom.families.regularization import flatten, rates
+from archloom.spaces import CellGraph, Widths
+from archloom.supernet import Extent, Gates, Resolve, SharedConv2d, SharedLinear, Width, normalized
+
+Normalize = Callable[[int], nn.Module]
+
+
+class WidthsNetwork(nn.Module):
+    """Called with (images, gates)."""
+
+    def __init__(
+        self,
+        space: Widths,
+        resolve: Resolve,
+        classes: int,
+        colours: int,
+        /,
+        *,
+        dropout: float = 0.0,  # share of features dropped before the last layer, in training only
+        masked: bool = False,  # compute all channels and put those too many to zero: slow, to compare with
+    ) -> None:
+        super().__init__()
+        require(rates(0.0, dropout))
+        self._widths = [Width.of(decision.name, resolve.options(decision)) for decision in space.decisions]
+        first, last = self._widths[0], self._widths[-1]
+        self.stem = SharedConv2d(colours, first.largest, 3, padding=1, bias=False, masked=masked)
+        self.stem_norm = resolve.normalize(first.largest)
+        steps = [_Step(*widths, resolve.normalize, masked) for widths in pairwise([first, *self._widths])]
+        self.layers = nn.ModuleList(
+            _Reduction(step) if reduction else _Cell(space.cell_graph, step)
+            for step, reduction in zip(steps, space.reductions, strict=True)
+        )
+        self.head_norm = resolve.normalize(last.largest)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.flatten = flatten(dropout)
+        self.classifier = SharedLinear(last.largest, classes)
+
+    def forward(self, images: Tensor, gates: Gates | None = None) -> Tensor:
+        extents = [width.extent(gates) for width in self._widths]
+        before = extents[0]
+        x = before.weigh(before.limit(normalized(self.stem_norm, self.stem(images, before))))
+        for layer, extent in zip(self.layers, extents, strict=True):
+            x = extent.weigh(layer(x, before, extent))
+            before = extent
+        x = before.limit(F.relu(before.limit(normalized(self.head_norm, x))))
+        logits: Tensor = self.classifier(self.flatten(self.pool(x)))
+        return logits
+
+
+@dataclass(frozen=True)
+class _Step:
+    """From one width to the next."""
+
+    before: Width
+    width: Width
+    normalize: Normalize
+    masked: bool
+
+    @property
+    def within(self) -> _Step:
+        """What lies behind the step: as wide before as behind."""
+        return replace(self, before=self.width)
+
+    @property
+    def is_none(self) -> bool:
+        """Whether both widths are always the same."""
+        return self.before.name == self.width.name or (
+            len(self.width.sizes) == 1 and self.before.sizes == self.width.sizes
+        )
+
+    def convolution(self, kernel: int, stride: int = 1) -> SharedConv2d:
+        sizes = self.before.largest, self.width.largest
+        return SharedConv2d(*sizes, kernel, stride, kernel // 2, bias=False, masked=self.masked)
+
+
+class _Convolution(nn.Module):
+    """ReLU, convolution, normalisation."""
+
+    def __init__(self, step: _Step, kernel: int, *, stride: int = 1) -> None:
+        super().__init__()
+        self.convolution = step.convolution(kernel, stride)
+        self.normalize = step.normalize(step.width.largest)
+
+    def forward(self, x: Tensor, before: Extent, extent: Extent) -> Tensor:
+        return extent.limit(normalized(self.normalize, self.convolution(F.relu(x), extent)))
+
+
+class _Shortcut(nn.Module):
+    """The input as it is; a 1x1 convolution where it would not fit."""
+
+    def __init__(self, step: _Step) -> None:
+        super().__init__()
+        self.convolution = None if step.is_none else _Convolution(step, 1)
+        self._masked_width = step.width.largest if step.masked else None
+
+    def forward(self, x: Tensor, before: Extent, extent: Extent) -> Tensor:
+        if before.channels != extent.channels:
+            assert self.convolution is not None
+            return self.convolution(x, before, extent)  # type: ignore[no-any-return]
+        if self._masked_width is not None:  # the masked channels may be more or fewer than before
+            return F.pad(x, (0, 0, 0, 0, 0, self._masked_width - x.shape[1]))
+        return x
+
+
+class _Pool(_Shortcut):
+    """The same, averaged over 3x3 pixels."""
+
+    def forward(self, x: Tensor, before: Extent, extent: Extent) -> Tensor:
+        return F.avg_pool2d(super().forward(x, before, extent), 3, 1, 1, count_include_pad=False)
+
+
+class _Cell(nn.Module):
+    """The cell of the space; what leaves its input brings it to the cell's width."""
+
+    def __init__(self, graph: CellGraph, step: _Step) -> None:
+        super().__init__()
+        self._edges = [(source, target) for source, target, _ in graph.edges]
+        self.operations = nn.ModuleList(
+            _OPERATIONS[name](step.within if source else step) for source, _, name in graph.edges
+        )
+
+    def forward(self, x: Tensor, before: Extent, extent: Extent) -> Tensor:
+        states = {0: x}
+        for (source, target), operation in zip(self._edges, self.operations, strict=True):
+            term = operation(states[source], extent if source else before, extent)
+            states[target] = states[target] + term if target in states else term
+        return states[max(states)]
+
+
+_OPERATIONS: Mapping[str, Callable[[_Step], nn.Module]] = {
+    "skip_connect": _Shortcut,
+    "avg_pool_3x3": _Pool,
+    "nor_conv_1x1": partial(_Convolution, kernel=1),
+    "nor_conv_3x3": partial(_Convolution, kernel=3),
+}
+
+
+class _Reduction(nn.Module):
+    """A residual block that halves the resolution."""
+
+    def __init__(self, step: _Step) -> None:
+        super().__init__()
+        self.first = _Convolution(step, 3, stride=2)
+        self.second = _Convolution(step.within, 3)
+        self.pool = nn.AvgPool2d(2, ceil_mode=True)
+        self.shortcut = step.convolution(1)
+
+    def forward(self, x: Tensor, before: Extent, extent: Extent) -> Tensor:
+        main: Tensor = self.second(self.first(x, before, extent), extent, extent)
+        beside: Tensor = self.shortcut(self.pool(x), extent)
+        return main + beside

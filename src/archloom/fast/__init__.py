@@ -1,0 +1,79 @@
+"""Which inner loops a supernet runs on: those compiled with the package, plain torch, or the readable modules alone.
+
+And whether cells are kept for the way back, or computed again on it, which takes more time and less memory. The choice
+holds for a process, as the number of threads does. Results differ in rounding only, which tests pin down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal, get_args
+
+import torch
+
+from archloom.core.errors import require
+from archloom.fast.kernels import Kernels
+from archloom.fast.terms import Geometry, Slot, Term
+
+Choice = Literal["auto", "torch", "plain", "compile"]
+"""auto: compiled where there are any, else torch; torch: fused, nothing compiled; plain: module by module.
+
+compile: mixtures by `torch.compile`, cell by cell, which takes minutes at first; everything else as auto.
+"""
+
+_default: tuple[Choice, bool] = ("auto", False)
+_chosen: ContextVar[tuple[Choice, bool] | None] = ContextVar("kernels", default=None)
+
+
+def choose(choice: Choice, *, recompute: bool = False) -> None:
+    """What this process uses from now on."""
+    global _default
+    _default = _checked(choice), recompute
+
+
+@contextmanager
+def using(choice: Choice, *, recompute: bool = False) -> Iterator[None]:
+    """What the code inside uses."""
+    token = _chosen.set((_checked(choice), recompute))
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def recomputing() -> bool:
+    """Whether fused cells are to be computed again on the way back."""
+    return (_chosen.get() or _default)[1]
+
+
+def compiling() -> bool:
+    """Whether mixtures are to run by `torch.compile`."""
+    return (_chosen.get() or _default)[0] == "compile"
+
+
+def current() -> Kernels | None:
+    """The loops to use now; None stands for plain modules."""
+    choice, _ = _chosen.get() or _default
+    if choice == "plain" or torch.is_autocast_enabled("cuda"):  # modules know which precision is safe for them
+        return None
+    return (None if choice == "torch" else _compiled()) or _TORCH
+
+
+def _checked(choice: Choice) -> Choice:
+    known = get_args(Choice)
+    require({f"machine.kernels must be one of {', '.join(known)}, got '{choice}'": choice in known})
+    return choice
+
+
+_TORCH = Kernels()
+
+
+def _compiled() -> Kernels | None:
+    from archloom.fast.native import load
+
+    return load()
+
+
+__all__ = ["Choice", "Geometry", "Kernels", "Slot", "Term", "choose", "compiling", "current", "recomputing", "using"]

@@ -1,0 +1,153 @@
+"""What a candidate operation consists of, told from its modules, so that a cell can compute like parts together.
+
+A candidate that is built of other parts than those known here still runs, by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from archloom.fast import Geometry
+from archloom.fast.terms import EPSILON
+
+
+@dataclass(frozen=True)
+class Skip:
+    """The image as it is."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pool of 3x3 pixels, normalised or not."""
+
+    kind: Literal["average", "max"]
+    stride: int
+    normalized: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """Rectify, convolve, normalise."""
+
+    convolution: nn.Conv2d
+
+
+@dataclass(frozen=True, eq=False)
+class Separable:
+    """Rectify, convolve depthwise, convolve pointwise, normalise; once or twice."""
+
+    depthwise: tuple[nn.Conv2d, ...]
+    pointwise: tuple[nn.Conv2d, ...]
+
+    @property
+    def stride(self) -> int:
+        return int(self.depthwise[0].stride[0])
+
+    def geometry(self, stage: int) -> Geometry:
+        convolution = self.depthwise[stage]
+        return Geometry(int(convolution.stride[0]), int(convolution.dilation[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class Opaque:
+    """Anything else."""
+
+    module: nn.Module
+
+
+Branch = Skip | Pool | Dense | Separable | Opaque
+
+
+def branch_of(module: nn.Module) -> Branch:
+    """The parts of a candidate."""
+    parts = list(_parts(module))
+    return _skip(parts) or _pool(parts) or _dense(parts) or _separable(parts) or Opaque(module)
+
+
+def _parts(module: nn.Module) -> Iterator[nn.Module]:
+    """The modules that run one after the other."""
+    if type(module).forward is nn.Sequential.forward:  # subclasses that only fill in their parts run as it does
+        for part in module.children():
+            yield from _parts(part)
+    elif not isinstance(module, nn.Identity):
+        yield module
+
+
+def _skip(parts: list[nn.Module]) -> Skip | None:
+    return None if parts else Skip()
+
+
+def _pool(parts: list[nn.Module]) -> Pool | None:
+    pool, *rest = parts
+    if not isinstance(pool, nn.AvgPool2d | nn.MaxPool2d) or len(rest) > 1 or not all(map(_plain_norm, rest)):
+        return None
+    if (pool.kernel_size, pool.padding, pool.ceil_mode) != (3, 1, False) or pool.stride not in (1, 2):
+        return None
+    if isinstance(pool, nn.AvgPool2d):
+        if pool.count_include_pad or pool.divisor_override is not None:
+            return None
+        return Pool("average", pool.stride, bool(rest))
+    return Pool("max", pool.stride, bool(rest)) if pool.dilation == 1 and not pool.return_indices else None
+
+
+def _dense(parts: list[nn.Module]) -> Dense | None:
+    if len(parts) != 3 or not (_relu(parts[0]) and _plain_norm(parts[2])):
+        return None
+    convolution = parts[1]
+    if not isinstance(convolution, nn.Conv2d) or convolution.groups != 1 or not _zero_padded(convolution):
+        return None
+    return Dense(convolution)
+
+
+def _separable(parts: list[nn.Module]) -> Separable | None:
+    stages = [parts[start : start + 4] for start in range(0, len(parts), 4)]
+    if len(stages) not in (1, 2) or not all(_separable_stage(stage) for stage in stages):
+        return None
+    depthwise, pointwise = zip(*[(stage[1], stage[2]) for stage in stages], strict=True)
+    if any(convolution.stride != (1, 1) for convolution in depthwise[1:]):
+        return None
+    return Separable(depthwise, pointwise)
+
+
+def _separable_stage(parts: list[nn.Module]) -> bool:
+    if len(parts) != 4 or not (_relu(parts[0]) and _plain_norm(parts[3])):
+        return False
+    depthwise, pointwise = parts[1], parts[2]
+    if not (isinstance(depthwise, nn.Conv2d) and isinstance(pointwise, nn.Conv2d)):
+        return False
+    if not (_zero_padded(depthwise) and _zero_padded(pointwise)):
+        return False
+    (side, other), (dilation, _), (stride, _) = depthwise.kernel_size, depthwise.dilation, depthwise.stride
+    return (
+        depthwise.groups == depthwise.in_channels == depthwise.out_channels
+        and side == other
+        and side % 2 == 1
+        and depthwise.dilation == (dilation, dilation)
+        and depthwise.stride == (stride, stride)
+        and depthwise.padding == (dilation * (side // 2),) * 2
+        and (pointwise.kernel_size, pointwise.stride, pointwise.padding) == ((1, 1), (1, 1), (0, 0))
+        and pointwise.groups == 1
+    )
+
+
+def _zero_padded(convolution: nn.Conv2d) -> bool:
+    """Without bias, and padded with a number of zeros."""
+    return convolution.bias is None and convolution.padding_mode == "zeros" and not isinstance(convolution.padding, str)
+
+
+def _relu(module: nn.Module) -> bool:
+    return isinstance(module, nn.ReLU)
+
+
+def _plain_norm(module: nn.Module) -> bool:
+    """By the batch's own statistics, always, with nothing to learn."""
+    return (
+        isinstance(module, nn.BatchNorm2d)
+        and not module.affine
+        and not module.track_running_stats
+        and module.eps == EPSILON
+    )

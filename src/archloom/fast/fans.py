@@ -1,0 +1,352 @@
+"""All branches of one kind that leave one state of a cell, computed together, forwards and backwards.
+
+Images are pixels-last, as in `kernels`. Backwards, every branch first has its gradient put into its slot; then the fan
+passes it on to the state it leaves from, and gives the gradients of its weights.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from archloom.fast import Kernels, Slot, Term
+from archloom.fast.branches import Branch, Dense, Opaque, Pool, Separable, Skip
+
+aten = torch.ops.aten
+
+
+@dataclass
+class State:
+    """An image of a cell, and where the gradient by it gathers."""
+
+    image: Tensor
+    slot: Slot | None = None  # none where nobody asks for it
+    by_rectified: Tensor | None = None  # the part of the gradient that still has to pass the rectifier
+    _rectified: Tensor | None = field(default=None, repr=False)
+
+    @property
+    def rectified(self) -> Tensor:
+        """The positive part, contiguous; kept while the fans of this state are at work."""
+        if self._rectified is None:
+            self._rectified = F.relu(self.image).contiguous()
+        return self._rectified
+
+    def left(self) -> None:
+        """All fans are done: on the way back the positive part is soon found again, and perhaps not needed."""
+        self._rectified = None
+
+
+class Fan(ABC):
+    """Branches of one kind from one state. `parameters` are their weights, in the order that the methods use."""
+
+    def __init__(self, kernels: Kernels, branches: Sequence[Branch]) -> None:
+        self._kernels = kernels
+        self.size = len(branches)
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        return []
+
+    @abstractmethod
+    def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
+        """What each branch adds to the state it goes to."""
+
+    @abstractmethod
+    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+        """Where the gradient by each branch's term goes; none where nothing behind it is asked for."""
+
+    @abstractmethod
+    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
+        """Pass the gradients in the slots on to the state; the gradients by the weights, if wanted."""
+
+
+class Skips(Fan):
+    """The state itself."""
+
+    def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
+        return [Term(state.image, normalized=False)] * self.size
+
+    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+        return [state.slot] * self.size
+
+    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
+        return []
+
+
+class Pools(Fan):
+    """A pool has no weights: one image serves all branches."""
+
+    def __init__(self, kernels: Kernels, branches: Sequence[Pool]) -> None:
+        super().__init__(kernels, branches)
+        self._pool = branches[0]
+        average = self._pool.kind == "average"
+        self._forward = kernels.average_pool if average else kernels.max_pool
+        self._backward = kernels.average_pool_backward if average else kernels.max_pool_backward
+
+    def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
+        self._term = Term(self._forward(state.image, self._pool.stride), self._pool.normalized)
+        return [self._term] * self.size
+
+    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+        self._slot = None if state.slot is None else Slot()
+        return [self._slot] * self.size
+
+    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
+        if self._slot is not None and state.slot is not None and self._slot.image is not None:
+            self._backward(self._slot.image, state.image, self._pool.stride, state.slot)
+        return []
+
+
+class Convolution(Fan):
+    """One convolution of the rectified state, normalised."""
+
+    def __init__(self, kernels: Kernels, branches: Sequence[Dense]) -> None:
+        super().__init__(kernels, branches)
+        (branch,) = branches
+        self._like = branch.convolution
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        return [self._like.weight]
+
+    def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
+        (self._weight,) = weights
+        like = self._like
+        image = F.conv2d(
+            state.rectified.permute(0, 3, 1, 2), self._weight, None, like.stride, like.padding, like.dilation
+        )
+        self._image = image.permute(0, 2, 3, 1).contiguous()
+        return [Term(self._image, normalized=True)]
+
+    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+        self._slot = None if state.slot is None and not weights_wanted else Slot()
+        return [self._slot]
+
+    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
+        if self._slot is None:
+            return []
+        like, gradient = self._like, self._slot.room(self._image)
+        by_image, by_weight, _ = aten.convolution_backward(
+            gradient.permute(0, 3, 1, 2), state.rectified.permute(0, 3, 1, 2), self._weight, None, like.stride,
+            like.padding, like.dilation, False, [0, 0], 1, [state.slot is not None, weights_wanted, False],
+        )  # fmt: skip
+        if state.slot is not None:
+            by_image = by_image.permute(0, 2, 3, 1).contiguous()
+            state.by_rectified = by_image if state.by_rectified is None else state.by_rectified.add_(by_image)
+        return [by_weight] if weights_wanted else []
+
+
+class Pointwise(Fan):
+    """Convolutions of single pixels: products with a matrix for each branch, of pixels that are read once."""
+
+    def __init__(self, kernels: Kernels, branches: Sequence[Dense]) -> None:
+        super().__init__(kernels, branches)
+        self._convolutions = [branch.convolution for branch in branches]
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        return [convolution.weight for convolution in self._convolutions]
+
+    def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
+        self._matrices = _matrices(weights)
+        transposed = self._matrices.transpose(1, 2).contiguous()
+        self._images = self._kernels.products(state.rectified.unsqueeze(0), transposed)
+        return [Term(image, normalized=True) for image in self._images]
+
+    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+        if state.slot is None and not weights_wanted:
+            return [None] * self.size
+        self._gradients = torch.empty_like(self._images)
+        return [Slot(image) for image in self._gradients]
+
+    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
+        if state.slot is not None:
+            state.by_rectified = self._kernels.summed_products(self._gradients, self._matrices, state.by_rectified)
+        if not weights_wanted:
+            return []
+        return list(self._kernels.inner_products(self._gradients, state.rectified.unsqueeze(0)))
+
+
+class Separables(Fan):
+    """Depthwise-separable convolutions of one input and stride: those that are applied twice come first."""
+
+    def __init__(self, kernels: Kernels, branches: Sequence[Separable]) -> None:
+        super().__init__(kernels, branches)
+        self._order = sorted(range(self.size), key=lambda number: -len(branches[number].depthwise))
+        self._branches = [branches[number] for number in self._order]
+        self._twice = sum(len(branch.depthwise) == 2 for branch in branches)
+        self._geometry = [branch.geometry(0) for branch in self._branches]
+        self._second_geometry = [branch.geometry(1) for branch in self._branches[: self._twice]]
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        second = self._branches[: self._twice]
+        return [
+            *(branch.depthwise[0].weight for branch in self._branches),
+            *(branch.pointwise[0].weight for branch in self._branches),
+            *(branch.depthwise[1].weight for branch in second),
+            *(branch.pointwise[1].weight for branch in second),
+        ]
+
+    def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
+        size, twice = self.size, self._twice
+        self._kernel, self._second_kernel = weights[:size], weights[2 * size : 2 * size + twice]
+        self._matrix = _matrices(weights[size : 2 * size])
+        self._term = Term(state.image, normalized=False)
+        self._deep = self._kernels.depthwise(self._term, self._kernel, self._geometry)
+        self._image = self._kernels.products(self._deep, self._matrix.transpose(1, 2).contiguous())
+        terms = [Term(image, normalized=True) for image in self._image]
+        if twice:
+            self._first_terms = terms[:twice]
+            self._second_matrix = _matrices(weights[2 * size + twice :])
+            self._second_deep = self._second_depthwise()
+            transposed = self._second_matrix.transpose(1, 2).contiguous()
+            self._second_image = self._kernels.products(self._second_deep, transposed)
+            terms = [*(Term(image, normalized=True) for image in self._second_image), *terms[twice:]]
+        return self._restored(terms)
+
+    def _second_depthwise(self) -> Tensor:
+        if self._twice == 1:  # nothing to put side by side
+            return self._kernels.depthwise(self._first_terms[0], self._second_kernel, self._second_geometry)
+        deep = torch.empty_like(self._image[: self._twice])
+        for number, term in enumerate(self._first_terms):
+            kernel, geometry = [self._second_kernel[number]], [self._second_geometry[number]]
+            self._kernels.depthwise(term, kernel, geometry, out=deep[number : number + 1])
+        return deep
+
+    def _restored(self, items: Sequence[Term | Slot]) -> list:  # type: ignore[type-arg]
+        """Back in the order in which the branches were given."""
+        result = [items[0]] * self.size
+        for place, item in zip(self._order, items, strict=True):
+            result[place] = item
+        return result
+
+    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+        if state.slot is None and not weights_wanted:
+            return [None] * self.size
+        self._gradient = torch.empty_like(self._image)
+        own = [Slot(image) for image in self._gradient]
+        if self._twice:
+            self._first_slots = own[: self._twice]
+            self._second_gradient = torch.empty_like(self._second_image)
+            own = [*(Slot(image) for image in self._second_gradient), *own[self._twice :]]
+        return self._restored(own)
+
+    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
+        if state.slot is None and not weights_wanted:
+            return []
+        second = self._second_backward(weights_wanted=weights_wanted) if self._twice else []
+        by_matrix = self._kernels.inner_products(self._gradient, self._deep) if weights_wanted else None
+        by_deep = self._kernels.products(self._gradient, self._matrix)
+        by_kernel = self._kernels.depthwise_backward(
+            by_deep, self._term, self._kernel, self._geometry, state.slot, weights_wanted=weights_wanted
+        )
+        return [] if by_kernel is None or by_matrix is None else [*by_kernel, *by_matrix, *second]
+
+    def _second_backward(self, *, weights_wanted: bool) -> list[Tensor]:
+        """Through the second application, into the gradients of the first."""
+        by_matrix = None
+        if weights_wanted:
+            by_matrix = self._kernels.inner_products(self._second_gradient, self._second_deep)
+        by_deep = self._kernels.products(self._second_gradient, self._second_matrix)
+        by_kernel: list[Tensor] = []
+        for number, (term, slot) in enumerate(zip(self._first_terms, self._first_slots, strict=True)):
+            found = self._kernels.depthwise_backward(
+                by_deep[number : number + 1], term, [self._second_kernel[number]], [self._second_geometry[number]],
+                slot, weights_wanted=weights_wanted,
+            )  # fmt: skip
+            by_kernel.extend(found or [])
+        return [] if by_matrix is None else [*by_kernel, *by_matrix]
+
+
+def _matrices(weights: Sequence[Tensor]) -> Tensor:
+    """Pointwise weights as [branches, out, in]."""
+    return joined(weights).view(len(weights), *weights[0].shape[:2])
+
+
+def joined(weights: Sequence[Tensor]) -> Tensor:
+    """Weights of equal shape that follow each other in memory as one tensor, [sum of first dimensions, ...]."""
+    first = weights[0]
+    shape = (sum(len(weight) for weight in weights), *first.shape[1:])
+    return first.as_strided(shape, first.stride())
+
+
+class Opaques(Fan):
+    """One candidate of unknown parts: its own graph is kept, and walked back."""
+
+    def __init__(self, kernels: Kernels, branches: Sequence[Opaque]) -> None:
+        super().__init__(kernels, branches)
+        (branch,) = branches
+        self._module: nn.Module = branch.module
+        self._names = [name for name, _ in self._module.named_parameters()]
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        return list(self._module.parameters())
+
+    def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
+        with torch.enable_grad():
+            self._leaf = state.image.detach().requires_grad_()
+            self._weights = [weight.detach().requires_grad_() for weight in weights]
+            image = self._leaf.permute(0, 3, 1, 2)
+            result = functional_call(self._module, dict(zip(self._names, self._weights, strict=True)), (image,))
+            self._result = result.permute(0, 2, 3, 1).contiguous()
+        return [Term(self._result.detach(), normalized=False)]
+
+    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+        self._slot = None if state.slot is None and not weights_wanted else Slot()
+        return [self._slot]
+
+    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
+        if self._slot is None:
+            return []
+        inputs = [*([self._leaf] if state.slot else []), *(self._weights if weights_wanted else [])]
+        found = self._gradients(inputs, self._slot.room(self._result))
+        if state.slot is not None:
+            state.slot.put(found.pop(0))
+        return found
+
+    def _gradients(self, inputs: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
+        """By the inputs; zero where the candidate makes nothing of them."""
+        if not inputs or not self._result.requires_grad:
+            return [torch.zeros_like(one) for one in inputs]
+        found = torch.autograd.grad(self._result, inputs, gradient, retain_graph=True, allow_unused=True)
+        return [torch.zeros_like(one) if by is None else by for one, by in zip(inputs, found, strict=True)]
+
+
+def fans(kernels: Kernels, branches: Sequence[Branch]) -> list[tuple[Fan, list[int]]]:
+    """The fans of all branches that leave a state, each with the numbers of its branches."""
+    groups: dict[object, list[int]] = {}
+    for number, branch in enumerate(branches):
+        alone = isinstance(branch, Opaque) or (isinstance(branch, Dense) and not _of_pixels(branch))
+        groups.setdefault(number if alone else _kind(branch), []).append(number)
+    return [(_fan(kernels, [branches[n] for n in numbers]), numbers) for numbers in groups.values()]
+
+
+def _kind(branch: Branch) -> object:
+    """What branches must have in common to form a fan."""
+    if isinstance(branch, Dense):
+        return Dense, branch.convolution.out_channels
+    if isinstance(branch, Separable):
+        return Separable, branch.stride, branch.pointwise[0].out_channels, branch.pointwise[-1].out_channels
+    return branch
+
+
+def _fan(kernels: Kernels, branches: list[Branch]) -> Fan:
+    first = branches[0]
+    if isinstance(first, Dense):
+        return (Pointwise if _of_pixels(first) else Convolution)(kernels, branches)  # type: ignore[arg-type]
+    table: dict[type, type[Fan]] = {Skip: Skips, Pool: Pools, Separable: Separables, Opaque: Opaques}
+    return table[type(first)](kernels, branches)
+
+
+def _of_pixels(branch: Dense) -> bool:
+    """A convolution that sees one pixel at a time."""
+    like = branch.convolution
+    return (like.kernel_size, like.stride, like.padding) == ((1, 1), (1, 1), (0, 0))

@@ -1,0 +1,131 @@
+// The functions that Python calls, of one instruction set. What they compute is said in fast/kernels.py.
+//
+// Each returns 0, or 1 if there was not enough memory.
+
+#pragma once
+
+#include "pools.hpp"
+#include "products.hpp"
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+template <class Function>
+int unless_out_of_memory(Function function) {
+    try {
+        function();
+        return 0;
+    } catch (const std::bad_alloc&) {
+        return 1;
+    }
+}
+
+}  // namespace
+
+// Raised by one whenever a signature below changes, so that a library of an older build is not called with it.
+EXPORTED int archloom_interface() { return 4; }
+
+EXPORTED void archloom_use_threads(void* parallel, void* number) {
+    start_threads = reinterpret_cast<StartThreads>(parallel);
+    thread_number = reinterpret_cast<ThreadNumber>(number);
+}
+
+EXPORTED int archloom_moments(float* image, Index pixel, Index pixels, Index channels, float* moments, Index threads) {
+    return unless_out_of_memory([&] {
+        const Term term{{image, pixel}, moments, 1, {nullptr, 0}, 0};
+        const Cut cut(pixels, channels);
+        find_moments(&term, 1, cut, thread_count(threads, cut.chunks, pixels * channels));
+    });
+}
+
+EXPORTED int archloom_mix(
+    const Term* terms, Index count, const float* weights, Index pixels, Index channels, float* out, Index threads
+) {
+    return unless_out_of_memory([&] { mix(terms, count, weights, pixels, channels, out, threads); });
+}
+
+EXPORTED int archloom_mix_backward(
+    float* gradient, Index gradient_pixel, const Term* terms, Index count, const float* weights, Index pixels,
+    Index channels, float* by_weight, Index threads
+) {
+    return unless_out_of_memory([&] {
+        mix_backward({gradient, gradient_pixel}, terms, count, weights, pixels, channels, by_weight, threads);
+    });
+}
+
+EXPORTED int archloom_depthwise(
+    float* image, Index pixel, const float* moments, const Shape* shape, const Kernel* kernels, Index count, float* out,
+    Index threads
+) {
+    return unless_out_of_memory([&] { depthwise({image, pixel}, moments, *shape, kernels, count, out, threads); });
+}
+
+EXPORTED int archloom_depthwise_backward(
+    const float* gradients, Index gradient_kernel, Index gradient_pixel, float* image, Index pixel,
+    const float* moments, const Shape* shape, const Kernel* kernels, Index count, float* slot, Index slot_pixel,
+    Index filled, Index weights_wanted, Index threads
+) {
+    return unless_out_of_memory([&] {
+        depthwise_backward(
+            Backward{
+                {image, pixel}, moments, *shape, kernels, count, gradients, gradient_kernel, gradient_pixel,
+                {slot, slot_pixel}, filled != 0, weights_wanted != 0,
+            },
+            threads
+        );
+    });
+}
+
+EXPORTED int archloom_average_pool(float* image, Index pixel, const Shape* shape, float* out, Index threads) {
+    return unless_out_of_memory([&] { pool<Average>({image, pixel}, *shape, out, threads); });
+}
+
+EXPORTED int archloom_max_pool(float* image, Index pixel, const Shape* shape, float* out, Index threads) {
+    return unless_out_of_memory([&] { pool<Largest>({image, pixel}, *shape, out, threads); });
+}
+
+EXPORTED int archloom_average_pool_backward(
+    float* gradient, Index gradient_pixel, float* image, Index pixel, const Shape* shape, float* slot, Index slot_pixel,
+    Index filled, Index threads
+) {
+    return unless_out_of_memory([&] {
+        average_pool_backward(
+            {{gradient, gradient_pixel}, {image, pixel}, *shape, {slot, slot_pixel}, filled != 0}, threads
+        );
+    });
+}
+
+EXPORTED int archloom_max_pool_backward(
+    float* gradient, Index gradient_pixel, float* image, Index pixel, const Shape* shape, float* slot, Index slot_pixel,
+    Index filled, Index threads
+) {
+    return unless_out_of_memory([&] {
+        max_pool_backward(
+            {{gradient, gradient_pixel}, {image, pixel}, *shape, {slot, slot_pixel}, filled != 0}, threads
+        );
+    });
+}
+
+EXPORTED int archloom_rectify_backward(
+    float* gradient, Index gradient_pixel, float* image, Index pixel, const Shape* shape, float* slot, Index slot_pixel,
+    Index filled, Index threads
+) {
+    return unless_out_of_memory([&] {
+        rectify_backward(
+            {{gradient, gradient_pixel}, {image, pixel}, *shape, {slot, slot_pixel}, filled != 0}, threads
+        );
+    });
+}
+
+EXPORTED int archloom_products(
+    const float* images, const float* matrices, const Branches* all, float* out, Index into_one, Index add, Index threads
+) {
+    return unless_out_of_memory([&] { products(images, matrices, out, *all, into_one != 0, add != 0, threads); });
+}
+
+EXPORTED int archloom_inner_products(
+    const float* left, const float* right, const Branches* all, float* out, Index threads
+) {
+    return unless_out_of_memory([&] { inner_products(left, right, out, *all, threads); });
+}

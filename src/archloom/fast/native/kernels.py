@@ -1,0 +1,373 @@
+"""The functions behind a fused cell, by way of a compiled library; whatever it does not cover is left to torch.
+
+The library reads images of 32-bit numbers whose pixels lie at even distances, as whole images and slices of their
+channels do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from archloom.fast.kernels import Kernels
+from archloom.fast.terms import Geometry, Slot, Term
+
+INTERFACE = 4  # of the library; kernels.hpp has the same number
+WIDEST = 16  # numbers in a vector: rows of a matrix must fill whole ones
+
+_POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
+_IMAGE = (_POINTER, _NUMBER)  # first pixel, floats from one pixel to the next
+_SLOT = (*_IMAGE, _NUMBER)  # and whether to add to it
+SIGNATURES: dict[str, tuple[type, ...]] = {
+    "moments": (*_IMAGE, _NUMBER, _NUMBER, _POINTER, _NUMBER),
+    "mix": (_POINTER, _NUMBER, _POINTER, _NUMBER, _NUMBER, _POINTER, _NUMBER),
+    "mix_backward": (*_IMAGE, _POINTER, _NUMBER, _POINTER, _NUMBER, _NUMBER, _POINTER, _NUMBER),
+    "depthwise": (*_IMAGE, _POINTER, _POINTER, _POINTER, _NUMBER, _POINTER, _NUMBER),
+    "depthwise_backward": (
+        _POINTER, _NUMBER, _NUMBER, *_IMAGE, _POINTER, _POINTER, _POINTER, _NUMBER, *_SLOT, _NUMBER, _NUMBER,
+    ),
+    "rectify_backward": (*_IMAGE, *_IMAGE, _POINTER, *_SLOT, _NUMBER),
+    "average_pool": (*_IMAGE, _POINTER, _POINTER, _NUMBER),
+    "average_pool_backward": (*_IMAGE, *_IMAGE, _POINTER, *_SLOT, _NUMBER),
+    "max_pool": (*_IMAGE, _POINTER, _POINTER, _NUMBER),
+    "max_pool_backward": (*_IMAGE, *_IMAGE, _POINTER, *_SLOT, _NUMBER),
+    "products": (_POINTER, _POINTER, _POINTER, _POINTER, _NUMBER, _NUMBER, _NUMBER),
+    "inner_products": (_POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
+}  # fmt: skip
+
+
+class NativeKernels(Kernels):
+    def __init__(self, level: str, functions: Mapping[str, Callable[..., int]]) -> None:
+        self.name = f"native ({level})"
+        self._functions = functions
+
+    # --- normalise, weigh and add up
+
+    def mix(self, terms: Sequence[Term], weights: Tensor) -> Tensor:
+        first = terms[0].image
+        rows = _rows(terms, weights, first.shape)
+        if rows is None:
+            return super().mix(terms, weights)
+        missing = {number: term for number, term in enumerate(terms) if term.normalized and term.moments is None}
+        if missing:
+            found = _room(first, (len(missing), 2, first.shape[-1])).unbind()
+            for (number, term), moments in zip(missing.items(), found, strict=True):
+                term.moments = moments
+                rows[number][2:4] = moments.data_ptr(), True
+        out, table = _room(first, first.shape), _joined(rows)
+        _done(
+            self._functions["mix"](
+                _address(table), len(terms), weights.data_ptr(), _pixels(first), first.shape[-1], out.data_ptr(),
+                torch.get_num_threads(),
+            )
+        )  # fmt: skip
+        return out
+
+    def mix_backward(
+        self,
+        gradient: Tensor,
+        terms: Sequence[Term],
+        weights: Tensor,
+        slots: Sequence[Slot | None],
+        *,
+        weights_wanted: bool = True,
+    ) -> Tensor | None:
+        shape, distance = gradient.shape, _distance(gradient)
+        rows = _rows(terms, weights, shape) if distance and _known(terms) and _writable(slots, shape) else None
+        if rows is None:
+            return super().mix_backward(gradient, terms, weights, slots, weights_wanted=weights_wanted)
+        by_weight = torch.empty_like(weights) if weights_wanted else None
+        for row, term, slot in zip(rows, terms, slots, strict=True):
+            row[4:] = _where(slot, term.image)
+        table = _joined(rows)
+        _done(
+            self._functions["mix_backward"](
+                gradient.data_ptr(), distance, _address(table), len(terms), weights.data_ptr(), _pixels(gradient),
+                shape[-1], _start(by_weight), torch.get_num_threads(),
+            )
+        )  # fmt: skip
+        return by_weight
+
+    # --- depthwise convolutions of a rectified image
+
+    def depthwise(
+        self, term: Term, weights: Sequence[Tensor], geometry: Sequence[Geometry], *, out: Tensor | None = None
+    ) -> Tensor:
+        image = term.image
+        if not _walkable(term, weights, geometry):
+            return super().depthwise(term, weights, geometry, out=out)
+        size = (len(weights), *_reduced(image.shape, geometry[0].stride))
+        if out is None:
+            out = _room(image, size)
+        elif out.shape != size or not _dense(out):
+            return super().depthwise(term, weights, geometry, out=out)
+        moments = self._moments(term)
+        shape, kernels = array("q", (*image.shape, geometry[0].stride)), _kernels(weights, geometry, None)
+        _done(
+            self._functions["depthwise"](
+                image.data_ptr(), _distance(image), _start(moments), _address(shape), _address(kernels), len(weights),
+                out.data_ptr(), torch.get_num_threads(),
+            )
+        )  # fmt: skip
+        return out
+
+    def depthwise_backward(
+        self,
+        gradients: Tensor,
+        term: Term,
+        weights: Sequence[Tensor],
+        geometry: Sequence[Geometry],
+        slot: Slot | None,
+        *,
+        weights_wanted: bool = True,
+    ) -> list[Tensor] | None:
+        image = term.image
+        fits = _walkable(term, weights, geometry) and _known([term]) and _writable([slot], image.shape)
+        size = _reduced(image.shape, geometry[0].stride)
+        distance = _distance(gradients[0]) if fits and gradients.shape == (len(weights), *size) else 0
+        if not distance:
+            return super().depthwise_backward(gradients, term, weights, geometry, slot, weights_wanted=weights_wanted)
+        by_weight = [torch.empty_like(weight) for weight in weights] if weights_wanted else None
+        shape, kernels = array("q", (*image.shape, geometry[0].stride)), _kernels(weights, geometry, by_weight)
+        moments = self._moments(term)
+        _done(
+            self._functions["depthwise_backward"](
+                gradients.data_ptr(), gradients.stride(0), distance, image.data_ptr(), _distance(image),
+                _start(moments), _address(shape), _address(kernels), len(weights), *_where(slot, image),
+                weights_wanted, torch.get_num_threads(),
+            )
+        )  # fmt: skip
+        return by_weight
+
+    def _moments(self, term: Term) -> Tensor | None:
+        """Mean and 1/std of a term that is to be normalised, found if need be."""
+        if term.normalized and term.moments is None:
+            image = term.image
+            moments = _room(image, (2, image.shape[-1]))
+            _done(
+                self._functions["moments"](
+                    image.data_ptr(), _distance(image), _pixels(image), image.shape[-1], moments.data_ptr(),
+                    torch.get_num_threads(),
+                )
+            )  # fmt: skip
+            term.moments = moments
+        return term.moments if term.normalized else None
+
+    # --- convolutions of single pixels
+
+    def products(self, images: Tensor, matrices: Tensor) -> Tensor:
+        if not _multipliable(images, matrices):
+            return super().products(images, matrices)
+        out = _room(images, (len(matrices), *images.shape[1:4], matrices.shape[2]))
+        self._multiply(images, matrices, out, into_one=False, add=False)
+        return out
+
+    def summed_products(self, images: Tensor, matrices: Tensor, total: Tensor | None) -> Tensor:
+        if not _multipliable(images, matrices) or not (total is None or _dense(total)):
+            return super().summed_products(images, matrices, total)
+        out = _room(images, (*images.shape[1:4], matrices.shape[2])) if total is None else total
+        self._multiply(images, matrices, out, into_one=True, add=total is not None)
+        return out
+
+    def _multiply(self, images: Tensor, matrices: Tensor, out: Tensor, *, into_one: bool, add: bool) -> None:
+        branches = _branches(images, matrices.shape[0], matrices.shape[1], matrices.shape[2], images)
+        _done(
+            self._functions["products"](
+                images.data_ptr(), matrices.data_ptr(), _address(branches), out.data_ptr(), into_one, add,
+                torch.get_num_threads(),
+            )
+        )  # fmt: skip
+
+    def inner_products(self, left: Tensor, right: Tensor) -> Tensor:
+        if not (_dense(left) and _dense(right) and right.shape[-1] % WIDEST == 0 and left.numel()):
+            return super().inner_products(left, right)
+        out = _room(left, (len(left), left.shape[-1], right.shape[-1]))
+        branches = _branches(left, len(left), left.shape[-1], right.shape[-1], right)
+        _done(
+            self._functions["inner_products"](
+                left.data_ptr(), right.data_ptr(), _address(branches), out.data_ptr(), torch.get_num_threads()
+            )
+        )
+        return out
+
+    def rectify_backward(self, gradient: Tensor, image: Tensor, slot: Slot) -> None:
+        if not self._pass_back("rectify_backward", gradient, image, 1, slot):
+            super().rectify_backward(gradient, image, slot)
+
+    # --- pools of 3x3 pixels, the border left out
+
+    def average_pool(self, image: Tensor, stride: int) -> Tensor:
+        out = self._pool("average_pool", image, stride)
+        return super().average_pool(image, stride) if out is None else out
+
+    def average_pool_backward(self, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> None:
+        if not self._pass_back("average_pool_backward", gradient, image, stride, slot):
+            super().average_pool_backward(gradient, image, stride, slot)
+
+    def max_pool(self, image: Tensor, stride: int) -> Tensor:
+        out = self._pool("max_pool", image, stride)
+        return super().max_pool(image, stride) if out is None else out
+
+    def max_pool_backward(self, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> None:
+        if not self._pass_back("max_pool_backward", gradient, image, stride, slot):
+            super().max_pool_backward(gradient, image, stride, slot)
+
+    def _pool(self, name: str, image: Tensor, stride: int) -> Tensor | None:
+        """The pooled image; None if the library does not cover it."""
+        distance = _distance(image)
+        if not distance or stride not in (1, 2):
+            return None
+        out = _room(image, _reduced(image.shape, stride))
+        function, shape = self._functions[name], array("q", (*image.shape, stride))
+        _done(function(image.data_ptr(), distance, _address(shape), out.data_ptr(), torch.get_num_threads()))
+        return out
+
+    def _pass_back(self, name: str, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> bool:
+        """Put the gradient by an image into the slot; False if the library does not cover it."""
+        distances = _distance(gradient), _distance(image)
+        fits = all(distances) and stride in (1, 2) and gradient.shape == _reduced(image.shape, stride)
+        if not fits or not _writable([slot], image.shape):
+            return False
+        shape = array("q", (*image.shape, stride))
+        _done(
+            self._functions[name](
+                gradient.data_ptr(), distances[0], image.data_ptr(), distances[1], _address(shape),
+                *_where(slot, image), torch.get_num_threads(),
+            )
+        )  # fmt: skip
+        return True
+
+
+# --- what the library can read
+
+
+def _distance(image: Tensor) -> int:
+    """Floats from one pixel to the next; 0 if the library cannot read this image."""
+    if image.dtype is not torch.float32 or not image.is_cpu or not image.numel():
+        return 0
+    if image.is_contiguous():
+        return image.shape[-1]
+    (batch, height, width, channels), strides = image.shape, image.stride()
+    distance = strides[2] if width > 1 else strides[1] if height > 1 else strides[0]
+    even = (height * width * distance, width * distance, distance, 1)
+    if strides != even:  # which still may be, as the stride along a single pixel means nothing
+        sizes = (batch, height, width, channels)
+        if any(size > 1 and stride != step for size, stride, step in zip(sizes, strides, even, strict=True)):
+            return 0
+    return distance if distance >= channels else 0
+
+
+def _dense(values: Tensor) -> bool:
+    return values.dtype is torch.float32 and values.is_cpu and values.is_contiguous()
+
+
+def _readable(term: Term) -> bool:
+    return bool(_distance(term.image)) and (term.moments is None or _dense(term.moments))
+
+
+def _known(terms: Sequence[Term]) -> bool:
+    """Whether the moments that a way back needs are there, as the way forward has left them."""
+    return all(term.moments is not None or not term.normalized for term in terms)
+
+
+def _writable(slots: Sequence[Slot | None], shape: torch.Size) -> bool:
+    images = [slot.image for slot in slots if slot is not None and slot.image is not None]
+    return all(image.shape == shape and _distance(image) for image in images)
+
+
+def _walkable(term: Term, weights: Sequence[Tensor], geometry: Sequence[Geometry]) -> bool:
+    """Square kernels of the sizes that the library has loops for."""
+    channels, stride = term.image.shape[-1], geometry[0].stride
+    return (
+        stride in (1, 2)
+        and len(weights) == len(geometry)
+        and _readable(term)
+        and all(
+            shape.stride == stride
+            and shape.dilation in (1, 2)
+            and weight.shape[-1] in (3, 5, 7)
+            and weight.shape == (channels, 1, weight.shape[-1], weight.shape[-1])
+            and _dense(weight)
+            for weight, shape in zip(weights, geometry, strict=True)
+        )
+    )
+
+
+def _multipliable(images: Tensor, matrices: Tensor) -> bool:
+    return _dense(images) and _dense(matrices) and matrices.shape[2] % WIDEST == 0 and bool(images.numel())
+
+
+# --- how it wants to be told
+
+
+def _rows(terms: Sequence[Term], weights: Tensor, shape: torch.Size) -> list[list[int]] | None:
+    """The terms in 64-bit numbers, as mix.hpp has them, without slots; None if the library does not cover them."""
+    if weights.shape != (len(terms),) or not _dense(weights):
+        return None
+    rows = []
+    for term in terms:
+        image, moments = term.image, term.moments if term.normalized else None
+        distance = _distance(image)
+        if not distance or image.shape != shape or (moments is not None and not _dense(moments)):
+            return None
+        rows.append([image.data_ptr(), distance, _start(moments), False, 0, 0, False])
+    return rows
+
+
+def _joined(rows: list[list[int]]) -> array[int]:
+    return array("q", chain.from_iterable(rows))
+
+
+def _kernels(weights: Sequence[Tensor], geometry: Sequence[Geometry], by_weight: Sequence[Tensor] | None) -> array[int]:
+    """The kernels as rows of 64-bit numbers, as depthwise.hpp has them."""
+    rows = array("q")
+    for number, (weight, shape) in enumerate(zip(weights, geometry, strict=True)):
+        result = None if by_weight is None else by_weight[number]
+        rows.extend((weight.data_ptr(), weight.shape[-1], shape.dilation, _start(result)))
+    return rows
+
+
+def _where(slot: Slot | None, like: Tensor) -> tuple[int, int, bool]:
+    """A slot's place and whether to add to what is there; it counts as filled from now on."""
+    if slot is None:
+        return 0, 0, False
+    room = slot.room(like)
+    before, slot.filled = slot.filled, True
+    return room.data_ptr(), _distance(room), before
+
+
+def _reduced(shape: torch.Size, stride: int) -> tuple[int, int, int, int]:
+    batch, height, width, channels = shape
+    return batch, (height - 1) // stride + 1, (width - 1) // stride + 1, channels
+
+
+def _room(like: Tensor, shape: Sequence[int]) -> Tensor:
+    return torch.empty(shape, dtype=like.dtype, device=like.device)
+
+
+def _pixels(image: Tensor) -> int:
+    return image.numel() // image.shape[-1]
+
+
+def _start(values: Tensor | None) -> int:
+    return 0 if values is None else values.data_ptr()
+
+
+def _address(numbers: array[int]) -> int:
+    return numbers.buffer_info()[0]
+
+
+def _done(code: int) -> None:
+    if code:
+        raise MemoryError("not enough memory for a compiled kernel")
+
+
+def _branches(images: Tensor, count: int, rows: int, columns: int, perhaps_shared: Tensor) -> array[int]:
+    """Branches as products.hpp has them; one image may serve all of them."""
+    step = 0 if len(perhaps_shared) == 1 else perhaps_shared[0].numel()
+    return array("q", (count, images[0].numel() // images.shape[-1], rows, columns, step))

@@ -1,0 +1,85 @@
+"""Which of the compiled libraries this machine can run, and opening it.
+
+A library that is missing, damaged or of another build is as good as none: torch does its work, only slower. So nothing
+here fails but a misspelt name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import torch
+
+from archloom.core.errors import require
+from archloom.fast.native.kernels import INTERFACE, SIGNATURES, NativeKernels
+
+FOLDER = Path(__file__).parent
+VARIABLE = "ARCHLOOM_KERNELS"
+LEVELS = ("avx512", "avx2", "plain")  # best first; each machine that runs one runs those after it
+OFF = "off"
+
+
+def load(level: str | None = None) -> NativeKernels | None:
+    """The loops of that level, or the best there are; None if there are none.
+
+    ARCHLOOM_KERNELS may name a level, or say off, where the caller does not.
+    """
+    asked = level or os.environ.get(VARIABLE) or None
+    names = (*LEVELS, OFF)
+    if asked is None:
+        return next(filter(None, map(_opened, _runnable())), None)
+    require({f"{VARIABLE} must be one of {', '.join(names)}, got '{asked}'": asked in names})
+    return _opened(asked) if asked in _runnable() else None
+
+
+def levels() -> list[str]:
+    """What is built and runs here, best first."""
+    return [level for level in _runnable() if _opened(level) is not None]
+
+
+def _runnable() -> tuple[str, ...]:
+    """What this processor has the instructions for, as torch sees it."""
+    capability = torch.backends.cpu.get_cpu_capability().lower()
+    return LEVELS[LEVELS.index(capability) :] if capability in LEVELS else ("plain",)
+
+
+@cache
+def _opened(level: str) -> NativeKernels | None:
+    for path in _candidates(level):
+        try:
+            library = ctypes.CDLL(str(path))
+            if library.archloom_interface() != INTERFACE:
+                continue
+            functions = {name: _function(library, name, arguments) for name, arguments in SIGNATURES.items()}
+            _lend_threads(library)
+        except (OSError, AttributeError):  # cannot be loaded, or is something else
+            continue
+        return NativeKernels(level, functions)
+    return None
+
+
+def _function(library: ctypes.CDLL, name: str, arguments: Sequence[type]) -> Callable[..., int]:
+    function = library[f"archloom_{name}"]
+    function.argtypes, function.restype = arguments, ctypes.c_int
+    return function
+
+
+def _candidates(level: str) -> list[Path]:
+    paths = [FOLDER / f"_{level}{suffix}" for suffix in EXTENSION_SUFFIXES]
+    return [path for path in paths if path.is_file()]
+
+
+def _lend_threads(library: ctypes.CDLL) -> None:
+    """Show the library torch's own threads. Their runtime has many names; torch's library leads to the one in use."""
+    use = library.archloom_use_threads
+    try:
+        runtime = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        start, number = runtime.GOMP_parallel, runtime.omp_get_thread_num
+    except (OSError, AttributeError):
+        return  # one thread, then
+    use(ctypes.cast(start, ctypes.c_void_p), ctypes.cast(number, ctypes.c_void_p))

@@ -1,0 +1,139 @@
+"""Mixing on torch's functions: normalise, weigh and add up images, several pixels at a time.
+
+torch goes through the channels of a pixel by vectors, and number by number where they do not fill one. So what can be
+done with several pixels at once is: [pixels, channels] seen as [pixels / side, side * channels].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from archloom.fast.terms import EPSILON, Slot, Term
+
+aten = torch.ops.aten
+LANES = 512  # numbers in a row: enough that the work in a row outweighs going to the next
+NARROW = 16  # a product of matrices is fast from here on; a larger one would only have more zeros to multiply with
+
+
+def mix(terms: Sequence[Term], weights: Tensor) -> Tensor:
+    """As `Kernels.mix`."""
+    side = side_by_side(terms[0].image)
+    _measure([term for term in terms if term.normalized and term.moments is None], side)
+    mean, deviation = _moments_of(terms)
+    scales = weights[:, None] * deviation
+    shift = (scales * mean).sum(0, keepdim=True).neg_()
+    *wide, shift = _widened(torch.cat([scales, shift]), side).unbind()
+    total = torch.addcmul(shift, _rows(terms[0].image, side), wide[0])
+    for term, scale in zip(terms[1:], wide[1:], strict=True):
+        total.addcmul_(_rows(term.image, side), scale)
+    return total.view(terms[0].image.shape)
+
+
+def mix_backward(
+    gradient: Tensor,
+    terms: Sequence[Term],
+    weights: Tensor,
+    slots: Sequence[Slot | None],
+    *,
+    weights_wanted: bool = True,
+) -> Tensor | None:
+    """As `Kernels.mix_backward`.
+
+    With G the sum of the gradient over pixels and S that of gradient times normalised image, a normalised image x
+    gets weight / std * (gradient - G / pixels - normalised x * S / pixels): a sum of multiples of gradient and x.
+    """
+    side, pixels = side_by_side(gradient), gradient[..., 0].numel()
+    rows, size = _rows(gradient, side), gradient.shape[-1]
+    sums = [
+        (rows * _rows(term.image, side)).sum(0)
+        if weights_wanted or (term.normalized and slot is not None)
+        else torch.zeros_like(rows[0])
+        for term, slot in zip(terms, slots, strict=True)
+    ]
+    folded = torch.cat([*sums, rows.sum(0)]).view(-1, side, size).sum(1)
+    products, total = folded[:-1], folded[-1]
+    mean, deviation = _moments_of(terms)
+    by_scale = deviation * torch.addcmul(products, mean, total, value=-1)
+    scale = weights[:, None] * deviation
+    part = scale / -pixels
+    by_image = part * deviation * by_scale
+    shift = part * total - by_image * mean
+    wide = _widened(torch.cat([scale, by_image, shift]), side).view(3, len(terms), -1)
+    for term, slot, own in zip(terms, slots, wide.unbind(1), strict=True):
+        if slot is not None:
+            slot.put(_by_image(rows, term, own, side).view(gradient.shape))
+    return by_scale.sum(1) if weights_wanted else None
+
+
+def _by_image(gradient: Tensor, term: Term, own: Tensor, side: int) -> Tensor:
+    """The gradient by a term's image, in rows; `own` has what to multiply gradient and image with and what to add."""
+    scale, by_image, shift = own.unbind()
+    if not term.normalized:
+        return gradient * scale
+    return torch.addcmul(shift, gradient, scale).addcmul_(_rows(term.image, side), by_image)
+
+
+def _measure(terms: Sequence[Term], side: int) -> None:
+    """Fill in mean and 1/std of every channel, [2, channels]."""
+    if not terms:
+        return
+    found = [_statistics(_rows(term.image, side)) for term in terms]
+    means, variances = torch.stack(found).view(len(terms), 2, side, -1).unbind(1)
+    between, mean = torch.var_mean(means, 1, correction=0)
+    deviation = variances.mean(1).add_(between).add_(EPSILON).rsqrt_()
+    for term, moments in zip(terms, torch.stack([mean, deviation], dim=1), strict=True):
+        term.moments = moments
+
+
+def _statistics(rows: Tensor) -> Tensor:
+    """Mean and variance of every column, [2, columns]."""
+    if rows.is_cpu:  # where it is several times faster than asking for the two by name
+        return torch.stack(aten.batch_norm_update_stats(rows, None, None, 0.0))
+    variance, mean = torch.var_mean(rows, 0, correction=0)
+    return torch.stack([mean, variance])
+
+
+def _moments_of(terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
+    """Mean and 1/std of all terms, each [terms, channels]; what counts as it is has 0 and 1."""
+    moments = []
+    for term in terms:
+        if term.normalized:
+            assert term.moments is not None, "the way forwards fills them in"
+            moments.append(term.moments)
+        else:
+            one = torch.ones_like(term.image[0, 0, 0])
+            moments.append(torch.stack([torch.zeros_like(one), one]))
+    mean, deviation = torch.stack(moments, dim=1).unbind()
+    return mean, deviation
+
+
+# --- pixels side by side
+
+
+def side_by_side(image: Tensor, channels: int = 0, most: int = LANES) -> int:
+    """How many pixels are taken together: a power of two that divides their number."""
+    channels, pixels, side = channels or image.shape[-1], image[..., 0].numel(), 1
+    while 2 * side * channels <= most and pixels % (2 * side) == 0:
+        side *= 2
+    return side
+
+
+def repeated(matrices: Tensor, side: int) -> Tensor:
+    """Matrices [n, in, out] along the diagonal, once for each of the pixels side by side: [n, side in, side out]."""
+    if side == 1:
+        return matrices
+    count, rows, columns = matrices.shape
+    same = torch.eye(side, dtype=matrices.dtype, device=matrices.device)[None, :, None, :, None]
+    return (same * matrices[:, None, :, None, :]).view(count, side * rows, side * columns)
+
+
+def _widened(columns: Tensor, side: int) -> Tensor:
+    """Numbers by channel, [n, channels], for all pixels of a row: [n, side channels]."""
+    return columns[:, None].expand(-1, side, -1).reshape(len(columns), -1)
+
+
+def _rows(image: Tensor, side: int) -> Tensor:
+    return image.reshape(-1, side * image.shape[-1])

@@ -1,0 +1,1 @@
+"""Measure and model how long networks take."""

@@ -1,0 +1,1 @@
+"""Search and retrain by one recipe."""

@@ -1,0 +1,1 @@
+"""Train an architecture from scratch."""

@@ -1,0 +1,159 @@
+"""From a resolved retraining to the training that carries it out: split, loaders, network; and its model's card."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from archloom.core.errors import DataError
+from archloom.core.events import Listener
+from archloom.data.augment import Augment
+from archloom.data.loader import Loader
+from archloom.data.source import ImageData, Source
+from archloom.families import build_network, deployed
+from archloom.objectives.cost import Cost, cost_of
+from archloom.retrainings.loop import Retraining
+from archloom.retrainings.model_file import ModelCard
+from archloom.retrainings.spec import Retrain
+from archloom.searches.build import EVALUATION_BATCH
+from archloom.searches.short_training import seeded
+from archloom.searches.spec import stream
+from archloom.supernet import Only
+
+UNBALANCED = 20  # times as many images of one class as of another
+
+
+def check_trainable(data: ImageData) -> list[str]:
+    """A DataError where a class cannot be both trained and judged; otherwise what is worth a warning."""
+    counts = torch.bincount(data.train.labels, minlength=len(data.classes))
+    if data.test is not None:
+        counts = counts + torch.bincount(data.test.labels, minlength=len(data.classes))
+    lonely = [name for name, count in zip(data.classes, counts.tolist(), strict=True) if count < 2]
+    if lonely:
+        raise DataError(
+            f"class '{lonely[0]}' of data set '{data.name}' has only one image; a class needs at least 2, one to train "
+            "on and one to judge by: add images, or take the class out"
+        )
+    largest, smallest = int(counts.argmax()), int(counts.argmin())
+    if counts[largest] < UNBALANCED * counts[smallest]:
+        return []
+    return [
+        f"classes are unbalanced: {int(counts[largest]):,} images of '{data.classes[largest]}', "
+        f"{int(counts[smallest]):,} of '{data.classes[smallest]}'; the model will favour the large ones, "
+        "so look at the accuracy of each class"
+    ]
+
+
+def shown_shape(data: ImageData) -> tuple[int, int, int]:
+    """C, H, W of the images as a network sees them."""
+    return (data.channels, *data.augment.size(*data.resolution))
+
+
+def split_of(retrain: Retrain, data: ImageData) -> tuple[Tensor, Tensor | None]:
+    """The images to train on, and those to validate on if there are any."""
+    divided = retrain.common.parts(len(data.train))
+    return divided.train, divided.valid if len(divided.valid) else None
+
+
+def build_retraining(retrain: Retrain, data: ImageData, *, listeners: Sequence[Listener] = ()) -> Retraining:
+    """The training, ready to run or to be given a saved state."""
+    device, training = retrain.machine.prepare(), retrain.training
+    train, valid = split_of(retrain, data)
+
+    def loader(source: Source, indices: Tensor, *, augment: Augment, batch_size: int, **options: Any) -> Loader:
+        return Loader(
+            source,
+            indices,
+            batch_size=batch_size,
+            mean=data.mean,
+            std=data.std,
+            augment=augment,
+            seed=stream(retrain.seed, "train"),
+            device=device,
+            channels_last=training.channels_last,
+            workers=retrain.machine.workers,
+            **options,
+        )
+
+    def judging(source: Source, indices: Tensor) -> Loader:
+        augment = data.augment.for_evaluation()
+        return loader(source, indices, augment=augment, batch_size=EVALUATION_BATCH, shuffle=False, drop_last=False)
+
+    augment = data.augment if training.cutout is None else replace(data.augment, cutout=training.cutout)
+    alone = len(train) % training.batch_size == 1  # one image has no statistics to normalise by
+    return Retraining(
+        retrain.space(),
+        _network(retrain, data, device),
+        train=loader(data.train, train, augment=augment, batch_size=training.batch_size, drop_last=alone),
+        valid=None if valid is None else judging(data.train, valid),
+        test=None if data.test is None else judging(data.test, torch.arange(len(data.test))),
+        classes=len(data.classes),
+        optimizer=retrain.optimizer,
+        training=training,
+        seed_of=lambda step: stream(retrain.seed, f"step {step}"),
+        listeners=listeners,
+    )
+
+
+def _network(retrain: Retrain, data: ImageData, device: torch.device) -> nn.Module:
+    with seeded(stream(retrain.seed, "weights")):
+        made = build_network(
+            retrain.space(),
+            Only(retrain.architecture),
+            classes=len(data.classes),
+            colours=data.channels,
+            **retrain.settings["network"],
+        )
+    layout = torch.channels_last if retrain.training.channels_last else torch.contiguous_format
+    placed: nn.Module = made.to(device=device, memory_format=layout)  # type: ignore[call-overload]
+    return placed
+
+
+def cost_of_model(retrain: Retrain, data: ImageData, **network: Any) -> Cost:
+    """What the finished model costs; `network` are settings to look at instead."""
+    settings = deployed({**retrain.settings["network"], **network})
+    with torch.device("meta"):
+        model = build_network(
+            retrain.space(),
+            Only(retrain.architecture),
+            classes=len(data.classes),
+            colours=data.channels,
+            **settings,
+        )
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):  # costs no multiply-adds, but most of the time that counting them takes
+            module.forward = lambda images: images  # type: ignore[assignment, method-assign]
+    return cost_of(model, shown_shape(data))
+
+
+def card_of(retrain: Retrain, data: ImageData, details: Mapping[str, Any]) -> ModelCard:
+    return ModelCard(
+        space={"name": retrain.names["space"], **retrain.settings["space"]},
+        architecture=dict(retrain.architecture),
+        network=deployed(retrain.settings["network"]),
+        classes=data.classes,
+        image_shape=shown_shape(data),
+        mean=data.mean,
+        std=data.std,
+        side=max(data.resolution),
+        details=details,
+    )
+
+
+def seconds_per_image(
+    retrain: Retrain, data: ImageData, *, steps: int = 3, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """How long training takes for one image, by a few real steps on this machine."""
+    training = build_retraining(retrain, data)
+    seconds = []
+    for _ in range(1 + min(steps, training.total - 1)):  # the first one only warms up, unless it is the only one
+        start = clock()
+        training.advance()
+        seconds.append(clock() - start)
+    return statistics.median(seconds[1:] or seconds) / training.batch_size

@@ -1,0 +1,294 @@
+"""Train one architecture from scratch: epochs, schedules, an average of the weights, the best model by validation.
+
+A step is a function of (seed, step): batches, dropout and drop path all follow from these two numbers. So training can
+be saved after any step and ends, when resumed, with the same bits as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from archloom.core.errors import DivergedError, require
+from archloom.core.events import Advanced, Deriving, Record
+from archloom.data.loader import Batch, Loader
+from archloom.execution.loop import Save, Search
+from archloom.families import deployed_weights, set_progress
+from archloom.retrainings.evaluation import MOST_MISTAKES, judge
+from archloom.retrainings.optimization import OptimizerSettings, trained_by
+from archloom.searches.short_training import seeded
+from archloom.spaces import SearchSpace
+from archloom.supernet import Prediction
+
+SECONDS_BETWEEN_SAVES = 180.0  # within an epoch, which may take an hour
+
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How long and how to train one network."""
+
+    epochs: int = 600  # passes over the training images
+    batch_size: int = 96  # images of a step
+    cutout: int | None = None  # side of the square blanked out in training images; left out: as the data have it
+    label_smoothing: float = 0.0  # share of the truth that is spread over all classes
+    auxiliary_weight: float = 0.4  # of the auxiliary head's loss, where the network has one
+    ema: float = 0.0  # decay of the running mean of the weights, which then is the model; 0 is off
+    keep: Literal["best", "last"] = "best"  # the model of the best validation accuracy, or of the last epoch
+    multiply_adds_limit: int = 0  # where no width is given: the widest network with at most so many; 0: its default
+    mixed_precision: bool = False  # bfloat16 where it is safe, on a GPU
+    channels_last: bool = True  # the memory layout that is faster nearly everywhere
+
+    def __post_init__(self) -> None:
+        require(
+            {
+                f"training.epochs must be at least 1, got {self.epochs}": self.epochs >= 1,
+                f"training.batch_size must be at least 2, got {self.batch_size}": self.batch_size >= 2,
+                f"training.cutout must be 0 or more, got {self.cutout}": self.cutout is None or self.cutout >= 0,
+                f"training.label_smoothing must lie in [0, 1), got {self.label_smoothing}": (
+                    0 <= self.label_smoothing < 1
+                ),
+                f"training.auxiliary_weight must be 0 or more, got {self.auxiliary_weight}": self.auxiliary_weight >= 0,
+                f"training.ema must lie in [0, 1), got {self.ema}": 0 <= self.ema < 1,
+                f"training.multiply_adds_limit must be 0 (off) or more, got {self.multiply_adds_limit}": (
+                    self.multiply_adds_limit >= 0
+                ),
+            }
+        )
+
+
+class Retraining(Search):
+    """The training of one network, in steps, with a record for every epoch."""
+
+    unit = "step"
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        network: nn.Module,
+        *,
+        train: Loader,
+        valid: Loader | None,
+        test: Loader | None,
+        classes: int,
+        optimizer: OptimizerSettings,
+        training: TrainingSettings,
+        seed_of: Callable[[int], int],  # of the random numbers of a step
+        **common: Any,
+    ) -> None:
+        super().__init__(space, **common)
+        self.network = network
+        self.schedule, self.settings = optimizer, training
+        self.optimizer = optimizer.optimizer_of(network)
+        self._train, self._valid, self._test = train, valid, test
+        self._classes, self._seed_of = classes, seed_of
+        self._average = _averaged(network, training.ema) if training.ema else None
+        self._parameters = list(trained_by(self.optimizer))
+        self.best: dict[str, Any] | None = None  # epoch, accuracy and weights, where validation picks them
+        self._batches: Iterator[Batch] | None = None
+        self._sums = {"loss": 0.0, "right": 0.0, "images": 0.0, "seconds": 0.0}
+        self._save: Save | None = None
+        self._saved = 0.0
+
+    @property
+    def total(self) -> int:
+        return self.settings.epochs * self._train.steps
+
+    @property
+    def units_per_record(self) -> int:
+        return self._train.steps
+
+    @property
+    def batch_size(self) -> int:
+        return self._train.batch_size
+
+    @property
+    def model(self) -> nn.Module:
+        """What training is for: the network itself, or the mean of its weights."""
+        return self.network if self._average is None else self._average.module
+
+    def run(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> Mapping[str, Any]:
+        self._save, self._saved = save, self._clock()
+        return super().run(save=save, stop=stop)
+
+    # --- one step
+
+    def advance(self) -> Record | None:
+        start = self._clock()
+        epoch, step = divmod(self.position, self._train.steps)
+        if self._batches is None:
+            self._batches = self._train.epoch(epoch, step)
+        batch = next(self._batches)
+        self._set_progress(epoch, step)
+        self.network.train()
+        loss, right = self._fit(batch)
+        if self._average is not None:
+            self._average.update_parameters(self.network)
+        self.position += 1
+        for name, value in (("loss", loss * len(batch)), ("right", right), ("images", len(batch))):
+            self._sums[name] += value
+        self._sums["seconds"] += self._clock() - start
+        self.tell(Advanced(self.position, len(batch), {"train_loss": loss, "train_accuracy": right / len(batch)}))
+        if step + 1 < self._train.steps:
+            self._save_if_due()
+            return None
+        self._batches = None
+        return self._record(epoch)
+
+    def _set_progress(self, epoch: int, step: int) -> None:
+        rate = self.schedule.rate_at(epoch + step / self._train.steps, epochs=self.settings.epochs)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        set_progress(self.network, epoch / self.settings.epochs)
+
+    def _fit(self, batch: Batch) -> tuple[float, int]:
+        """One step on a batch: the loss of the classifier itself, and how many images it had right."""
+        device = batch.images.device.type
+        with seeded(self._seed_of(self.position)):
+            with torch.autocast(device, torch.bfloat16, enabled=self.settings.mixed_precision):
+                predicted = self.network(batch.images)
+            logits, extra = predicted if isinstance(predicted, Prediction) else (predicted, None)
+            loss = self._loss(logits, batch)
+            whole = loss if extra is None else loss + self.settings.auxiliary_weight * self._loss(extra, batch)
+        self._refuse_unbounded("the loss", float(whole.detach()))
+        self.optimizer.zero_grad(set_to_none=True)
+        whole.backward()  # type: ignore[no-untyped-call]
+        # without a limit too: a gradient that is no number must be noticed before it has spoiled the weights
+        norm = nn.utils.clip_grad_norm_(self._parameters, self.schedule.clip or math.inf, foreach=True)
+        self._refuse_unbounded("the gradient", float(norm))
+        self.optimizer.step()
+        return float(loss.detach()), int((logits.detach().argmax(dim=1) == batch.labels).sum())
+
+    def _loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        return F.cross_entropy(logits.float(), batch.labels, label_smoothing=self.settings.label_smoothing)
+
+    def _refuse_unbounded(self, what: str, value: float) -> None:
+        if math.isfinite(value):
+            return
+        last = f"{self._sums['loss'] / self._sums['images']:.3g}" if self._sums["images"] else "not known yet"
+        rate, clip = self.optimizer.param_groups[0]["lr"], self.schedule.clip
+        remedy = "" if clip else "set optimizer.clip = 5, "
+        raise DivergedError(
+            f"{what} became {value} at step {self.position + 1} of {self.total} (mean loss so far: {last}; "
+            f"learning rate {rate:.3g}); begin anew with another --out and {remedy}a lower optimizer.learning_rate "
+            f"(now {self.schedule.learning_rate:.3g}) or some optimizer.warmup_epochs; what was saved before is kept"
+        )
+
+    def _save_if_due(self) -> None:
+        if self._save is not None and self._clock() >= self._saved + SECONDS_BETWEEN_SAVES:
+            self._save(self.state_dict(), self.position)
+            self._saved = self._clock()
+
+    # --- one epoch
+
+    def _record(self, epoch: int) -> Record:
+        sums, images = self._sums, self._sums["images"]
+        record: dict[str, Any] = {
+            "epoch": epoch,
+            "seconds": sums["seconds"],
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "train_loss": sums["loss"] / images,
+            "train_accuracy": 100 * sums["right"] / images,
+            "images_per_second": images / sums["seconds"] if sums["seconds"] > 0 else 0.0,
+            **self._validated(),
+        }
+        self._sums = dict.fromkeys(sums, 0.0)
+        self._saved = self._clock()  # the loop saves a record itself
+        accuracy = record.get("ema_valid_accuracy", record.get("valid_accuracy"))
+        if (
+            self.settings.keep == "best"
+            and accuracy is not None
+            and (
+                not self.best or accuracy >= self.best["accuracy"]  # of equals the later one: it has learned for longer
+            )
+        ):
+            self.best = {"epoch": epoch, "accuracy": accuracy, "weights": self._weights()}
+        return record
+
+    def _validated(self) -> dict[str, float]:
+        if self._valid is None:
+            return {}
+        start = self._clock()
+        judged = judge(self.network, self._valid, classes=self._classes)
+        self._refuse_unbounded("the validation loss", judged["loss"])
+        told = {
+            f"valid_{name}": judged[key] for name, key in (("accuracy", "top1"), ("top5", "top5"), ("loss", "loss"))
+        }
+        if self._average is not None:
+            told["ema_valid_accuracy"] = judge(self.model, self._valid, classes=self._classes)["top1"]
+        return {**told, "valid_seconds": self._clock() - start}
+
+    def _weights(self) -> Weights:
+        """A copy of the model as it is now, without what only training needs."""
+        return {name: value.clone() for name, value in deployed_weights(self.model.state_dict()).items()}
+
+    # --- the end
+
+    @property
+    def chosen(self) -> Weights:
+        """The weights of the model that counts."""
+        return self._weights() if self.best is None else self.best["weights"]
+
+    @property
+    def last(self) -> Weights:
+        return self._weights()
+
+    def conclude(self) -> Mapping[str, Any]:
+        self.tell(Deriving("judging the model on images it has not seen"))
+        judged = copy.deepcopy(self.model)
+        judged.load_state_dict(self.chosen, strict=False)  # an auxiliary head takes no part in judging
+        return {
+            "test": self._judged(judged, self._test, mistakes=MOST_MISTAKES),
+            "valid": self._judged(judged, self._valid),
+            "best_epoch": self.settings.epochs - 1 if self.best is None else self.best["epoch"],
+        }
+
+    def _judged(self, network: nn.Module, images: Loader | None, **options: Any) -> dict[str, Any] | None:
+        return None if images is None else judge(network, images, classes=self._classes, **options)
+
+    # --- state
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            **super().state_dict(),
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "average": None if self._average is None else self._average.state_dict(),
+            "best": self.best,
+            "partial": dict(self._sums),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self._average is not None:
+            self._average.load_state_dict(state["average"])
+        self.best = state["best"]
+        self._sums = dict(state["partial"])
+        self._batches = None
+
+
+def _averaged(network: nn.Module, decay: float) -> AveragedModel:
+    """A running mean of a network, its running statistics included.
+
+    The first weights are noise, so that the mean is short at first: after n steps it reaches back over a tenth of them.
+    """
+
+    def blend(mean: Any, current: Any, steps: Tensor | int) -> None:
+        update = get_ema_multi_avg_fn(min(decay, (1 + int(steps)) / (10 + int(steps))))  # type: ignore[no-untyped-call]
+        update(mean, current, steps)
+
+    return AveragedModel(network, multi_avg_fn=blend, use_buffers=True)
+
+
+__all__ = ["Retraining", "TrainingSettings"]

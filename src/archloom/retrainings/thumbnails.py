@@ -1,0 +1,90 @@
+"""Small pictures for a page: kept side by side in one file, so that a page can be written again without the data."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from archloom.core.files import reading, write_atomically
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL.Image import Image
+    from torch import Tensor
+
+SIDE = 96  # pixels
+
+
+def keep_thumbnails(path: Path, images: Tensor) -> None:
+    """Write images [n, C, H, W], bytes or floats, as one row of squares."""
+    from PIL import Image
+
+    row = Image.new("RGB", (SIDE * max(1, len(images)), SIDE), "white")
+    for place, image in enumerate(images):
+        picture = _picture(image)
+        picture = _fitted(picture)
+        row.paste(picture, (place * SIDE + (SIDE - picture.width) // 2, (SIDE - picture.height) // 2))
+    write_atomically(path, _png(row))
+
+
+def read_thumbnails(path: Path, count: int) -> list[str]:
+    """The squares that `keep_thumbnails` wrote, as data URLs; none unless the file is there and holds so many."""
+    from PIL import Image, UnidentifiedImageError
+
+    if count == 0 or not path.is_file():
+        return []
+    with reading(path):
+        data = path.read_bytes()
+    try:
+        with Image.open(io.BytesIO(data)) as row:
+            if row.size != (SIDE * count, SIDE):
+                return []
+            squares = [row.crop((place * SIDE, 0, (place + 1) * SIDE, SIDE)) for place in range(count)]
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError):  # a page is written without, rather than not
+        return []
+    return ["data:image/png;base64," + base64.b64encode(_png(square)).decode("ascii") for square in squares]
+
+
+def _picture(image: Tensor) -> Image:
+    from PIL import Image
+
+    pixels = _bytes(image).permute(1, 2, 0).cpu().numpy()
+    return Image.fromarray(_three_channels(pixels), "RGB")
+
+
+def _bytes(image: Tensor) -> Tensor:
+    """Bytes as they are; floats in 0..1 scaled, and others spread over what there is."""
+    import torch
+
+    if image.dtype == torch.uint8:
+        return image
+    image = image.float()
+    low, high = image.min(), image.max()
+    if low < 0 or high > 1:
+        image = (image - low) / (high - low).clamp(min=1e-6)
+    return (255 * image).round().to(torch.uint8)
+
+
+def _three_channels(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """[H, W, 3]: grey (and whatever has no three colours) shows its first channel."""
+    import numpy as np
+
+    colours = pixels[..., :3] if pixels.shape[-1] >= 3 else pixels[..., :1].repeat(3, axis=-1)
+    return np.ascontiguousarray(colours)
+
+
+def _fitted(picture: Image) -> Image:
+    """As large as a square allows; small images keep their pixels as they are, blown up."""
+    from PIL import Image, ImageOps
+
+    grows = max(picture.size) < SIDE
+    method = Image.Resampling.NEAREST if grows else Image.Resampling.BILINEAR
+    return ImageOps.contain(picture, (SIDE, SIDE), method=method)
+
+
+def _png(picture: Image) -> bytes:
+    buffer = io.BytesIO()
+    picture.save(buffer, format="PNG")
+    return buffer.getvalue()

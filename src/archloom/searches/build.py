@@ -1,0 +1,273 @@
+"""From an experiment to the search that carries it out: loaders, network, strategy, judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from archloom.benchmarks import Benchmark, find_benchmark
+from archloom.core.errors import ArchloomError, SettingError
+from archloom.core.events import Listener
+from archloom.data import Facts
+from archloom.data.loader import Loader
+from archloom.data.source import ImageData
+from archloom.data.splits import Split
+from archloom.execution.hands import Hands, InTurn, SideBySide, Work
+from archloom.execution.loop import Judge, Search
+from archloom.execution.machine import Machine
+from archloom.families import build_network
+from archloom.objectives.target import Target
+from archloom.searches.black_box import BlackBoxSearch, PathScore, TableScore
+from archloom.searches.finalist_race import Begin, Finals, ShortTraining
+from archloom.searches.monitor import Monitor, MonitorSettings
+from archloom.searches.one_shot import OneShotSearch
+from archloom.searches.short_training import StandaloneScore, seeded, standalone
+from archloom.searches.spec import Experiment, SearchSettings, divided, stream
+from archloom.searches.studies import Score, SharedStudy, Study
+from archloom.searches.targets import find_target
+from archloom.spaces import SearchSpace
+from archloom.strategies.base import BlackBox
+from archloom.supernet import EveryOption, SharedWeights
+
+EVALUATION_BATCH = 250
+FINALISTS_SEE = 4  # times as many images as judge a path: by fewer, luck decides between those that are close
+SCORE_EPOCHS = 5  # of a trial that is trained, unless said otherwise
+
+
+def build_search(
+    experiment: Experiment, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()
+) -> Search:
+    """The search, ready to run or to be given a saved state. Data that are not given are read if it needs them."""
+    return _Builder(experiment, data).search(listeners)
+
+
+class _Builder:
+    """Makes the objects of a search from an experiment and its data."""
+
+    def __init__(self, experiment: Experiment, data: ImageData | None) -> None:
+        self._experiment, self._given = experiment, data
+        self._settings = SearchSettings(**experiment.settings["search"])
+        self._machine = Machine(**experiment.settings["machine"])
+        self._device = self._machine.prepare()
+        self._common, _ = divided(experiment.settings["data"])
+        self._space = experiment.space()
+
+    @cached_property
+    def _data(self) -> ImageData:
+        return self._given or self._experiment.data()
+
+    @property
+    def _shape(self) -> dict[str, int]:
+        return {"classes": len(self._data.classes), "colours": self._data.channels}
+
+    def search(self, listeners: Sequence[Listener]) -> Search:
+        strategy = self._experiment.strategy(self._space)
+        name = self._experiment.names["data"]  # not that of the files: a folder may be called like a published data set
+        found = find_benchmark(self._space, name, self._common.directory)
+        common: dict[str, Any] = {"judge": Judge(found, data=name), "listeners": listeners}
+        common["target"] = self._target(found)
+        strict = self._experiment.settings["target"]["strict"]
+        if isinstance(strategy, BlackBox):
+            if strict:
+                raise SettingError(
+                    "target.strict is for one-shot strategies; a black box goes on by more search.trials"
+                )
+            score, trials = self._score(strategy, found), self._settings.trials
+            return BlackBoxSearch(self._space, strategy, score, trials=trials, study=self._study(), **common)
+        split = self._split()
+        strategy.to(self._device)
+        return OneShotSearch(
+            self._space,
+            strategy,
+            self._weights(),
+            train=self._loader(split.train, "train"),
+            valid=self._loader(split.valid, "valid", batch_size=self._settings.valid_batch_size),
+            evaluation=self._evaluation_loader(split, part=0),
+            comparison=self._evaluation_loader(split, part=1),
+            epochs=self._settings.epochs,
+            chance_samples=self._settings.chance_samples,
+            finals=self._finals(split),
+            monitor=self._monitor(),
+            strict_share=self._experiment.settings["target"]["strict_share"] if strict else 0.0,
+            **common,
+        )
+
+    def _target(self, found: tuple[Benchmark, str] | None) -> Target | None:
+        settings = self._experiment.settings["target"]
+        if settings["metric"] == "none":
+            return None
+        facts = None if self._given is not None else self._experiment.facts()
+        return find_target(
+            settings,
+            self._space,
+            table=None if found is None else found[0],
+            facts=facts or Facts(len(self._data.classes), (self._data.channels, *self._data.resolution)),
+            network=self._experiment.settings["network"],
+        )
+
+    def _monitor(self) -> Monitor | None:
+        settings = MonitorSettings(**self._experiment.settings["monitor"])
+        return None if settings.action == "off" else Monitor(settings, epochs=self._settings.epochs)
+
+    def _finals(self, split: Split) -> Finals | None:
+        if self._settings.finalist_steps == 0:
+            return None
+        shrink, side = self._settings.finalist_shrink, min(self._data.resolution)
+        if shrink > side:
+            raise SettingError(f"search.finalist_shrink must be at most the side of the images, {side}, got {shrink}")
+        train, judge = self._loader(split.train, "finalists"), self._finalists_judge(split)
+        return Finals(
+            self._hands(ShortTraining(self._finalist(), train=train, judge=judge, shrink=shrink)),
+            steps=self._settings.finalist_steps,
+            sweeps=self._settings.finalist_sweeps,
+            size=self._settings.finalist_size,
+        )
+
+    def _hands(self, work: Work) -> Hands:
+        count = self._machine.processes or torch.get_num_threads()
+        if count == 1 or self._device.type != "cpu":  # a GPU is busy with one
+            return InTurn(work)
+        return SideBySide(work, count, prepare=replace(self._machine, threads=1).prepare)
+
+    def _finalist(self) -> Begin:
+        """Networks as deep as they will be."""
+        width, rate = self._settings.finalist_channels, self._settings.finalist_learning_rate
+        return self._standalone(
+            self._space.at_full_depth(),
+            "finalists",
+            network={} if width is None else {"channels": width},
+            weights={"learning_rate": rate, "learning_rate_end": 0.0},
+        )
+
+    def _standalone(
+        self,
+        space: SearchSpace,
+        purpose: str,
+        *,
+        network: Mapping[str, Any] | None = None,
+        weights: Mapping[str, Any] | None = None,
+    ) -> Begin:
+        """Makes the networks of single architectures; settings given here come before those of the experiment."""
+        settings = self._experiment.settings
+        return partial(
+            standalone,
+            space,
+            seed=stream(self._experiment.seed, purpose),
+            place=partial(_placed, device=self._device, layout=self._layout),
+            network={**self._shape, **settings["network"], **(network or {})},
+            weights={**settings["weights"], **(weights or {})},
+        )
+
+    @property
+    def _layout(self) -> torch.memory_format:
+        return torch.channels_last if self._settings.channels_last else torch.contiguous_format
+
+    def _weights(self) -> SharedWeights:
+        with seeded(stream(self._experiment.seed, "weights")):
+            network = build_network(self._space, EveryOption(), **self._shape, **self._experiment.settings["network"])
+        noise = stream(self._experiment.seed, "noise")
+        network = _placed(network, device=self._device, layout=self._layout)
+        return SharedWeights(network, noise, **self._experiment.settings["weights"])
+
+    def _split(self) -> Split:
+        return self._common.parts(len(self._data.train))
+
+    def _loader(
+        self, indices: torch.Tensor, purpose: str, *, batch_size: int = 0, augmented: bool = True, **options: Any
+    ) -> Loader:
+        augment = self._data.augment if augmented else self._data.augment.for_evaluation()
+        if purpose == "train" and self._settings.cutout is not None:
+            augment = replace(augment, cutout=self._settings.cutout)
+        return Loader(
+            self._data.train,
+            indices,
+            batch_size=batch_size or self._settings.batch_size,
+            mean=self._data.mean,
+            std=self._data.std,
+            augment=augment,
+            seed=stream(self._experiment.seed, purpose),
+            device=self._device,
+            channels_last=self._settings.channels_last,
+            workers=self._machine.workers,
+            **options,
+        )
+
+    def _evaluation_loader(self, split: Split, *, part: int) -> Loader:
+        """Validation images that judge paths: one part while searching, another for the comparison with chance.
+
+        What a strategy picked as the best on some images looks too good on these. Batches are large and alike, since
+        their statistics take part in the judgement.
+        """
+        count = self._evaluation_images(split)
+        return self._judging_loader(split.valid[part * count : (part + 1) * count], f"evaluation {part}")
+
+    def _finalists_judge(self, split: Split) -> Loader:
+        """More images, and still none of those for the comparison with chance."""
+        count = self._evaluation_images(split)
+        images = torch.cat([split.valid[:count], split.valid[2 * count :]])
+        return self._judging_loader(images[: FINALISTS_SEE * count], "finalists' judge")
+
+    def _evaluation_images(self, split: Split) -> int:
+        return max(1, min(self._settings.evaluation_images, len(split.valid) // 2))
+
+    def _judging_loader(self, images: torch.Tensor, purpose: str) -> Loader:
+        batches = -(-len(images) // EVALUATION_BATCH)
+        return self._loader(images, purpose, batch_size=len(images) // batches, augmented=False)
+
+    def _score(self, strategy: BlackBox, found: tuple[Benchmark, str] | None) -> Score:
+        same = found is not None and found[1] == self._experiment.names["data"]  # a stand-in may judge, but not lead
+        wanted = self._settings.score
+        if wanted == "shared":
+            return self._path_score()
+        if wanted == "table" or (wanted == "auto" and same):
+            if found is None:
+                name = self._given.name if self._given else self._experiment.names["data"]
+                raise ArchloomError(
+                    f"no benchmark table knows space '{self._experiment.names['space']}' on "
+                    f"{name}; set search.score = 'training', or pass --data-dir with the table"
+                )
+            return TableScore(*found, epochs=self._settings.score_epochs)
+        split = self._split()
+        return StandaloneScore(
+            self._standalone(self._space, "weights"),
+            train=self._loader(split.train, "train"),
+            valid=self._loader(split.valid, "valid", batch_size=250, augmented=False, drop_last=False),
+            epochs=self._settings.score_epochs or SCORE_EPOCHS,
+            every_epoch=type(strategy).goes_on is not BlackBox.goes_on,  # most strategies never look before the end
+        )
+
+    def _path_score(self) -> Score:
+        from archloom.searches.paths import trained_paths  # which builds a search itself
+
+        run = self._settings.shared_run
+        assert run is not None, "checked with the settings"
+        machine, folder = self._experiment.settings["machine"], self._common.directory
+        own = {"machine": dict(machine), **({} if folder is None else {"data": {"directory": folder}})}
+        paths = trained_paths(run, images=self._settings.evaluation_images, data=self._given, settings=own)
+        if paths.space.decisions != self._space.decisions:
+            raise SettingError(
+                f"search.shared_run {run} searched other decisions than space '{self._experiment.names['space']}' has"
+            )
+        return PathScore(paths)
+
+    def _study(self) -> Study | None:
+        if self._settings.study is None:
+            return None
+        return SharedStudy.open(
+            self._settings.study,
+            self._space,
+            name=self._settings.study_name,
+            experiment=self._experiment.determining(),
+            trials=self._settings.trials,
+            seed_of=lambda number: stream(self._experiment.seed, f"trial {number}"),
+        )
+
+
+def _placed(network: nn.Module, *, device: torch.device, layout: torch.memory_format) -> nn.Module:
+    placed: nn.Module = network.to(device=device, memory_format=layout)  # type: ignore[call-overload]
+    return placed

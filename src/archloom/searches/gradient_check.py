@@ -1,0 +1,208 @@
+"""Is the architecture gradient of a strategy right? Against the exact one, on a small problem without kinks.
+
+The validation loss at the weights that are best for the logits has a gradient by the logits in two parts: directly, and
+through those weights. On a small smooth network the second can be had exactly, by solving with the Hessian of the
+training loss. Strategies leave it out, approximate it, or get it wrong; here it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad
+from torch.nn import functional as F
+
+from archloom.core.errors import ArchloomError
+from archloom.data.loader import Batch
+from archloom.fast import using
+from archloom.searches.short_training import seeded
+from archloom.spaces import NONE, SearchSpace
+from archloom.strategies.base import Differentiable, Plan, SearchBatch
+from archloom.supernet import Choice, Gates, SharedWeights, flat
+
+FEATURES, CLASSES, IMAGES = 4, 3, 24
+DECAY = 0.03  # of the weights: with it their best place is a place, and the Hessian there can be solved with
+LEARNING_RATE = 0.1  # of the virtual steps that some strategies take
+SPREAD = 0.5  # of the logits
+
+
+@dataclass(frozen=True)
+class GradientCheck:
+    """A strategy's gradient beside the exact one."""
+
+    strategy: str
+    cosine: float  # with the exact gradient
+    size: float  # relative to it
+    direct_cosine: float  # with its direct part alone
+    samples: int  # draws that were averaged, where a strategy draws
+    on_validation: bool = True  # whether the strategy takes its gradient there
+
+    @property
+    def verdict(self) -> str:
+        if not self.on_validation:
+            return "that of the training loss, which is another quantity"
+        if self.cosine > 0.999 and abs(self.size - 1) < 0.01:
+            return "the exact gradient"
+        if self.direct_cosine > 0.999:
+            return "the direct part alone: what goes through the weights is left out"
+        if self.cosine < 0:
+            return "points away from the exact gradient"
+        return "an approximation" if self.cosine > 0.7 else "a rough approximation, or another quantity"
+
+
+class Chain(nn.Module):
+    """Every decision of a space in turn, each beside a way around it: small, smooth, and the same for all spaces."""
+
+    def __init__(self, space: SearchSpace) -> None:
+        super().__init__()
+        self.choices = nn.ModuleList(
+            Choice(decision, {o: _candidate(o, place) for place, o in enumerate(decision.options) if o != NONE})
+            for decision in space.decisions
+        )
+        self.head = nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, x: Tensor, gates: Gates) -> Tensor:
+        for choice in self.choices:
+            result = choice(x, gates)
+            x = x if result is None else x + result / len(self.choices)
+        logits: Tensor = self.head(F.softplus(x))
+        return logits
+
+
+def _candidate(option: str, place: int) -> nn.Module:
+    if option == "skip_connect":
+        return nn.Identity()
+    hidden = 1 + place % 3
+    return nn.Sequential(nn.Linear(FEATURES, hidden), nn.Tanh(), nn.Linear(hidden, FEATURES))
+
+
+class Problem:
+    """Training and validation data, and weights that are the best for some logits."""
+
+    def __init__(self, space: SearchSpace, *, seed: int = 0) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.space = space
+        teacher = 2 * torch.randn(FEATURES, CLASSES, generator=generator, dtype=torch.float64)
+        self.train, self.valid = (_batch(teacher, generator) for _ in range(2))
+        count = sum(len(decision.options) for decision in space.decisions)
+        self.logits = SPREAD * torch.randn(count, generator=generator, dtype=torch.float64)
+        with seeded(seed):
+            self.network = Chain(space).double()
+
+    def settle(self, mixture: Callable[[Tensor], Gates]) -> None:
+        """Move the weights to where the training loss with its decay is least."""
+        parameters = list(self.network.parameters())
+        optimizer = torch.optim.LBFGS(
+            parameters, max_iter=2000, tolerance_grad=1e-10, tolerance_change=0.0, line_search_fn="strong_wolfe"
+        )
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(self.network(self.train.images, mixture(self.logits)), self.train.labels)
+            loss = loss + DECAY / 2 * torch.stack([parameter.square().sum() for parameter in parameters]).sum()
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+        optimizer.step(closure)  # type: ignore[no-untyped-call]
+        optimizer.zero_grad()
+
+    def exact(self, mixture: Callable[[Tensor], Gates]) -> tuple[Tensor, Tensor]:
+        """The direct part of the gradient, and all of it."""
+        named = {name: value.detach() for name, value in self.network.named_parameters()}
+        sizes = [value.numel() for value in named.values()]
+
+        def loss(batch: Batch, weights: Tensor, logits: Tensor) -> Tensor:
+            parts = torch.split(weights, sizes)
+            shaped = {name: part.view(named[name].shape) for name, part in zip(named, parts, strict=True)}
+            return F.cross_entropy(functional_call(self.network, shaped, (batch.images, mixture(logits))), batch.labels)
+
+        def by_weights(weights: Tensor, logits: Tensor) -> Tensor:
+            found: Tensor = grad(loss, argnums=1)(self.train, weights, logits)
+            return found
+
+        weights = flat(named.values())
+        vector, direct = grad(loss, argnums=(1, 2))(self.valid, weights, self.logits)
+        solved = _solved(lambda v: grad(lambda w: by_weights(w, self.logits) @ v)(weights) + DECAY * v, vector)
+        through = grad(lambda logits: by_weights(weights, logits) @ solved)(self.logits)
+        return direct, direct - through
+
+
+def check_gradient(
+    name: str, make: Callable[[SearchSpace, torch.Generator], Any], space: SearchSpace, *, samples: int, seed: int = 0
+) -> GradientCheck:
+    """Compare the gradient of a strategy, averaged over draws where it draws, with the exact one."""
+    problem = Problem(space, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    strategy = make(space, generator)
+    if not isinstance(strategy, Differentiable):
+        raise ArchloomError(f"strategy '{name}' has no gradient by logits to check; 'darts' has")
+    strategy.policy.double()
+    with torch.no_grad():
+        strategy.policy.values.copy_(problem.logits)
+    with using("plain"):  # the exact side differentiates twice
+        problem.settle(strategy.policy.mixture)
+        direct, total = problem.exact(strategy.policy.mixture)
+        found = torch.stack(list(_gradients(strategy, problem, samples))).mean(dim=0)
+    return GradientCheck(
+        name,
+        cosine=float(F.cosine_similarity(found, total, dim=0)),
+        size=float(found.norm() / total.norm()),
+        direct_cosine=float(F.cosine_similarity(found, direct, dim=0)),
+        samples=samples,
+        on_validation=strategy.validation.batches > 0,
+    )
+
+
+def _gradients(strategy: Differentiable, problem: Problem, samples: int) -> list[Tensor]:
+    """What the strategy would step along at the same weights and logits, draw after draw."""
+    start = {name: value.clone() for name, value in problem.network.state_dict().items()}
+    weights = SharedWeights(problem.network, learning_rate=LEARNING_RATE, momentum=0.0, weight_decay=DECAY, clip=0.0)
+    strategy.begin(weights, Plan(IMAGES, IMAGES, IMAGES, IMAGES, steps=samples))
+    seen = _Noted(strategy.policy.values)
+    strategy.optimizer = seen  # type: ignore[assignment]
+    valids = (problem.valid,) if strategy.validation.batches else ()
+    for _ in range(samples):
+        problem.network.load_state_dict(start)
+        weights.set_progress(1.0)  # the step of the weights itself is as small as it gets
+        for group in weights.optimizer.param_groups:
+            group["lr"] = LEARNING_RATE
+        strategy.step(weights, SearchBatch(problem.train, valids, epoch=0, epochs=1))
+    return seen.gradients
+
+
+class _Noted:
+    """Stands in the place of an optimizer: notes the gradient and leaves everything where it is."""
+
+    def __init__(self, values: nn.Parameter) -> None:
+        self._values = values
+        self.param_groups: list[dict[str, Any]] = [{"lr": 0.0}]
+        self.gradients: list[Tensor] = []
+
+    def step(self, closure: Callable[[], Tensor] | None = None) -> None:
+        if closure is not None:
+            closure()
+        assert self._values.grad is not None
+        self.gradients.append(self._values.grad.detach().clone())
+
+
+def _batch(teacher: Tensor, generator: torch.Generator) -> Batch:
+    """Points with labels that can be learnt, but not all of them."""
+    images = torch.randn(IMAGES, FEATURES, generator=generator, dtype=torch.float64)
+    logits = torch.sin(images) @ teacher + torch.randn(IMAGES, CLASSES, generator=generator, dtype=torch.float64)
+    return Batch(images, logits.argmax(dim=1))
+
+
+def _solved(product: Callable[[Tensor], Tensor], vector: Tensor) -> Tensor:
+    """What the matrix of these products turns into the vector."""
+    from scipy.sparse.linalg import LinearOperator, cg  # slow to import
+
+    size = len(vector)
+    operator = LinearOperator((size, size), lambda v: product(torch.from_numpy(v).reshape(-1)).numpy(), dtype="float64")
+    found, failed = cg(operator, vector.numpy(), rtol=1e-12, maxiter=10 * size)
+    if failed:
+        raise ArchloomError("the small problem has no best weights to speak of; try another seed")
+    return torch.from_numpy(found)

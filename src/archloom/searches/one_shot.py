@@ -1,0 +1,322 @@
+"""The one-shot loop: a strategy and shared weights, fed batch by batch, looked at after every epoch."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from archloom.core.errors import DivergedError
+from archloom.core.events import Advanced, Deriving, Noted, Record
+from archloom.data.loader import Batch, Loader
+from archloom.execution.loop import Search
+from archloom.execution.machine import peak_memory_mb
+from archloom.objectives.target import Target, binding_beta
+from archloom.searches.finalist_race import Finals
+from archloom.searches.monitor import Monitor
+from archloom.searches.random_baseline import against_chance
+from archloom.searches.target_check import aimed, pursue, resting, with_target
+from archloom.spaces import Architecture, Scores, SearchSpace
+from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
+from archloom.supernet import SharedWeights, path_gates
+
+SLOPE_SAMPLES = 30  # architectures that tell what quality is worth in cost
+
+
+class SharedAccuracy:
+    """Accuracy of a single path under the shared weights, always on the same validation images, kept once read."""
+
+    def __init__(self, space: SearchSpace, weights: SharedWeights, images: Loader) -> None:
+        self._space, self._weights, self._images = space, weights, images
+        self._batches: list[Batch] = []
+
+    @property
+    def batches(self) -> Sequence[Batch]:
+        self._batches = self._batches or list(self._images.epoch(0))
+        return self._batches
+
+    def __call__(self, architecture: Architecture) -> float:
+        gates = path_gates(self._space, architecture)
+        right = sum(float(self._weights.accuracy(batch, gates)) * len(batch) for batch in self.batches)
+        return right / sum(len(batch) for batch in self.batches)
+
+    def likelihood(self, architecture: Architecture) -> float:
+        """Minus the mean loss: what strategies that descend go by."""
+        gates = path_gates(self._space, architecture)
+        with torch.no_grad():
+            lost = sum(float(self._weights.loss(batch, gates)) * len(batch) for batch in self.batches)
+        return -lost / sum(len(batch) for batch in self.batches)
+
+
+class OneShotSearch(Search):
+    """Search with shared weights."""
+
+    unit = "step"
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        strategy: OneShot,
+        weights: SharedWeights,
+        *,
+        train: Loader,
+        valid: Loader,
+        evaluation: Loader,
+        comparison: Loader,
+        epochs: int,
+        chance_samples: int = 30,
+        finals: Finals | None = None,
+        monitor: Monitor | None = None,
+        target: Target | None = None,
+        strict_share: float = 0.0,  # of the steps, to be added at most where the target is missed
+        **common: Any,
+    ) -> None:
+        super().__init__(space, **common)
+        self.strategy, self.weights = strategy, weights
+        self._target, self._strict_share = target, strict_share
+        if target is not None:
+            strategy.aim(target)
+        self._train, self._valid, self._epochs = train, valid, epochs
+        self.train, self.evaluation = train, evaluation  # for whoever looks at trained weights later
+        self._evaluate = SharedAccuracy(space, weights, evaluation)
+        self._compare = SharedAccuracy(space, weights, comparison)
+        self._chance_samples, self._finals, self._monitor = chance_samples, finals, monitor
+        self._kept: list[dict[str, Any]] = []  # the states of the last epochs, where a search may roll back to one
+        self._batches: Iterator[tuple[Batch, tuple[Batch, ...]]] | None = None
+        self._sums: dict[str, float] = {}
+        self._counts: dict[str, int] = {}  # some figures come only every so many steps
+        self._images = 0
+        self._seconds = 0.0
+        strategy.begin(
+            weights,
+            Plan(
+                train_images=len(train.indices),
+                valid_images=len(valid.indices),
+                batch_size=train.batch_size,
+                valid_batch_size=valid.batch_size,
+                steps=self.total,
+            ),
+        )
+
+    @property
+    def total(self) -> int:
+        return self._epochs * self._train.steps
+
+    @property
+    def units_per_record(self) -> int:
+        return self._train.steps
+
+    def advance(self) -> Record | None:
+        start = self._clock()
+        if self._batches is None:
+            self._batches = zip(_stream(self._train, self.position), self._valids(self.position), strict=False)
+        epoch = self.position // self._train.steps
+        train, valids = next(self._batches)
+        self.weights.set_progress(epoch / self._epochs)
+        batch = SearchBatch(train, valids, epoch, self._epochs, self.position / self.total)
+        metrics = self.strategy.step(self.weights, batch)
+        self.position += 1
+        self._check(metrics)
+        for name, value in metrics.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+            self._counts[name] = self._counts.get(name, 0) + 1
+        self._images += len(train)
+        self._seconds += self._clock() - start
+        self.tell(Advanced(self.position, len(train), metrics))
+        return self._record(epoch) if self.position % self._train.steps == 0 else None
+
+    def _valids(self, position: int) -> Iterator[tuple[Batch, ...]]:
+        """The validation batches of each step from a position on."""
+        wanted = self.strategy.validation
+        batches = _stream(self._valid, wanted.before(position))
+        while True:
+            yield tuple(next(batches) for _ in range(wanted.at(position)))
+            position += 1
+
+    def _check(self, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            if not math.isfinite(value):
+                raise DivergedError(
+                    f"{name} became {value} at step {self.position} of {self.total}; "
+                    f"lower weights.learning_rate (now {self.weights.learning_rate:.3g}) or set weights.clip"
+                )
+
+    def _record(self, epoch: int) -> Record:
+        """What this epoch came to, with the architecture that the search would give if it stopped here."""
+        architecture = self.strategy.best(self._worth, final=False)
+        scores = self.strategy.scores()
+        accuracy = self._evaluate(architecture)
+        record = {
+            "epoch": epoch,
+            "seconds": self._seconds,
+            "images_per_second": self._images / self._seconds if self._seconds > 0 else 0.0,
+            "memory_mb": peak_memory_mb(self.weights.device),
+            "metrics": {name: total / self._counts[name] for name, total in self._sums.items()},
+            "learning_rate": self.weights.learning_rate,
+            "derived_accuracy": accuracy,
+            "scores": None if scores is None else {name: list(values) for name, values in scores.items()},
+            **self.describe(architecture),
+        }
+        self._sums, self._counts, self._images, self._seconds = {}, {}, 0, 0.0
+        return record if self._monitor is None else self._examined(record, architecture, scores)
+
+    # --- health
+
+    def _examined(self, record: dict[str, Any], architecture: Architecture, scores: Scores | None) -> Record:
+        """The record with the health of the search, and what is wrong with it if anything is."""
+        assert self._monitor is not None
+        policy = self.strategy.policy if isinstance(self.strategy, Differentiable) else None
+        record["health"] = self._monitor.look(
+            self.space,
+            architecture,
+            scores,
+            policy=policy,
+            weights=self.weights,
+            images=self._evaluate.batches[0],
+            derived_accuracy=record["derived_accuracy"],
+        )
+        alarm = self._monitor.alarm([*self.history, record])
+        if alarm is not None:
+            record["health"]["alarm"] = alarm.reason
+        if self._monitor.settings.action == "roll_back":
+            state = copy.deepcopy({"strategy": self.strategy.state_dict(), "weights": self.weights.state_dict()})
+            self._kept = [*self._kept, state][-1 - self._monitor.settings.window :]
+        return record
+
+    @property
+    def ended(self) -> bool:
+        """Whether the monitor stops the search where it is."""
+        if self._monitor is None or self._monitor.settings.action not in ("stop", "roll_back"):
+            return False
+        return self._monitor.alarm(self.history) is not None
+
+    def _rolled_back(self) -> dict[str, Any]:
+        """What is told of a search that the monitor stopped, once it is where it is to end."""
+        alarm = self._monitor.alarm(self.history) if self._monitor is not None and self.ended else None
+        if alarm is None or self._monitor is None:
+            return {}
+        epoch = last = len(self.history) - 1
+        if self._monitor.settings.action == "roll_back":
+            epoch = max(alarm.healthy, last + 1 - len(self._kept))
+            state = self._kept[epoch - last - 1]
+            self.strategy.load_state_dict(state["strategy"])
+            self.weights.load_state_dict(state["weights"])
+        return {"stopped": {"reason": alarm.reason, "after_epoch": last + 1, "as_of_epoch": epoch + 1}}
+
+    def conclude(self) -> Mapping[str, Any]:
+        self.tell(Deriving("picking the final architecture"))
+        stopped = self._rolled_back()
+        pursued = self._pursued()
+        architecture, race = self._decided()
+        described = self.describe(architecture)
+        self.tell(Deriving("comparing it with architectures drawn by chance"))
+        verdict = against_chance(
+            self.space,
+            architecture,
+            self._compare,
+            standing=described["standing"],
+            samples=self._chance_samples,
+            rng=self.strategy.python_random(),
+        )
+        told = None if self._target is None else aimed(self._target, architecture, self._sampled, pursued)
+        verdict["verdict"] = with_target(verdict["verdict"], told)
+        target = {} if told is None else {"target": told}
+        return {**described, **verdict, **target, **race, **stopped, **self.strategy.findings()}
+
+    def _decided(self) -> tuple[Architecture, dict[str, Any]]:
+        """The final architecture, and how the finalists did if there were any."""
+        derived = self.strategy.best(self._worth, final=True)
+        finalists = [one for one in self.strategy.finalists() if self._allowed(one)]
+        if self._finals is None or len(finalists) < 2:
+            return derived, {}
+        start = self._clock()
+        winner, told = self._finals.winner(
+            finalists,
+            known=self.notes,
+            allowed=self._allowed,
+            tell=lambda what: self.tell(Deriving(what)),
+            note=lambda record: self.tell(Noted(record)),
+            ask=self.stop_if_asked,
+        )
+        rows = [{"text": self.space.format(self.space.check(row["architecture"])), **row} for row in told]
+        return winner, {"finalists": rows, "finalists_seconds": self._clock() - start}
+
+    # --- a target
+
+    def _allowed(self, architecture: Architecture) -> bool:
+        return self._target is None or self._target.met_by(architecture)
+
+    def _worth(self, architecture: Architecture) -> float:
+        """The accuracy of a path, less for missing the target if there is one."""
+        accuracy = self._evaluate(architecture)
+        return accuracy if self._target is None else self._target.rewarded(accuracy, architecture)
+
+    def _sampled(self) -> list[tuple[float, float]]:
+        """Quality, in what the strategy goes by, and cost of architectures drawn by chance."""
+        assert self._target is not None
+        rng = self.strategy.python_random()
+        drawn = [self.space.sample(rng) for _ in range(SLOPE_SAMPLES)]
+        quality = self._evaluate.likelihood if isinstance(self.strategy, Differentiable) else self._evaluate
+        return [(quality(architecture), self._target.cost(architecture)) for architecture in drawn]
+
+    def _pursued(self) -> dict[str, Any] | None:
+        """Where the target is missed and that is not to be, steps of the strategy on weights that rest."""
+        target, steps = self._target, math.ceil(self._strict_share * self.total)
+        if target is None or not steps or target.met_by(self.strategy.best(self._worth, final=False)):
+            return None
+        self.tell(Deriving("going on with the architecture alone, as the target is missed"))
+        weights, last = resting(self.weights), self._epochs - 1
+        batches = zip(_stream(self._train, self.total), self._valids(self.total), strict=False)
+
+        def step(share: float) -> None:
+            self.stop_if_asked()
+            train, valids = next(batches)
+            progress = (1 + share) / 2  # as in the second half of a search: rates that begin moderately, no warm-up
+            self.strategy.step(weights, SearchBatch(train, valids, last, self._epochs, progress))
+
+        return pursue(
+            target,
+            binding=binding_beta(self._sampled()),
+            steps=steps,
+            aim=self.strategy.aim,
+            step=step,
+            derived=lambda: self.strategy.best(self._worth, final=False),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            **super().state_dict(),
+            "strategy": self.strategy.state_dict(),
+            "weights": self.weights.state_dict(),
+            "partial": {
+                "sums": dict(self._sums),
+                "counts": dict(self._counts),
+                "images": self._images,
+                "seconds": self._seconds,
+            },
+            "kept": self._kept,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.strategy.load_state_dict(state["strategy"])
+        self.weights.load_state_dict(state["weights"])
+        partial = state["partial"]
+        self._sums, self._counts = dict(partial["sums"]), dict(partial["counts"])
+        self._images, self._seconds = partial["images"], partial["seconds"]
+        self._kept = list(state.get("kept", []))
+        self._batches = None
+
+
+def _stream(loader: Loader, position: int) -> Iterator[Batch]:
+    """Batches from a position on, epoch after epoch without end."""
+    epoch, start = divmod(position, loader.steps)
+    while True:
+        yield from loader.epoch(epoch, start)
+        epoch, start = epoch + 1, 0
+
+
+__all__: Sequence[str] = ["OneShotSearch", "SharedAccuracy"]

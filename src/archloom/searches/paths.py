@@ -1,0 +1,108 @@
+"""Single paths through the trained weights of a run: what each architecture scores when nothing is trained further."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from archloom.core.errors import CheckpointError, DataError, SettingError, one_line, require
+from archloom.core.settings import merge
+from archloom.data.source import ImageData
+from archloom.execution.run_folder import RunDirectory
+from archloom.families import build_network, deployed
+from archloom.searches.build import build_search
+from archloom.searches.one_shot import OneShotSearch, SharedAccuracy
+from archloom.searches.recalibration import recalibrate
+from archloom.searches.short_training import seeded
+from archloom.searches.spec import GIVEN, Experiment
+from archloom.spaces import Architecture, SearchSpace
+from archloom.strategies.base import OneShot
+from archloom.supernet import Only, SharedWeights, inherit
+
+
+class Paths:
+    """Accuracy in percent of an architecture under shared weights, always on the same validation images.
+
+    Without recalibration a path is judged as the search itself does it: normalised by the batch's own statistics. With
+    it, the path becomes a network of its own with the same weights, whose running statistics come from training
+    batches; the shared weights are left alone.
+    """
+
+    def __init__(self, search: OneShotSearch, *, build: Callable[[Architecture], Any], batches: int) -> None:
+        self.space: SearchSpace = search.space
+        self._weights, self._images, self._build = search.weights, search.evaluation, build
+        self._shared = SharedAccuracy(search.space, search.weights, search.evaluation)
+        self._train = [search.train.batch(*divmod(step, search.train.steps)) for step in range(batches)]
+
+    def __call__(self, architecture: Architecture) -> float:
+        judge = self._alone(architecture) if self._train else self._shared
+        return 100 * judge(architecture)
+
+    def _alone(self, architecture: Architecture) -> SharedAccuracy:
+        network = self._build(architecture).to(self._weights.device)
+        inherit(network, self._weights.network)
+        recalibrate(network, self._train)
+        return SharedAccuracy(self.space, SharedWeights(network), self._images)
+
+
+def trained_paths(
+    run: Path,
+    *,
+    images: int,
+    recalibrate: int = 0,
+    data: ImageData | None = None,
+    settings: Mapping[str, Any] | None = None,
+    warn: Callable[[str], None] = lambda message: None,
+) -> Paths:
+    """The paths of a one-shot run, finished or not, with the weights of its latest checkpoint.
+
+    `images` is how many validation images judge a path, `recalibrate` how many training batches give it running
+    statistics (0: batch statistics). `settings` are for what may differ where one looks: device, data folder.
+    """
+    require(
+        {
+            f"images must be at least 2, got {images}": images >= 2,
+            f"recalibrate must be 0 (off) or more training batches, got {recalibrate}": recalibrate >= 0,
+        }
+    )
+    directory = RunDirectory.open(run)
+    own = {"search": {"evaluation_images": images}}
+    experiment = Experiment.resolve(merge(directory.config, settings or {}, own))
+    refuse_without_shared_weights(directory, experiment)
+    if experiment.names["data"] == GIVEN and data is None:
+        raise DataError(f"{run} was given its data in Python, and has to be given them again: archloom.rank(data=...)")
+    data = data or experiment.data()
+    search = build_search(experiment, data=data)
+    assert isinstance(search, OneShotSearch)
+    _load(search, directory, warn)
+    shape = {"classes": len(data.classes), "colours": data.channels}
+
+    def build(architecture: Architecture) -> Any:
+        with seeded(0):  # every number is copied over, but drawing must not disturb the caller's generator
+            resolve = Only(architecture, affine=False)  # as in the supernet: there is no scale to inherit
+            return build_network(search.space, resolve, **shape, **deployed(experiment.settings["network"]))
+
+    return Paths(search, build=build, batches=recalibrate)
+
+
+def refuse_without_shared_weights(run: RunDirectory, experiment: Experiment) -> None:
+    """A line for runs that have no trained weights to look at."""
+    if not isinstance(experiment.strategy(experiment.space()), OneShot):
+        raise SettingError(
+            f"{run.path} has no shared weights: its strategy, {experiment.names['strategy']}, trains none; "
+            "name a run of a one-shot strategy"
+        )
+    if not run.checkpoints.paths():
+        raise CheckpointError(f"{run.path} has no checkpoint, and weights are kept there only")
+
+
+def _load(search: OneShotSearch, run: RunDirectory, warn: Callable[[str], None]) -> None:
+    """Only the weights: how they were optimised does not matter any more."""
+    state = run.checkpoints.load_latest(warn=warn) or {}
+    try:
+        search.weights.network.load_state_dict(state["weights"]["network"])
+    except (KeyError, RuntimeError, TypeError) as error:
+        raise CheckpointError(
+            f"the checkpoint of {run.path} does not fit its config.toml ({one_line(error)}); was it changed?"
+        ) from error

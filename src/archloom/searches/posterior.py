@@ -1,0 +1,95 @@
+"""The draws of one run, or of several parallel ones: what they say together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from archloom import policies
+from archloom.core.errors import CheckpointError, SettingError
+from archloom.execution.run_folder import RunDirectory
+from archloom.searches.spec import SECTIONS, Experiment
+from archloom.spaces import SearchSpace
+
+
+def posterior(
+    directories: str | Path | Sequence[str | Path], *, warn: Callable[[str], None] = lambda message: None
+) -> dict[str, Any]:
+    """What the draws of runs say together, each after its own burn-in; finished or not, as far as they were saved.
+
+    Several runs are parallel chains: the same experiment with different seeds. With them, R-hat tells whether the
+    chains found the same.
+    """
+    paths = [directories] if isinstance(directories, str | Path) else directories
+    runs = [RunDirectory.open(Path(path)) for path in paths]
+    if not runs:
+        raise SettingError("name at least one run")
+    experiments = [Experiment.resolve(run.config) for run in runs]
+    _refuse_different(runs, experiments)
+    space, settings = experiments[0].space(), experiments[0].settings["strategy"]
+    policy = _sampling_strategy(experiments[0], space, runs[0]).policy
+    chains = [_chain(run, experiment, space, warn) for run, experiment in zip(runs, experiments, strict=True)]
+    draws = [chain.last(1 - settings.get("burn_in", 0.0)) for chain in chains]
+    return {
+        "runs": [str(run.path) for run in runs],
+        **policies.posterior(space, policy, torch.cat(draws), keep_none=settings.get("keep_none")),
+        "burn_in": sum(map(len, chains)) - sum(map(len, draws)),
+        "sampled": settings.get("a_update", "sample") == "sample",
+        "mixing": policies.mixing(policy, draws),
+    }
+
+
+def _sampling_strategy(experiment: Experiment, space: SearchSpace, run: RunDirectory) -> Any:
+    """The strategy of a run, which must be one that keeps its draws: it has a `policy` and a `chain`."""
+    strategy = experiment.strategy(space)
+    if not isinstance(getattr(strategy, "chain", None), policies.Chain):
+        raise SettingError(f"{run.path} has no posterior: its strategy, {experiment.names['strategy']}, draws nothing")
+    return strategy
+
+
+def _chain(
+    run: RunDirectory, experiment: Experiment, space: SearchSpace, warn: Callable[[str], None]
+) -> policies.Chain:
+    """The draws that the latest checkpoint of a run holds."""
+    chain: policies.Chain = _sampling_strategy(experiment, space, run).chain
+    size, state = chain.draws.shape[1], run.checkpoints.load_latest(warn=warn)
+    if state is None:
+        raise CheckpointError(f"{run.path} has no checkpoint, and draws are kept there only")
+    try:
+        chain.load_state_dict(state["strategy"]["chain"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"the checkpoint of {run.path} holds no draws") from error
+    if chain.draws.shape[1] != size:
+        raise CheckpointError(f"the checkpoint of {run.path} does not fit its config.toml; was it changed?")
+    if len(chain) == 0:
+        raise SettingError(f"{run.path} has no draws yet: until then its weights warm up")
+    return chain
+
+
+def _refuse_different(runs: Sequence[RunDirectory], experiments: Sequence[Experiment]) -> None:
+    """A SettingError where runs are not chains of one experiment, or are the same chain twice."""
+    wanted, seeds = _of_the_posterior(experiments[0]), {experiments[0].seed: runs[0].path}
+    for run, experiment in zip(runs[1:], experiments[1:], strict=True):
+        own = _of_the_posterior(experiment)
+        for name in (*wanted, *own):
+            if own.get(name) != wanted.get(name):
+                raise SettingError(
+                    f"{run.path} is no parallel chain of {runs[0].path}: {name} is {own.get(name)!r}, "
+                    f"there {wanted.get(name)!r}"
+                )
+        if experiment.seed in seeds:
+            raise SettingError(
+                f"{run.path} has seed {experiment.seed} like {seeds[experiment.seed]}: parallel chains have seeds of "
+                "their own"
+            )
+        seeds[experiment.seed] = run.path
+
+
+def _of_the_posterior(experiment: Experiment) -> dict[str, Any]:
+    """The settings on which draws depend: all but the seed, the machine, and where the data lie."""
+    sections = {name: values for name, values in experiment.to_settings().items() if name in SECTIONS}
+    flat = {f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()}
+    return {name: value for name, value in flat.items() if not name.startswith(("machine.", "data.directory"))}

@@ -1,0 +1,294 @@
+"""Run a search in its folder: begin, resume, report."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import archloom
+from archloom.benchmarks import find_benchmark
+from archloom.core.errors import BenchmarkError, SettingError
+from archloom.core.events import Event, Listener, Noted, Record, Recorded
+from archloom.core.settings import merge, settings_of
+from archloom.data import Facts
+from archloom.data.arrays import from_dataset, from_tensors
+from archloom.data.source import ImageData
+from archloom.execution.loop import Judge, Search, SearchInterrupted
+from archloom.execution.machine import peak_memory_mb, pick_device
+from archloom.execution.run_folder import RunDirectory
+from archloom.objectives import CostTable
+from archloom.reports.cells import draw_cells
+from archloom.searches.build import build_search
+from archloom.searches.report import ReportData, render
+from archloom.searches.spec import GIVEN, Experiment
+from archloom.searches.tensorboard import tensorboard_listener
+from archloom.spaces import Architecture, SearchSpace
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found, and where all of it is kept."""
+
+    architecture: Architecture
+    space: SearchSpace
+    text: str  # the architecture in its usual text form
+    verdict: str
+    standing: Mapping[str, Any] | None  # in the benchmark table, where one knows it
+    history: tuple[Record, ...]
+    directory: Path
+    details: Mapping[str, Any]  # all of architecture.json
+
+    @property
+    def posterior(self) -> Mapping[str, Any] | None:
+        """What the draws of a sampling strategy say: how probably each option is the best, credible sets, the most
+        probable architectures, and how well the chain mixed. None for strategies that draw nothing.
+        """
+        return self.details.get("posterior")
+
+
+def search(
+    space: str | SearchSpace = "nb201",
+    strategy: str | type = "gdas",
+    data: Any = "digits",
+    *,
+    epochs: int | None = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    listeners: Sequence[Listener] = (),
+    stop: Callable[[], bool] = lambda: False,
+) -> SearchResult:
+    """Search, and return what was found; everything is also written to a run directory (`out`, else runs/...).
+
+    `space`, `strategy` and `data` are names (see `archloom list`), or your own: a SearchSpace, a strategy class, an
+    ImageData, a torch Dataset of (image, label), or a pair of tensors (images, labels). `settings` is a nested mapping
+    like a recipe: {"strategy": {"temperature_start": 5}, "network": {"channels": 8}}.
+    """
+    own = as_image_data(data)
+    given = merge(
+        settings or {},
+        {"space": _space_settings(space), "strategy": {"name": _strategy_name(strategy)}},
+        {"data": {"name": data if own is None else GIVEN}},
+        {} if epochs is None else {"search": {"epochs": epochs}},
+        {} if seed is None else {"seed": seed},
+    )
+    return run_experiment(Experiment.resolve(given), data=own, out=out, listeners=listeners, stop=stop)
+
+
+def run_experiment(
+    experiment: Experiment,
+    *,
+    data: ImageData | None = None,
+    out: str | Path | None = None,
+    listeners: Sequence[Listener] = (),
+    stop: Callable[[], bool] = lambda: False,
+    report: bool = True,
+) -> SearchResult:
+    """Begin a run of a resolved experiment; `write_report` can make up later for a report left out."""
+    path = RunDirectory.next_free(RUNS, experiment.stem) if out is None else Path(out)
+    RunDirectory(path).refuse_if_taken()
+    search = _Prepared(experiment, data)  # bad data is found before a directory is made
+    run = RunDirectory.create(path, settings=experiment.to_settings())
+    with run.lock():
+        run.write_metrics([])
+        return search.run(run, listeners, stop, report=report)
+
+
+def resume_search(
+    run: RunDirectory,
+    *,
+    data: Any = None,
+    settings: Mapping[str, Any] | None = None,
+    listeners: Sequence[Listener] = (),
+    stop: Callable[[], bool] = lambda: False,
+    warn: Callable[[str], None] = lambda message: None,
+    report: bool = True,
+) -> SearchResult:
+    """Go on with a search that was interrupted; one that is complete is returned as it is."""
+    experiment = Experiment.resolve(merge(run.config, settings or {}))
+    with run.lock():
+        if run.finished:
+            return _result(run, experiment)
+        search = _Prepared(experiment, as_image_data(data))
+        state = run.checkpoints.load_latest(warn=warn)
+        if state is not None:
+            search.load(state, run)
+        run.write_metrics(search.search.history)
+        return search.run(run, listeners, stop, report=report)
+
+
+def write_search_report(run: RunDirectory) -> Path:
+    """Write report.html (and cell.svg, if there is a result) of a search, finished or not."""
+    experiment = Experiment.resolve(run.config)
+    space, result = experiment.space(), run.read_result()
+    if result is not None:
+        architecture = space.check(result["architecture"])
+        run.write_text(run.cell_path.name, draw_cells(space.graphs(architecture), title=experiment.title))
+    report = ReportData(
+        title=experiment.title,
+        settings=experiment.to_settings(),
+        history=run.read_metrics(),
+        result=result,
+        space=space,
+        tested=_tested(experiment, space, result),
+    )
+    run.write_text(run.report_path.name, render(report))
+    return run.report_path
+
+
+def _tested(experiment: Experiment, space: SearchSpace, result: Mapping[str, Any] | None) -> dict[str, float]:
+    """The test accuracies of the most probable architectures, where a table knows them; by text form."""
+    rows = ((result or {}).get("posterior") or {}).get("architectures", [])
+    if not rows:
+        return {}
+    with contextlib.suppress(BenchmarkError):  # a report is written all the same where a table was damaged since
+        judge = Judge(find_benchmark(space, experiment.names["data"], experiment.settings["data"]["directory"]))
+        standings = {row["text"]: judge.standing(space.check(row["architecture"])) for row in rows}
+        return {text: standing["test"] for text, standing in standings.items() if standing is not None}
+    return {}
+
+
+class _Prepared:
+    """A search that is built, with what is needed to describe its end."""
+
+    def __init__(self, experiment: Experiment, data: ImageData | None) -> None:
+        self._experiment = experiment
+        facts = experiment.facts() if data is None else None
+        if facts is None:  # only reading the data tells their shape
+            data = data or experiment.data()
+            facts = Facts(len(data.classes), (data.channels, *data.resolution))
+        self._data_name = experiment.names["data"] if data is None else data.name
+        self.search: Search = build_search(experiment, data=data)
+        # before the search: a network that cannot be counted is told now
+        self._costs = _cost_table(self.search.space, facts, experiment.settings["network"])
+
+    def load(self, state: Any, run: RunDirectory) -> None:
+        with run.restoring():
+            self.search.load_state_dict(state)
+        self.search.notes = list(run.read_notes())
+
+    def run(
+        self, run: RunDirectory, listeners: Sequence[Listener], stop: Callable[[], bool], *, report: bool
+    ) -> SearchResult:
+        for listener in listeners:
+            self.search.listen(listener)
+        if self._experiment.settings["search"]["tensorboard"]:
+            self.search.listen(tensorboard_listener(run.path / "tensorboard"))
+        start = time.perf_counter()
+        try:
+            with run.appending_metrics() as append:
+                self.search.listen(lambda event: _keep(append, run.note, event))
+                outcome = self.search.run(save=lambda state, step: run.checkpoints.save(state, step=step), stop=stop)
+        except SearchInterrupted:
+            if report:
+                write_search_report(run)
+            raise
+        run.write_result(self._described(outcome, time.perf_counter() - start))
+        if report:
+            write_search_report(run)
+        return _result(run, self._experiment)
+
+    def _described(self, outcome: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Everything about the result that a reader of architecture.json may want."""
+        experiment = self._experiment
+        device = pick_device(experiment.settings["machine"]["device"])
+        return {
+            "space": {"name": experiment.names["space"], **experiment.settings["space"]},
+            "strategy": experiment.names["strategy"],
+            "data": self._data_name,
+            "seed": experiment.seed,
+            **outcome,
+            "cost": asdict(self._costs.cost(outcome["architecture"])),
+            "run": {
+                "seconds": sum(record["seconds"] for record in self.search.history),
+                "seconds_since_start": seconds,
+                "peak_memory_mb": peak_memory_mb(device),
+                "records": len(self.search.history),
+                "device": str(device),
+                "threads": torch.get_num_threads(),
+                "versions": versions(),
+                "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            },
+        }
+
+
+_COSTS: dict[str, CostTable] = {}  # many runs of one process may be of one space and network
+
+
+def _cost_table(space: SearchSpace, facts: Facts, network: Mapping[str, Any]) -> CostTable:
+    what = repr((space, facts, sorted(network.items())))
+    if what not in _COSTS:
+        _COSTS[what] = CostTable(space, classes=facts.classes, image_shape=facts.image_shape, **network)
+    return _COSTS[what]
+
+
+def _keep(append: Callable[[Record], None], note: Callable[[Record], None], event: Event) -> None:
+    if isinstance(event, Recorded):
+        append(event.record)
+    elif isinstance(event, Noted):
+        note(event.record)
+
+
+def _result(run: RunDirectory, experiment: Experiment) -> SearchResult:
+    details = run.read_result()
+    assert details is not None, "called for finished runs only"
+    space = experiment.space()
+    return SearchResult(
+        architecture=space.check(details["architecture"]),
+        space=space,
+        text=details["text"],
+        verdict=details["verdict"],
+        standing=details["standing"],
+        history=tuple(run.read_metrics()),
+        directory=run.path,
+        details=details,
+    )
+
+
+def versions() -> dict[str, str]:
+    return {"archloom": archloom.__version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def as_image_data(data: Any) -> ImageData | None:
+    """Whatever a user has, as an ImageData; None for a name, which is loaded later."""
+    if data is None or isinstance(data, str):
+        return None
+    if isinstance(data, ImageData):
+        return data.check()
+    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, torch.Tensor) for part in data):
+        return from_tensors(*data).check()
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        return from_dataset(data).check()
+    raise SettingError(
+        f"data must be a name, an ImageData, a pair of tensors (images, labels) or a torch Dataset, got {type(data)}"
+    )
+
+
+def _space_settings(space: str | SearchSpace) -> dict[str, Any]:
+    if isinstance(space, str):
+        return {"name": space}
+    assert is_dataclass(space)
+    if space.kept:
+        raise SettingError("a restricted space cannot be searched by itself: it is a stage within a strategy")
+    return {"name": _import_path(type(space)), **settings_of(space)}
+
+
+def _strategy_name(strategy: str | type) -> str:
+    return strategy if isinstance(strategy, str) else _import_path(strategy)
+
+
+def _import_path(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+__all__ = ["SearchResult", "resume_search", "run_experiment", "search", "versions", "write_search_report"]

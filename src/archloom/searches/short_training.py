@@ -1,0 +1,96 @@
+"""Train one architecture by itself for a short while: how black-box search scores what no table knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from archloom.data.loader import Batch, Loader
+from archloom.families import build_network
+from archloom.searches.studies import Scored
+from archloom.spaces import Architecture, SearchSpace
+from archloom.supernet import Only, SharedWeights
+
+
+def standalone(
+    space: SearchSpace,
+    architecture: Architecture,
+    *,
+    seed: int,
+    place: Callable[[nn.Module], nn.Module],
+    network: Mapping[str, Any],
+    weights: Mapping[str, Any],
+) -> SharedWeights:
+    """A network of one architecture with weights of its own.
+
+    Their start depends on the seed and on nothing else, so that architectures begin alike and scores can be had again.
+    `place` puts it where it is to run.
+    """
+    with seeded(seed):
+        made = build_network(space, Only(architecture), **network)
+    return SharedWeights(place(made), seed, **weights)
+
+
+def training(weights: SharedWeights, train: Loader, *, epochs: int) -> Iterator[int]:
+    """Fit a network for so many epochs, its learning rate on the cosine; tells after each how many are done."""
+    weights.network.train()
+    for epoch in range(epochs):
+        weights.set_progress(epoch / epochs)
+        for batch in train.epoch(epoch):
+            weights.fit(batch, {})
+        yield epoch + 1
+
+
+def accuracy_of(network: nn.Module, batches: Iterator[Batch]) -> float:
+    """Share of images that a network in evaluation mode classifies rightly."""
+    network.eval()
+    right = seen = 0
+    with torch.no_grad():
+        for batch in batches:
+            right += int((network(batch.images).argmax(dim=1) == batch.labels).sum())
+            seen += len(batch)
+    network.train()
+    return right / seen
+
+
+class StandaloneScore:
+    """Validation accuracy, in percent, of an architecture trained from scratch under a budget of epochs.
+
+    With `every_epoch` there is a score after each; the others cost a look at all validation images.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[Architecture], SharedWeights],
+        *,
+        train: Loader,
+        valid: Loader,
+        epochs: int,
+        every_epoch: bool = True,
+    ) -> None:
+        self._begin, self._train, self._valid = begin, train, valid
+        self.epochs, self._every_epoch = epochs, every_epoch
+
+    def __call__(self, architecture: Architecture) -> Iterator[Scored]:
+        weights = self._begin(architecture)
+        for done in training(weights, self._train, epochs=self.epochs):
+            if self._every_epoch or done == self.epochs:
+                yield Scored(done, 100 * accuracy_of(weights.network, self._valid.epoch(0)))
+
+
+class seeded:  # noqa: N801 - reads as a word: `with seeded(3):`
+    """Modules draw their first weights from torch's global generator: lend it a seed, and give it back as it was."""
+
+    def __init__(self, seed: int) -> None:
+        self._fork = torch.random.fork_rng(devices=[])
+        self._seed = seed
+
+    def __enter__(self) -> None:
+        self._fork.__enter__()
+        torch.manual_seed(self._seed)
+
+    def __exit__(self, *error: Any) -> None:
+        self._fork.__exit__(*error)

@@ -1,0 +1,36 @@
+"""How a decision runs."""
+
+from archloom.supernet.blend import Blend
+from archloom.supernet.choice import Choice, Dag, Fixed
+from archloom.supernet.curvature import Curvature, flat
+from archloom.supernet.gate import CLOSED, Gate, Gates, path_gates
+from archloom.supernet.masked_width import Extent, SharedConv2d, SharedLinear, Width, normalized
+from archloom.supernet.resolve import EveryOption, Only, Resolve, inherit
+from archloom.supernet.shared_weights import Outcome, Parameters, Prediction, SharedWeights, gradient_by
+
+__all__ = [
+    "CLOSED",
+    "Blend",
+    "Choice",
+    "Curvature",
+    "Dag",
+    "EveryOption",
+    "Extent",
+    "Fixed",
+    "Gate",
+    "Gates",
+    "Only",
+    "Outcome",
+    "Parameters",
+    "Prediction",
+    "Resolve",
+    "SharedConv2d",
+    "SharedLinear",
+    "SharedWeights",
+    "Width",
+    "flat",
+    "gradient_by",
+    "inherit",
+    "normalized",
+    "path_gates",
+]

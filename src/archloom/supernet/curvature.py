@@ -1,0 +1,149 @@
+"""Second derivatives of the loss on one batch, as products with vectors; nothing of their size is ever held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from archloom.data.loader import Batch
+from archloom.fast import using
+from archloom.supernet.gate import Gates
+from archloom.supernet.shared_weights import Parameters, SharedWeights, gradient_by
+
+SMALLEST_NORM = 1e-12  # below it a direction is noise, and its product is zero
+
+
+class Curvature:
+    """Products with the second derivatives by the weights, by the logits, and by one of each.
+
+    They are exact, by double backward, where `step` is None; else central differences of gradients, half of them at
+    `step` along the vector, whatever its length. Differences need no more memory than a gradient, but see the kinks of
+    a network of ReLUs, which exact products do not: there the two are different quantities.
+
+    Weights come as one flat vector, in the order of `SharedWeights.parameters`. No product leaves a trace: weights and
+    buffers are copies wherever something is written, and every pass sees the same random numbers.
+    """
+
+    def __init__(
+        self,
+        weights: SharedWeights,
+        batch: Batch,
+        gates: Callable[[Tensor], Gates],
+        logits: Tensor,
+        *,
+        step: float | None = None,
+    ) -> None:
+        self._weights, self._batch, self._gates, self._logits, self._step = weights, batch, gates, logits, step
+        self._random = _random_state(weights.device)
+
+    def of_weights(self, vector: Tensor) -> Tensor:
+        """The Hessian by the weights times a vector."""
+        if self._step is None:
+            return flat(_gradients(self._along(vector), self._weights.parameters.values()))
+        return self._difference(vector, self._gradient_by_weights, vector)
+
+    def mixed(self, vector: Tensor) -> Tensor:
+        """What the gradient by the logits changes by as the weights move along a vector."""
+        if self._step is None:
+            (product,) = _gradients(self._along(vector), [self._logits])
+            return product
+        return self._difference(vector, self._gradient_by_logits, self._logits)
+
+    def of_logits(self, vector: Tensor) -> Tensor:
+        """The Hessian by the logits times a vector."""
+        if self._step is None:
+            gradient = self._logits_graph
+            return gradient_by(gradient @ vector, self._logits, retain_graph=True)
+        return self._difference(vector, self._gradient_at_logits, self._logits)
+
+    # --- exact
+
+    def _along(self, vector: Tensor) -> Tensor:
+        return self._weights_graph @ vector.detach()
+
+    @cached_property
+    def _weights_graph(self) -> Tensor:
+        """The gradient by the weights, itself to be differentiated: one pass serves all products."""
+        parameters = self._weights.parameters
+        with using("plain"):  # fused cells have no second derivative
+            loss = self._loss(parameters, self._logits)
+            return flat(_gradients(loss, parameters.values(), create_graph=True))
+
+    @cached_property
+    def _logits_graph(self) -> Tensor:
+        with using("plain"):
+            (gradient,) = _gradients(self._loss(self._weights.parameters, self._logits), [self._logits], True)
+            return gradient
+
+    # --- by differences
+
+    def _difference(self, vector: Tensor, gradient: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
+        size = float(vector.norm())
+        if size < SMALLEST_NORM:
+            return torch.zeros_like(like)
+        assert self._step is not None
+        distance = self._step / size
+        return (gradient(distance * vector) - gradient(-distance * vector)) / (2 * distance)
+
+    def _gradient_by_weights(self, displacement: Tensor) -> Tensor:
+        moved = {name: value.requires_grad_() for name, value in self._moved(displacement).items()}
+        return flat(_gradients(self._loss(moved, self._logits.detach()), moved.values()))
+
+    def _gradient_by_logits(self, displacement: Tensor) -> Tensor:
+        return gradient_by(self._loss(self._moved(displacement), self._logits), self._logits)
+
+    def _gradient_at_logits(self, displacement: Tensor) -> Tensor:
+        moved = (self._logits.detach() + displacement).requires_grad_()
+        fixed = {name: value.detach() for name, value in self._weights.parameters.items()}
+        return gradient_by(self._loss(fixed, moved), moved)
+
+    def _moved(self, displacement: Tensor) -> dict[str, Tensor]:
+        parameters = self._weights.parameters
+        parts = torch.split(displacement.detach(), [value.numel() for value in parameters.values()])
+        return {
+            name: value.detach() + part.view(value.shape)
+            for (name, value), part in zip(parameters.items(), parts, strict=True)
+        }
+
+    # --- one pass
+
+    def _loss(self, parameters: Parameters, logits: Tensor) -> Tensor:
+        buffers = {name: buffer.clone() for name, buffer in self._weights.network.named_buffers()}
+        with _random_numbers(self._random):
+            return self._weights.loss(self._batch, self._gates(logits), parameters={**parameters, **buffers})
+
+
+def flat(tensors: Iterable[Tensor]) -> Tensor:
+    """Tensors one after the other in one vector."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def _gradients(value: Tensor, by: Iterable[Tensor], create_graph: bool = False) -> list[Tensor]:
+    """Gradients of a value whose graph is kept; zero where it does not depend on a tensor."""
+    tensors = list(by)
+    if not value.requires_grad:
+        return [torch.zeros_like(tensor) for tensor in tensors]
+    found = torch.autograd.grad(value, tensors, create_graph=create_graph, retain_graph=True, allow_unused=True)
+    return [torch.zeros_like(t) if gradient is None else gradient for t, gradient in zip(tensors, found, strict=True)]
+
+
+def _random_state(device: torch.device) -> dict[torch.device, Tensor]:
+    states = {torch.device("cpu"): torch.get_rng_state()}
+    if device.type == "cuda":
+        states[device] = torch.cuda.get_rng_state(device)
+    return states
+
+
+@contextmanager
+def _random_numbers(states: dict[torch.device, Tensor]) -> Iterator[None]:
+    """These random numbers within, and those outside as if nothing had been drawn."""
+    others = [device for device in states if device.type == "cuda"]
+    with torch.random.fork_rng(devices=others):
+        torch.set_rng_state(states[torch.device("cpu")])
+        for device in others:
+            torch.cuda.set_rng_state(states[device], device)
+        yield

@@ -1,0 +1,57 @@
+"""Normalisation by the batch's own statistics outside of cells: to the kernels, a mixture of a single term."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from archloom.fast import Kernels, Slot, Term, current
+from archloom.fast.terms import check_normalizable
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """As torch has it, but quicker where there is neither scale nor shift nor running statistics."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        as_it_is = self.affine or self.track_running_stats or torch.compiler.is_compiling()
+        kernels = None if as_it_is else current()
+        if kernels is None or input.dim() != 4:
+            result: Tensor = super().forward(input)
+            return result
+        return _Function.apply(kernels, input)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, kernels: Kernels, image: Tensor) -> Tensor:
+        term = Term(pixels_last(image.detach()), normalized=True)
+        check_normalizable(term.image)
+        result = kernels.mix([term], term.image.new_ones(1))
+        ctx.kernels = kernels
+        ctx.save_for_backward(image, term.moments)
+        ctx.set_materialize_grads(False)
+        return result.permute(0, 3, 1, 2)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None) -> tuple[None, Tensor | None]:
+        refuse_second_derivative()
+        if gradient is None:  # the loss does not hang on this image
+            return None, None
+        image, moments = ctx.saved_tensors
+        term, slot = Term(pixels_last(image.detach()), normalized=True, moments=moments), Slot()
+        ctx.kernels.mix_backward(pixels_last(gradient), [term], term.image.new_ones(1), [slot], weights_wanted=False)
+        return None, slot.room(term.image).permute(0, 3, 1, 2)
+
+
+def pixels_last(image: Tensor) -> Tensor:
+    """The same image as [batch, height, width, channels], its channels adjacent."""
+    image = image.permute(0, 2, 3, 1)
+    return image if image.stride(3) == 1 else image.contiguous()
+
+
+def refuse_second_derivative() -> None:
+    """To be called on the way back: where a graph of it is asked for, leaving this part out would go unnoticed."""
+    if torch.is_grad_enabled():
+        raise RuntimeError("fused parts have no second derivative; compute the loss with kernels.using('plain')")

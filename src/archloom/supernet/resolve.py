@@ -1,0 +1,111 @@
+"""One network definition, two networks: every option side by side, or only those of one architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from archloom.core.errors import CheckpointError
+from archloom.spaces import NONE, Architecture, Decision
+from archloom.supernet.choice import Choice, Fixed
+from archloom.supernet.masked_width import SharedKernel
+from archloom.supernet.normalization import BatchNorm
+
+MakeOption = Callable[[str], nn.Module]
+
+
+class Resolve(Protocol):
+    """What a network asks while it is built."""
+
+    def operation(self, decision: Decision, make: MakeOption) -> nn.Module:
+        """The module that carries out a decision, called with (x, gates)."""
+
+    def options(self, decision: Decision) -> tuple[str, ...]:
+        """The options of a decision that are built, for parts that share their weights between options."""
+
+    def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
+        """The normalisation after a convolution."""
+
+
+@dataclass(frozen=True)
+class EveryOption:
+    """Build the supernet.
+
+    Shared weights see activations of a different path at every step, so that running statistics would describe none of
+    them: normalisation uses the batch's own statistics, and has no scale that one path could tune against another.
+    """
+
+    affine: bool = False
+    running_statistics: bool = False
+
+    def operation(self, decision: Decision, make: MakeOption) -> nn.Module:
+        return Choice(decision, {option: make(option) for option in decision.options if option != NONE})
+
+    def options(self, decision: Decision) -> tuple[str, ...]:
+        return decision.options
+
+    def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
+        return BatchNorm(channels, affine=self.affine and scaled, track_running_stats=self.running_statistics)
+
+
+@dataclass(frozen=True)
+class Only:
+    """Build the network of one architecture, to be trained by itself."""
+
+    architecture: Architecture
+    affine: bool = True
+    running_statistics: bool = True
+
+    def operation(self, decision: Decision, make: MakeOption) -> nn.Module:
+        option = self.architecture[decision.name]
+        return Fixed(decision, option, {} if option == NONE else {option: make(option)})
+
+    def options(self, decision: Decision) -> tuple[str, ...]:
+        return (self.architecture.get(decision.name, decision.options[0]),)  # what leaves no choice is no decision
+
+    def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
+        return nn.BatchNorm2d(channels, affine=self.affine and scaled, track_running_stats=self.running_statistics)
+
+
+def inherit(standalone: nn.Module, supernet: nn.Module) -> None:
+    """Copy the weights of an architecture out of the supernet that shares them.
+
+    Scales of normalisations that the supernet does not have keep their neutral start. Of kernels that widths share, the
+    first channels are copied.
+    """
+    shared = supernet.state_dict()
+    wanted = standalone.state_dict()
+    normalizations = {
+        f"{name}.{key}"
+        for name, module in standalone.named_modules()
+        if isinstance(module, nn.BatchNorm2d)
+        for key in module.state_dict()
+    }
+    kernels = {
+        f"{name}.{key}"
+        for name, module in standalone.named_modules()
+        if isinstance(module, SharedKernel)
+        for key in module.state_dict()
+    }
+    if kernels:
+        for name in (kernels | normalizations) & shared.keys():
+            shared[name] = _first(shared[name], wanted[name])
+    unfit = [
+        name
+        for name, value in wanted.items()
+        if (shared[name].shape != value.shape if name in shared else name not in normalizations)
+    ]
+    if unfit:
+        raise CheckpointError(
+            f"the supernet has no weights '{unfit[0]}' of shape {list(wanted[unfit[0]].shape)}: "
+            "it was built for another space or width"
+        )
+    standalone.load_state_dict({name: shared[name] for name in wanted if name in shared}, strict=False)
+
+
+def _first(value: Tensor, like: Tensor) -> Tensor:
+    """The first of a tensor in every dimension, as many as the other has."""
+    return value[tuple(slice(count) for count in like.shape)] if value.dim() == like.dim() else value

@@ -1,0 +1,191 @@
+"""Comparing from Python: what is finished stays, what was interrupted goes on, whatever is killed and whenever."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archloom.comparisons import report
+from archloom.comparisons import run as api
+from archloom.comparisons.results import Outcome
+from archloom.comparisons.spec import Comparison
+from archloom.core.errors import ArchloomError
+from archloom.execution import workers
+from archloom.execution.loop import SearchInterrupted
+from archloom.execution.run_folder import RunDirectory
+from archloom.searches.black_box import BlackBoxSearch
+
+KILLS = 40
+LONGEST_LIFE = 0.5  # seconds; nothing depends on it but where the kills strike
+GIVEN: dict[str, Any] = {
+    "seeds": "0-7",
+    "against": "many",
+    "all": {"space": {"name": "nb201_mini"}, "strategy": {"name": "random_search"}},
+    "entry": {"few": {"search": {"trials": 10}}, "many": {"search": {"trials": 60}}},
+}
+
+
+def here(tasks: Any, perform: Any, *, listen: Any, stop: Any, jobs: int) -> dict[str, str]:
+    """Carries out tasks in this process: starting others takes longer than these tests should."""
+    for task in tasks:
+        if stop():
+            break
+        try:
+            perform(task, lambda share: None, stop)
+        except workers.StoppedTask:
+            break
+        listen(workers.Ended(task))
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports of many runs take longer than the runs."""
+    monkeypatch.setattr(report, "files_of", lambda outcome: {})
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    return Comparison.resolve(GIVEN)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(comparison: Comparison, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "carry_out", here)
+        patch.setattr(report, "files_of", lambda outcome: {})
+        return api.run_comparison(comparison, tmp_path_factory.mktemp("undisturbed") / "out")
+
+
+def told(outcome: Outcome) -> Any:
+    """All of an outcome but the times."""
+    rows = [
+        (row.name, [(r.seed, r.text, r.value, r.trainings, [t.score for t in r.trials]) for r in row.results])
+        for row in outcome.rows
+    ]
+    return rows, outcome.verdicts
+
+
+def test_every_seed_is_another_search_and_the_table_is_whole(undisturbed: Outcome) -> None:
+    assert [len(row.results) for row in undisturbed.rows] == [8, 8]
+    assert [row.results[0].trainings for row in undisturbed.rows] == [10, 60]
+    firsts = {result.trials[0].score for row in undisturbed.rows for result in row.results}
+    assert len(firsts) > 4
+    assert "at matched cost, the best of 10 trials in each seed of many" in undisturbed.verdicts["few"].sentence
+    assert undisturbed.verdicts["few"].difference == 0.0  # a random search against the beginning of itself
+
+
+def forked(work: Callable[[], None]) -> tuple[int, int]:
+    """Do the work in a process that leads a group of its own; its number, and a pipe that is open while any lives."""
+    reading, writing = os.pipe()
+    leader = os.fork()
+    if leader == 0:
+        try:
+            os.setpgid(0, 0)
+            os.close(reading)
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    with contextlib.suppress(OSError):  # whichever of the two comes first
+        os.setpgid(leader, leader)
+    os.close(writing)
+    return leader, reading
+
+
+def ended(leader: int, reading: int) -> bool:
+    """Wait until every process of the group is gone; whether the first one came to its end by itself."""
+    os.read(reading, 1)
+    os.close(reading)
+    return os.waitpid(leader, 0)[1] == 0
+
+
+def test_killed_at_any_moment_no_finished_run_is_lost_or_run_twice(
+    comparison: Comparison, undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All processes at once, again and again. They are forked, since each would have to import torch otherwise."""
+    monkeypatch.setattr(workers, "START", "fork")
+    monkeypatch.setattr(BlackBoxSearch, "seconds_between_saves", 0.0)  # so that kills strike saving, and runs resume
+    folder, rng = tmp_path / "out", random.Random(0)
+    finished: dict[Path, tuple[int, int]] = {}
+    kills = 0
+    while kills < KILLS:
+        leader, reading = forked(lambda: api.run_comparison(comparison, folder, jobs=2) and None)
+        time.sleep(LONGEST_LIFE * rng.random())
+        os.killpg(leader, signal.SIGKILL)
+        kills += 1
+        if ended(leader, reading):
+            break
+        now = {task.path: identity(task.run) for task in comparison.tasks(folder) if task.state == "finished"}
+        assert {path: now.get(path) for path in finished} == finished
+        finished |= now
+    leader, reading = forked(lambda: api.run_comparison(comparison, folder, jobs=2) and None)
+    assert ended(leader, reading)
+    assert kills > 3 and finished
+    assert {path: identity(RunDirectory(path)) for path in finished} == finished
+    monkeypatch.setattr(workers, "carry_out", none_is_left)
+    assert told(api.run_comparison(comparison, folder)) == told(undisturbed)
+
+
+def identity(run: RunDirectory) -> tuple[int, int]:
+    """Changes when a file is written anew, even with the same contents."""
+    status = run.architecture_path.stat()
+    return status.st_ino, status.st_mtime_ns
+
+
+def none_is_left(tasks: Any, perform: Any, **options: Any) -> dict[str, str]:
+    assert list(tasks) == []
+    return {}
+
+
+def test_asked_to_stop_it_saves_and_goes_on_later(
+    comparison: Comparison, undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "carry_out", here)
+    questions = iter(range(1000))
+    with pytest.raises(SearchInterrupted):
+        api.run_comparison(comparison, tmp_path, stop=lambda: next(questions) > 50)
+    states = [task.state for task in comparison.tasks(tmp_path)]
+    assert states.count("interrupted") == 1 and states.count("finished") > 1 and "not begun" in states
+    assert told(api.run_comparison(comparison, tmp_path)) == told(undisturbed)
+
+
+def test_entries_can_be_run_by_themselves(comparison: Comparison, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(workers, "carry_out", here)
+    outcome = api.run_comparison(comparison, tmp_path, only=["few"])
+    assert [len(row.results) for row in outcome.rows] == [8, 0]
+    assert outcome.missing == 8
+
+
+def test_two_do_not_work_in_one_folder(comparison: Comparison, tmp_path: Path) -> None:
+    with RunDirectory(tmp_path).lock(), pytest.raises(ArchloomError, match="in use by another process"):
+        api.run_comparison(comparison, tmp_path)
+
+
+def test_what_nobody_expected_is_written_down_in_full(
+    comparison: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(tasks: Any, perform: Any, *, listen: Any, **options: Any) -> dict[str, str]:
+        listen(workers.Ended(tasks[0], failure="OSError: full", details="Traceback: all of it"))
+        return {tasks[0].name: "OSError: full"}
+
+    monkeypatch.setattr(workers, "carry_out", broken)
+    outcome = api.run_comparison(comparison, tmp_path)
+    assert outcome.failures == {"few-0": "OSError: full"}
+    assert (tmp_path / "failures" / "few-0.txt").read_text() == "Traceback: all of it"
+
+
+def test_one_call_with_settings_seeds_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "carry_out", here)
+    outcome = api.compare(GIVEN, out=tmp_path / "a", seeds="3", settings={"search": {"trials": 4}})
+    assert [[(r.seed, r.trainings) for r in row.results] for row in outcome.rows] == [[(3, 4)], [(3, 4)]]
+    again = api.compare(tmp_path / "a")
+    assert told(again) == told(outcome)

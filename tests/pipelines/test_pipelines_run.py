@@ -1,0 +1,168 @@
+"""The whole way in one call: searches, the pick, trainings, the page; interrupted and gone on with."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archloom.core.errors import ArchloomError, SettingError
+from archloom.execution import workers
+from archloom.execution.loop import SearchInterrupted
+from archloom.execution.run_folder import RunDirectory
+from archloom.pipelines import run as module
+from archloom.pipelines.results import outcome_of
+from archloom.pipelines.run import run
+from archloom.pipelines.spec import Pipeline
+
+TINY: dict[str, Any] = {
+    "searches": 2,
+    "retrainings": 2,
+    "search": {
+        "space": {"name": "nb201_mini"},
+        "data": {"train_images": 64, "valid_images": 64},
+        "search": {"epochs": 1, "batch_size": 32, "evaluation_images": 32, "chance_samples": 2},
+    },
+    "retrain": {
+        "recipe": "nb201_12",
+        "space": {"cells_per_stage": 1},
+        "network": {"channels": 4},
+        "data": {"split": "random", "train_images": 64, "valid_images": 64},
+        "training": {"epochs": 1, "batch_size": 32},
+    },
+}
+
+
+def one_after_the_other(tasks: Any, perform: Any, *, jobs: int, listen: Any, stop: Any) -> dict[str, str]:
+    """As `workers.carry_out`, in this process."""
+    for task in tasks:
+        if stop():
+            break
+        try:
+            perform(task, lambda share: None, stop)
+        except workers.StoppedTask:
+            break
+        listen(workers.Ended(task))
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(workers, "carry_out", one_after_the_other)
+    monkeypatch.setattr(module, "write_report", lambda path: Path(path))  # drawn elsewhere, and slow
+    monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, images=None: path)
+    yield
+
+
+def _some(task: Any) -> Any:
+    return task.experiment.space().sample(random.Random(0))
+
+
+def facts(folder: Path) -> Any:
+    """What came out, without how long it took."""
+    content = json.loads((folder / "pipeline.json").read_text())
+    for row in (*content["found"], *content["trained"]):
+        del row["seconds"], row["path"]
+    del content["best"]
+    return content
+
+
+def test_the_best_by_validation_is_trained(tmp_path: Path) -> None:
+    outcome = run(TINY, out=tmp_path / "out")
+    assert outcome.complete and len(outcome.found) == 2
+    best = max(outcome.found, key=lambda found: found.figure or 0.0)
+    assert outcome.picked == best.seed
+    assert {(trained.search, trained.seed) for trained in outcome.trained} == {(best.seed, 0), (best.seed, 1)}
+    assert outcome.best is not None and outcome.best.valid == max(t.valid or 0.0 for t in outcome.trained)
+    assert (tmp_path / "out" / "report.html").is_file()
+    before = (tmp_path / "out" / "pipeline.json").read_text()
+    assert run(tmp_path / "out") == outcome  # nothing is done again
+    assert (tmp_path / "out" / "pipeline.json").read_text() == before
+
+
+def test_interrupted_anywhere_and_gone_on_with_it_ends_the_same(tmp_path: Path) -> None:
+    run(TINY, out=tmp_path / "whole")
+    interruptions = 0
+    while interruptions < 40:  # many more than there are: only a pipeline that makes no progress gets there
+        asked = iter(range(100))
+        try:
+            run(TINY, out=tmp_path / "parts", stop=lambda asked=asked: next(asked) >= 2)
+            break
+        except SearchInterrupted:
+            interruptions += 1
+            assert not json.loads((tmp_path / "parts" / "pipeline.json").read_text())["complete"]
+    assert 3 <= interruptions < 40
+    assert facts(tmp_path / "parts") == facts(tmp_path / "whole")
+
+
+def test_repeats_train_what_every_search_found(tmp_path: Path) -> None:
+    outcome = run({**TINY, "protocol": "repeats"}, out=tmp_path / "out")
+    assert outcome.picked is None and len(outcome.trained) == 4
+    assert outcome.spread is not None and outcome.spread.between is not None
+    assert "searches differ" in (tmp_path / "out" / "report.html").read_text().lower()
+
+
+def test_short_trainings_decide_and_hold_images_back(tmp_path: Path) -> None:
+    """The recipe trains on all images; to compare searches some are held back all the same."""
+    given = {**TINY, "pick_epochs": 1, "retrainings": 1, "retrain": {**TINY["retrain"], "data": {"split": "none"}}}
+    outcome = run(given, out=tmp_path / "out")
+    for found in outcome.found:
+        judged = json.loads((tmp_path / "out" / "picking" / f"search-{found.seed}" / "result.json").read_text())
+        assert (found.figure, found.figure_kind) == (judged["valid"]["top1"], "short")
+    assert outcome.picked == max(outcome.found, key=lambda found: found.figure or 0.0).seed
+    assert outcome.trained[0].valid is None and outcome.best == outcome.trained[0]
+
+
+def test_a_table_takes_no_part_in_picking(tmp_path: Path) -> None:
+    """A search with the better test score in a table, and the worse validation accuracy, is not picked."""
+    pipeline = Pipeline.resolve(TINY)
+    for task, shared, test in zip(pipeline.searches(tmp_path), (0.8, 0.6), (10.0, 99.0), strict=True):
+        choices = dict(_some(task))
+        directory = RunDirectory.create(task.path, settings=task.experiment.to_settings())
+        directory.write_metrics([{"epoch": 0, "architecture": choices, "derived_accuracy": 1 - shared}])
+        result = {"architecture": choices, "text": "-", "shared_accuracy": shared, "standing": {"test": test}}
+        directory.write_result(result)
+    assert outcome_of(pipeline, tmp_path).picked == 0
+
+
+def test_without_its_own_comparison_a_search_is_told_by_its_last_epoch_or_best_trial(tmp_path: Path) -> None:
+    pipeline = Pipeline.resolve(TINY)
+    first, second = pipeline.searches(tmp_path)
+    choices = dict(_some(first))
+    records = [
+        [{"architecture": choices, "derived_accuracy": 0.9}, {"architecture": choices, "derived_accuracy": 0.5}],
+        [{"architecture": choices, "score": 70.0}, {"architecture": {}, "score": 90.0}],
+    ]
+    for task, history in zip((first, second), records, strict=True):
+        directory = RunDirectory.create(task.path, settings=task.experiment.to_settings())
+        directory.write_metrics(history)
+        directory.write_result({"architecture": choices, "text": "-", "standing": {"test": 99.0}})
+    found = outcome_of(pipeline, tmp_path).found
+    assert [(run.figure, run.figure_kind) for run in found] == [(50.0, "shared"), (70.0, "score")]
+
+
+def test_mistakes_of_the_retraining_are_told_before_the_search(tmp_path: Path) -> None:
+    given = {**TINY, "retrain": {**TINY["retrain"], "training": {"epoks": 1}}}
+    with pytest.raises(SettingError, match=r"retrain: unknown setting 'training\.epoks'; did you mean 'epochs'"):
+        run(given, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("")
+    with pytest.raises(SettingError, match="is not a run"):
+        run(TINY, out=tmp_path / "out")
+
+
+def test_an_export_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        raise ArchloomError("no space left")
+
+    monkeypatch.setattr(module, "export_model", refuse)
+    outcome = run({**TINY, "searches": 1, "retrainings": 1, "export": ["onnx"]}, out=tmp_path / "out")
+    assert outcome.complete and outcome.failures == {"export": "no space left"}

@@ -1,0 +1,144 @@
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from archloom.core.errors import SettingError
+from archloom.core.events import Advanced
+from archloom.searches.black_box import BlackBoxSearch, PathScore, TableScore
+from archloom.searches.studies import LocalStudy, Scored
+from archloom.spaces import Nb201
+from archloom.strategies.base import BlackBox, Trial
+
+SPACE = Nb201(nodes=2)
+SCORES = {"none": 10.0, "skip_connect": 50.0, "nor_conv_1x1": 80.0, "nor_conv_3x3": 80.0, "avg_pool_3x3": 40.0}
+
+
+class InOrder(BlackBox):
+    """Asks for the five operations in turn."""
+
+    told: tuple = ()
+
+    def ask(self, number):
+        return Trial(number, SPACE.parse(f"|{SPACE.operations[number]}~0|"))
+
+    def tell(self, trial, score):
+        self.told = (*self.told, (trial.number, score))
+
+
+class GivesUp(InOrder):
+    """Stops whatever has less than 60 after the first of four epochs."""
+
+    asked: tuple = ()
+    pruned: tuple = ()
+
+    def goes_on(self, trial, epochs, score):
+        self.asked = (*self.asked, (trial.number, epochs))
+        return score >= 60
+
+    def tell_pruned(self, trial, score):
+        self.pruned = (*self.pruned, (trial.number, score))
+
+
+class Instalments:
+    """The final score from the first epoch on, but for one operation that promises more than it keeps."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+
+    def __call__(self, architecture) -> Iterator[Scored]:
+        score = SCORES[architecture["0->1"]]
+        for done in range(1, self.epochs + 1):
+            yield Scored(done, score)
+
+
+def make(strategy=InOrder, epochs=1, **options) -> BlackBoxSearch:
+    made = strategy(SPACE, torch.Generator())
+    return BlackBoxSearch(SPACE, made, Instalments(epochs), trials=5, clock=iter(range(100)).__next__, **options)
+
+
+def test_asks_scores_tells_and_returns_the_best_the_first_of_equals():
+    told = []
+    search = make(listeners=[told.append])
+    outcome = search.run()
+    assert search.strategy.told == ((0, 10.0), (1, 50.0), (2, 80.0), (3, 80.0), (4, 40.0))
+    assert outcome["text"] == "|nor_conv_1x1~0|"
+    assert "The best score of 5 different architectures tried: 80.00." in outcome["verdict"]
+    assert [record["best"] for record in search.history] == [10.0, 50.0, 80.0, 80.0, 80.0]
+    assert [record["trial"] for record in search.history] == [0, 1, 2, 3, 4]
+    assert [event.metrics for event in told if isinstance(event, Advanced)][1] == {"score": 50.0, "best": 50.0}
+
+
+def test_the_strategy_may_stop_a_trial_between_its_scores_and_its_cost_is_told_exactly():
+    search = make(GivesUp, epochs=4)
+    search.run()
+    assert search.strategy.asked == ((0, 1), (1, 1), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3), (4, 1))
+    assert search.strategy.told == ((2, 80.0), (3, 80.0))
+    assert search.strategy.pruned == ((0, 10.0), (1, 50.0), (4, 40.0))
+    assert [record["epochs"] for record in search.history] == [1, 1, 4, 4, 1]
+    assert [record["pruned"] for record in search.history] == [True, True, False, False, True]
+    assert [record["trainings"] for record in search.history] == [0.25, 0.5, 1.5, 2.5, 2.75]
+
+
+def test_a_pruned_trial_may_not_win_however_high_it_stood():
+    class StopsTheBest(InOrder):
+        def goes_on(self, trial, epochs, score):
+            return score < 80
+
+    search = make(StopsTheBest, epochs=2)
+    assert search.run()["text"] == "|skip_connect~0|"
+    assert [record["best"] for record in search.history] == [10.0, 50.0, 50.0, 50.0, 50.0]
+
+
+def test_strategies_that_never_look_get_every_epoch():
+    search = make(epochs=3)
+    search.run()
+    assert [record["trainings"] for record in search.history] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert not any(record["pruned"] for record in search.history)
+
+
+class Table:
+    name = "small"
+    epochs = (200, 12)
+
+    def query(self, architecture, dataset, *, metric, epochs=None):
+        return {("digits", "valid", None): 71.0, ("digits", "valid", 12): 55.0}[dataset, metric, epochs]
+
+
+def test_a_table_scores_by_validation_never_by_test():
+    cell = SPACE.parse("|none~0|")
+    assert list(TableScore(Table(), "digits")(cell)) == [Scored(200, 71.0)]
+    assert list(TableScore(Table(), "digits", epochs=12)(cell)) == [Scored(12, 55.0)]
+    with pytest.raises(SettingError, match=r"search\.score_epochs must be 200 or 12 for the small table, got 5"):
+        TableScore(Table(), "digits", epochs=5)
+
+
+def test_paths_of_trained_weights_cost_no_training():
+    search = make()
+    search._score = PathScore(lambda architecture: 3.0)
+    search.run()
+    assert search.history[-1]["trainings"] == 0.0
+    assert search.history[-1]["score"] == 3.0
+
+
+def test_trials_that_come_fast_are_saved_now_and_then_and_the_result_takes_the_place_of_the_last():
+    saved = []
+    make().run(save=lambda state, step: saved.append(step))  # the clock moves a second at every look
+    assert 0 < len(saved) < 5
+
+
+def test_waiting_for_others_is_no_record_and_what_comes_too_late_counts_for_nothing():
+    class Busy(LocalStudy):
+        turns = iter([False, True, True])
+        late = iter([False, True, True])
+
+        def begin(self, strategy, position):
+            return super().begin(strategy, position) if next(self.turns) else None
+
+        def finish(self, finished):
+            return next(self.late)
+
+    search = make(study=Busy())
+    assert [search.advance(), search.advance()] == [None, None]
+    assert (search.position, search.strategy.told) == (0, ())
+    assert search.advance()["trial"] == 0

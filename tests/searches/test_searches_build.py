@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from archloom.core.errors import ArchloomError, DataError, SettingError
+from archloom.data.arrays import from_tensors
+from archloom.data.augment import Augment
+from archloom.execution.hands import InTurn, SideBySide
+from archloom.searches.black_box import BlackBoxSearch
+from archloom.searches.build import build_search
+from archloom.searches.one_shot import OneShotSearch
+from archloom.searches.short_training import StandaloneScore
+from archloom.searches.spec import Experiment
+from archloom.spaces import Nb201
+
+
+@pytest.fixture
+def data():
+    images = torch.randint(256, (40, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return from_tensors(images, torch.arange(40) % 4)
+
+
+def build(images, /, **sections):
+    settings = {
+        "space": {"name": "nb201_mini"},
+        "data": {"name": "given"},
+        "network": {"channels": 2},
+        "machine": {"device": "cpu", "threads": 1},
+        "search": {"batch_size": 8, "epochs": 1, "trials": 2, "score_epochs": 1, "evaluation_images": 10},
+    }
+    return build_search(Experiment.resolve({**settings, **sections}), data=images)
+
+
+def test_a_one_shot_strategy_gets_shared_weights_and_two_parts_of_the_data(data):
+    search = build(data)
+    assert isinstance(search, OneShotSearch)
+    assert search.total == 2  # 20 images in batches of 8
+    assert search.weights.network.head[-1].out_features == 4
+
+
+def test_the_first_weights_depend_on_the_seed_alone(data):
+    def first(**sections):
+        torch.manual_seed(torch.seed() % 1000)  # whatever the global generator is at
+        return build(data, **sections).weights.network.stem[0].weight
+
+    assert torch.equal(first(), first())
+    assert not torch.equal(first(), first(seed=1))
+
+
+def test_the_split_does_not_depend_on_the_seed_of_the_run(data):
+    def training_images(**sections) -> set[float]:
+        search = build(data, search={"batch_size": 20}, **sections)
+        return {float(image.sum()) for image in search._train.batch(0, 0).images}
+
+    assert training_images(seed=0) == training_images(seed=1)
+    assert training_images() != training_images(data={"name": "given", "split_seed": 1})
+
+
+def test_a_black_box_strategy_trains_each_architecture_where_no_table_helps(data):
+    search = build(data, strategy={"name": "random_search"})
+    assert isinstance(search, BlackBoxSearch)
+    outcome = search.run()
+    assert 0 <= search.history[0]["score"] <= 100
+    assert "architectures tried" in outcome["verdict"]
+
+
+def test_asking_for_a_table_that_is_not_there_is_one_line(data):
+    settings = {"batch_size": 8, "score": "table"}
+    with pytest.raises(ArchloomError, match=r"no benchmark table knows space 'darts' on tensors; set search\.score"):
+        build(data, space={"name": "darts"}, strategy={"name": "random_search"}, search=settings)
+
+
+def test_data_given_in_python_must_be_given_again():
+    with pytest.raises(DataError, match=r"given its data in Python: pass `data=` to archloom.resume"):
+        build_search(Experiment.resolve({"data": {"name": "given"}}))
+
+
+def test_the_nb201_split_needs_its_file(data, monkeypatch, tmp_path):
+    monkeypatch.delenv("ARCHLOOM_DATA", raising=False)
+    with pytest.raises(DataError, match=r"data\.split 'nb201' needs cifar-split\.txt in the data folder"):
+        build(data, data={"name": "given", "split": "nb201"})
+    with pytest.raises(DataError, match=r"cifar-split.txt"):
+        build(data, data={"name": "given", "split": "nb201", "directory": str(tmp_path)})
+
+
+def test_real_cifar10_with_the_split_and_table_of_nb201(cifar10_dir, shared_data, tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "cifar-10-batches-py").symlink_to(cifar10_dir / "cifar-10-batches-py")
+    (folder / "nb201").symlink_to(shared_data / "nb201")
+    experiment = Experiment.resolve(
+        {
+            "space": {"cells_per_stage": 1},
+            "network": {"channels": 2},
+            "strategy": {"name": "rsps", "candidates": 2, "candidates_each_epoch": 1},
+            "data": {
+                "name": "cifar10",
+                "directory": str(folder),
+                "split": "nb201",
+                "train_images": 64,
+                "valid_images": 64,
+            },
+            "search": {"epochs": 1, "chance_samples": 1, "evaluation_images": 32},
+            "machine": {"threads": 1, "device": "cpu"},
+        }
+    )
+    outcome = build_search(experiment).run()
+    assert outcome["standing"]["dataset"] == "cifar10"
+    assert outcome["standing"]["count"] == 15625
+    assert "The cifar10 table knows it" in outcome["verdict"]
+
+
+def test_a_device_that_is_not_here_is_told_before_a_search(data):
+    with pytest.raises(SettingError, match=r"machine\.device must be auto, cpu, cuda, cuda:N or mps, got 'tpu9'"):
+        build(data, machine={"device": "tpu9"})
+
+
+def test_a_table_judges_data_it_stands_in_for_but_does_not_lead_the_search(data, shared_data):
+    own = {"name": "given", "directory": str(shared_data)}
+    search = build(data, space={"name": "nb201", "cells_per_stage": 1}, strategy={"name": "random_search"}, data=own)
+    outcome = search.run()
+    assert isinstance(search._score, StandaloneScore)
+    assert (outcome["standing"]["dataset"], outcome["standing"]["instead_of"]) == ("cifar10", "given")
+    assert "The cifar10 table (instead of given) knows it" in outcome["verdict"]
+
+
+def test_data_called_like_a_published_set_are_not_taken_for_it(data):
+    impostor = replace(data, name="digits")
+    assert build(impostor).judge.standing(Nb201(nodes=3).parse("|none~0|+|none~0|none~1|")) is None
+
+
+@pytest.mark.parametrize(("wanted", "used"), [(499, 498), (600, 600), (10_000, 1000)])
+def test_evaluation_uses_the_images_asked_for_in_equal_batches(wanted, used):
+    images = torch.zeros(4000, 1, 8, 8, dtype=torch.uint8)
+    search = build(from_tensors(images, torch.arange(4000) % 2), search={"evaluation_images": wanted})
+    for loader in (search._evaluate._images, search._compare._images):
+        assert loader.steps * loader.batch_size == used
+        assert loader.batch_size <= 250
+
+
+def test_cutout_is_the_datas_own_unless_asked_for_and_only_in_training(data):
+    own = replace(data, augment=Augment(cutout=4))
+    search = build(own)
+    assert (search._train.augment.cutout, search._valid.augment.cutout) == (4, 4)
+    search = build(data, search={"batch_size": 8, "cutout": 2})
+    assert (search._train.augment.cutout, search._valid.augment.cutout) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "least"),
+    [("steps", "at least 0"), ("sweeps", "at least 1"), ("shrink", "at least 1"), ("size", "0 or")],
+)
+def test_settings_of_finals_are_checked(data, setting, least):
+    with pytest.raises(SettingError, match=rf"search\.finalist_{setting} must be {least}.* got -1"):
+        build(data, search={f"finalist_{setting}": -1})
+
+
+def test_finalists_are_networks_of_full_depth_and_the_width_asked_for_with_one_random_start(data):
+    def finals(**search):
+        settings = {"space": {"cells_per_stage": 1}, "network": {"channels": 2}, "strategy": {"name": "gibbs"}}
+        return build(data, **settings, search={"finalist_learning_rate": 0.07, **search})._finals
+
+    def begin(**search):
+        return finals(**search)._hands._work._begin
+
+    cell = Nb201().parse("|nor_conv_1x1~0|+|none~0|none~1|+|nor_conv_1x1~0|none~1|none~2|")
+    weights = begin()(cell)
+    assert len(weights.network.blocks) == 15 + 2  # three stages of five cells, and not of one as in the supernet
+    assert weights.learning_rate == 0.07
+    weights.set_progress(1.0)
+    assert weights.learning_rate == 0.0  # a short training is judged at its end
+    again = begin()(cell)
+    pairs = zip(weights.network.parameters(), again.network.parameters(), strict=True)
+    assert all(torch.equal(one, two) for one, two in pairs)
+    wide = begin(finalist_channels=6)(cell)
+    assert next(wide.network.parameters()).shape[0] == 6
+    assert next(weights.network.parameters()).shape[0] == 2
+    assert finals(finalist_steps=0) is None
+    with pytest.raises(
+        SettingError, match=r"search.finalist_shrink must be at most the side of the images, \d+, got 99"
+    ):
+        finals(finalist_shrink=99)
+    asked = finals(finalist_steps=3, finalist_sweeps=4, finalist_shrink=2, finalist_size=0.4)
+    assert (asked._steps, asked._sweeps, asked._hands._work._shrink, asked._size) == (3, 4, 2, 0.4)
+
+
+def test_finalists_are_trained_side_by_side_where_asked_to_and_come_to_the_same(data):
+    def finals(**machine):
+        settings = {"space": {"cells_per_stage": 5}, "network": {"channels": 2}, "strategy": {"name": "gibbs"}}
+        return build(data, **settings, machine={"threads": 1, **machine}, search={"finalist_steps": 1})._finals
+
+    assert isinstance(finals()._hands, InTurn)
+    assert isinstance(finals(processes=0)._hands, InTurn)  # as many as threads
+    assert finals(processes=0, threads=2)._hands.at_once == 2
+    together = finals(processes=2)
+    assert isinstance(together._hands, SideBySide)
+    cell = Nb201().parse("|nor_conv_1x1~0|+|none~0|none~1|+|nor_conv_1x1~0|none~1|none~2|")
+    named = [cell, cell.changed("0->3", "skip_connect"), cell.changed("0->1", "skip_connect")]
+    assert together.winner(named) == finals().winner(named)

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from archloom.core.errors import DivergedError
+from archloom.core.events import Advanced, Deriving, Noted
+from archloom.data.augment import Augment
+from archloom.data.loader import Loader
+from archloom.data.source import InMemory
+from archloom.execution.loop import SearchInterrupted
+from archloom.families import build_network
+from archloom.searches.one_shot import OneShotSearch, SharedAccuracy
+from archloom.spaces import Nb201
+from archloom.strategies.base import OneShot, Plan, Validation
+from archloom.supernet import EveryOption, SharedWeights, path_gates
+
+SPACE = Nb201(nodes=2, cells_per_stage=1)
+IMAGES = torch.randn(22, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(22) % 2
+
+
+def loader(indices: torch.Tensor, *, batch_size: int, **options) -> Loader:
+    return Loader(
+        InMemory(IMAGES, LABELS),
+        indices,
+        batch_size=batch_size,
+        mean=(0.0,),
+        std=(1.0,),
+        augment=Augment(),
+        seed=0,
+        **options,
+    )
+
+
+class Noting(OneShot):
+    """Notes what it is given; the architecture it favours is the epoch's number."""
+
+    def __init__(self, loss: float = 1.0):
+        super().__init__(SPACE, torch.Generator().manual_seed(0))
+        self.seen, self.rates, self.finals, self.loss = [], [], [], loss
+
+    def step(self, weights, batch):
+        self.seen.append(batch)
+        self.rates.append(weights.learning_rate)
+        return {"train_loss": self.loss * len(self.seen)}
+
+    def best(self, evaluate, *, final=True):
+        self.finals.append(final)
+        return SPACE.parse("|skip_connect~0|")
+
+
+@pytest.fixture
+def weights() -> SharedWeights:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = build_network(SPACE, EveryOption(), classes=2, colours=1, channels=2)
+    return SharedWeights(network, learning_rate=1.0, learning_rate_end=0.0)
+
+
+def make(weights, strategy, *, epochs=2, **options) -> OneShotSearch:
+    return OneShotSearch(
+        SPACE,
+        strategy,
+        weights,
+        train=loader(torch.arange(12), batch_size=4),
+        valid=loader(torch.arange(12, 22), batch_size=5),
+        evaluation=loader(torch.arange(12, 17), batch_size=5),
+        comparison=loader(torch.arange(17, 22), batch_size=5),
+        epochs=epochs,
+        chance_samples=3,
+        clock=iter(range(10_000)).__next__,
+        **options,
+    )
+
+
+def test_every_training_image_comes_once_an_epoch_and_validation_goes_round_at_its_own_pace(weights):
+    strategy = Noting()
+    make(weights, strategy).run()
+    assert [len(batch.train) for batch in strategy.seen] == [4] * 6
+    for epoch in (0, 1):
+        images = torch.cat([batch.train.images for batch in strategy.seen if batch.epoch == epoch])
+        assert len({image.sum().item() for image in images}) == 12
+    valid = [batch.valid for batch in strategy.seen]
+    for start in (0, 2, 4):  # two batches are one round of ten images
+        round_ = torch.cat([batch.images for batch in valid[start : start + 2]])
+        assert len({image.sum().item() for image in round_}) == 10
+    assert {batch.epochs for batch in strategy.seen} == {2}
+
+
+class Seldom(Noting):
+    """Asks for three validation batches at every second step, and has a figure of its own for these."""
+
+    validation = Validation(every=2, batches=3)
+
+    def begin(self, weights, plan):
+        self.plan = plan
+
+    def step(self, weights, batch):
+        figures = super().step(weights, batch)
+        return {**figures, "judged": float(len(self.seen))} if batch.valids else figures
+
+    def findings(self):
+        return {"rumour": 7}
+
+
+def test_validation_batches_come_as_many_and_as_often_as_a_strategy_asks(weights):
+    strategy = Seldom()
+    search = make(weights, strategy)
+    search.run()
+    assert [len(batch.valids) for batch in strategy.seen] == [0, 3, 0, 3, 0, 3]
+    sums = [batch.images.sum().item() for given in strategy.seen for batch in given.valids]
+    valid = loader(torch.arange(12, 22), batch_size=5)
+    wanted = [batch.images.sum().item() for epoch in range(5) for batch in valid.epoch(epoch)]
+    assert sums == wanted[:9]  # none left out, none twice
+    first, second = search.history
+    assert first["metrics"]["judged"] == 2.0  # the mean of the steps that have it: 2
+    assert second["metrics"]["judged"] == 5.0  # 4 and 6
+
+
+@pytest.mark.parametrize("stop_after", range(6))
+def test_a_resumed_search_sees_the_validation_batches_that_were_to_come(weights, stop_after):
+    whole, part = Seldom(), Seldom()
+    make(weights, whole).run()
+    search = make(weights, part)
+    for _ in range(stop_after):
+        search.advance()
+    state = search.state_dict()
+    rest = Seldom()
+    resumed = make(weights, rest)
+    resumed.load_state_dict(state)
+    while resumed.position < resumed.total:
+        resumed.advance()
+    wanted = [batch.images.sum().item() for given in whole.seen[stop_after:] for batch in given.valids]
+    assert [batch.images.sum().item() for given in rest.seen for batch in given.valids] == wanted
+
+
+def test_a_strategy_is_told_the_sizes_before_it_begins_and_its_findings_are_kept(weights):
+    strategy = Seldom()
+    outcome = make(weights, strategy).run()
+    assert strategy.plan == Plan(train_images=12, valid_images=10, batch_size=4, valid_batch_size=5, steps=6)
+    assert outcome["rumour"] == 7
+
+
+def test_learning_rate_follows_the_cosine_by_epoch(weights):
+    strategy = Noting()
+    make(weights, strategy, epochs=4).run()
+    wanted = [(1 + math.cos(math.pi * epoch / 4)) / 2 for epoch in range(4) for _ in range(3)]
+    assert strategy.rates == pytest.approx(wanted)
+
+
+def test_a_record_is_the_mean_over_its_epoch(weights):
+    search = make(weights, Noting())
+    search.run()
+    first, second = search.history
+    assert first["metrics"] == {"train_loss": 2.0}  # mean of 1, 2, 3
+    assert second["metrics"] == {"train_loss": 5.0}
+    assert (first["epoch"], second["epoch"]) == (0, 1)
+    assert first["seconds"] == 3.0  # three steps, one tick of the clock in each
+    assert first["images_per_second"] == 4.0
+    assert first["text"] == "|skip_connect~0|"
+    assert first["scores"] is None
+    assert 0 <= first["derived_accuracy"] <= 1
+    assert first["memory_mb"] > 0
+
+
+def test_looks_in_between_are_not_final_and_the_last_one_is(weights):
+    strategy, told = Noting(), []
+    outcome = make(weights, strategy, listeners=[told.append]).run()
+    assert strategy.finals == [False, False, True]
+    assert outcome["text"] == "|skip_connect~0|"
+    assert len(outcome["chance"]) == 3
+    assert [event.position for event in told if isinstance(event, Advanced)] == [1, 2, 3, 4, 5, 6]
+    assert sum(isinstance(event, Deriving) for event in told) == 2
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_stops_the_search_with_advice(weights, loss):
+    with pytest.raises(DivergedError, match=r"train_loss became (nan|inf) at step 1 of 6; lower weights.learning_rate"):
+        make(weights, Noting(loss)).run()
+
+
+def test_shared_accuracy_is_that_of_the_path_over_all_images(weights):
+    images = loader(torch.arange(22), batch_size=8, drop_last=False)
+    architecture = SPACE.parse("|nor_conv_1x1~0|")
+    value = SharedAccuracy(SPACE, weights, images)(architecture)
+    right = 0
+    for step in range(images.steps):
+        batch = images.batch(0, step)
+        logits = weights.network(batch.images, path_gates(SPACE, architecture))
+        right += int((logits.argmax(dim=1) == batch.labels).sum())
+    assert value == pytest.approx(right / 22)
+
+
+def test_evaluating_leaves_the_network_as_it_was(weights):
+    before = {name: value.clone() for name, value in weights.network.state_dict().items()}
+    SharedAccuracy(SPACE, weights, loader(torch.arange(10), batch_size=5))(SPACE.parse("|avg_pool_3x3~0|"))
+    assert all(torch.equal(before[name], value) for name, value in weights.network.state_dict().items())
+    assert not any(isinstance(module, nn.Dropout) for module in weights.network.modules())
+
+
+def test_chance_is_compared_on_images_that_the_choice_did_not_see(weights):
+    """Or the best of many, picked on some images, would beat chance on them even if all were equal."""
+
+    class Picking(Noting):
+        def best(self, evaluate, *, final=True):
+            self.own = evaluate(SPACE.parse("|skip_connect~0|"))
+            return SPACE.parse("|skip_connect~0|")
+
+    strategy = Picking()
+    search = make(weights, strategy)
+    outcome = search.run()
+    expected = SharedAccuracy(SPACE, weights, loader(torch.arange(17, 22), batch_size=5))
+    assert outcome["shared_accuracy"] == expected(SPACE.parse("|skip_connect~0|"))
+    seen, compared = (
+        {float(image.sum()) for batch in images for image in batch.images}
+        for images in (search._evaluate._batches, search._compare._batches)
+    )
+    assert not seen & compared
+
+
+def test_progress_is_told_step_by_step(weights):
+    strategy = Noting()
+    make(weights, strategy).run()
+    assert [batch.progress for batch in strategy.seen] == pytest.approx([step / 6 for step in range(6)])
+
+
+# --- finals
+
+
+class Undecided(Noting):
+    """Names finalists: its own answer, and another one that the finals prefer."""
+
+    def finalists(self):
+        return [SPACE.parse("|skip_connect~0|"), SPACE.parse("|nor_conv_3x3~0|")]
+
+
+class Latter:
+    """Finals that the last of them wins."""
+
+    def winner(self, finalists, *, known, allowed, tell, note, ask):
+        for number, _ in enumerate(finalists):
+            if {"number": number} in known:
+                continue
+            ask()
+            note({"number": number})
+            tell(f"training number {number}")
+        return finalists[-1], [{"architecture": dict(one), "steps": 1} for one in reversed(finalists)]
+
+
+def test_finals_decide_where_a_strategy_is_undecided(weights):
+    events: list = []
+    outcome = make(weights, Undecided(), finals=Latter(), listeners=[events.append]).run()
+    assert outcome["text"] == "|nor_conv_3x3~0|"
+    assert [row["text"] for row in outcome["finalists"]] == ["|nor_conv_3x3~0|", "|skip_connect~0|"]
+    assert outcome["finalists_seconds"] == 1
+    assert Deriving("training number 1") in events
+    assert "finalists" not in make(weights, Undecided()).run()  # without finals
+    assert "finalists" not in make(weights, Noting(), finals=Latter()).run()  # with nothing to decide
+
+
+def test_finals_are_told_what_a_target_allows(weights):
+    class Asking(Latter):
+        def winner(self, finalists, *, allowed, **others):
+            asked.extend(allowed(one) for one in finalists)
+            return super().winner(finalists, allowed=allowed, **others)
+
+    asked: list = []
+    search = make(weights, Undecided(), finals=Asking())
+    search.run()
+    assert asked == [True] * len(search.strategy.finalists())  # without a target all are
+    search._target = SimpleNamespace(met_by=lambda one: one == search.strategy.finalists()[0])
+    assert [search._allowed(one) for one in search.strategy.finalists()] == [True, False]
+
+
+def test_finals_stop_when_asked_and_resuming_does_the_rest_of_them(weights):
+    events: list = []
+    search, saved = make(weights, Undecided(), finals=Latter(), listeners=[events.append]), []
+    with pytest.raises(SearchInterrupted):
+        search.run(
+            save=lambda state, step: saved.append(step),
+            stop=lambda: Deriving("training number 0") in events,
+        )
+    assert saved[-1] == search.total
+    assert Noted({"number": 0}) in events
+    told: list = []
+    again = make(weights, Undecided(), finals=Latter(), listeners=[told.append])
+    again.load_state_dict(search.state_dict())
+    again.notes = [event.record for event in events if isinstance(event, Noted)]
+    assert again.run()["text"] == "|nor_conv_3x3~0|"
+    assert [event for event in told if isinstance(event, Noted)] == [Noted({"number": 1})]

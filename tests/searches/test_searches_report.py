@@ -1,0 +1,293 @@
+"""The page: whole, harmless and on its own."""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from archloom.core.errors import ParseError
+from archloom.searches.report import render
+
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Outline(HTMLParser):
+    """Checks that tags nest, and keeps headings and the addresses that a browser might load."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.headings: list[str] = []
+        self.addresses: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        self.addresses += [value or "" for name, value in attributes if name in {"src", "href", "xlink:href"}]
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "h2":
+            self.headings.append(data)
+
+
+def test_a_finished_search_has_every_section(make_run: Any) -> None:
+    page = render(make_run("nb201", epochs=4, table=True))
+    assert Outline(page).headings == [
+        "Verdict and architecture",
+        "How it fares",
+        "Learning curves",
+        "Stability",
+        "Architecture probabilities",
+        "Time and memory",
+        "Settings",
+        "Versions",
+    ]
+
+
+def test_the_page_tells_what_the_result_says(make_run: Any) -> None:
+    run = make_run("nb201", epochs=4, table=True)
+    page = render(run)
+    for text in (
+        "gdas on nb201, seed 0",
+        "Better than 95 of 100",
+        "802,426",
+        "1 min 1 s",
+        "700 MB",
+        "temperature.start",
+    ):
+        assert text in page
+    assert run.result["text"] in page
+    assert f"rank {run.result['standing']['rank']} of 15,625" in page
+    assert "2.13.0" in page
+
+
+@pytest.mark.parametrize("name", ["nb201", "s2"])  # small panels, and a raster image
+def test_nothing_is_loaded_from_anywhere(make_run: Any, name: str) -> None:
+    page = render(make_run(name, epochs=2))
+    outline = Outline(page)
+    assert all(address.startswith(("#", "data:image/png;base64,")) for address in outline.addresses)
+    assert not {"script", "link", "iframe", "object", "embed"} & outline.tags
+    assert "@import" not in page
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", page))
+    assert set(re.findall(r"https?://[^\s\"'<]+", page)) <= {
+        "http://www.w3.org/2000/svg",  # names of XML vocabularies, which nothing loads
+        "http://www.w3.org/1999/xlink",
+    }
+
+
+def test_a_search_without_a_table_does_not_claim_a_rank(make_run: Any) -> None:
+    page = render(make_run("nb201_mini", epochs=2))
+    assert "how it ranks is not known" in page
+    assert "Accuracy with shared weights" in page
+    assert "Rank" not in page
+
+
+def test_many_cells_scroll(make_run: Any) -> None:
+    assert '<div class="scroll">' in render(replace(make_run("s2", epochs=1), history=[]))
+    assert '<div class="scroll">' not in render(replace(make_run("darts", epochs=1), history=[]))
+
+
+def test_an_unfinished_search_says_so_and_shows_what_there_is(make_run: Any) -> None:
+    run = replace(make_run("nb201", epochs=3), result=None)
+    page = render(run)
+    headings = Outline(page).headings
+    assert headings[:2] == ["This run has not finished", "Architecture so far"]
+    assert "Learning curves" in headings
+    assert "the state after 3 epochs; the architecture is the latest one" in page
+    assert run.history[-1]["text"] in page
+    assert "gdas on nb201" in page
+
+
+def test_a_run_that_has_recorded_nothing_still_has_a_page(make_run: Any) -> None:
+    page = render(replace(make_run("nb201", epochs=1), result=None, history=[], settings={}))
+    assert Outline(page).headings == ["This run has not finished", "Time and memory"]
+    assert "Nothing has been recorded yet" in page
+
+
+def test_a_black_box_search_shows_its_trials(make_trials: Any) -> None:
+    headings = Outline(render(make_trials())).headings
+    assert "Trials" in headings
+    assert "Learning curves" not in headings
+
+
+def test_an_unfinished_black_box_search_shows_its_best_trial(make_trials: Any) -> None:
+    run = replace(make_trials(), result=None)
+    best = max(run.history, key=lambda record: record["score"])
+    page = render(run)
+    assert f'<pre class="copy">{best["text"]}</pre>' in page
+    assert "the best one so far" in page
+
+
+def test_holes_in_the_history_do_no_harm(make_run: Any) -> None:
+    run = make_run("nb201", epochs=6, table=True)
+    history = [dict(record) for record in run.history]
+    history[0] = {"epoch": 0}
+    history[1].update(seconds=None, metrics=None, scores=None, standing=None, derived_accuracy=None)
+    history[2].update(metrics={"train_loss": math.nan, "valid_accuracy": None}, memory_mb=math.inf)
+    history[3].update(standing={"test": math.nan}, architecture=None, text=None)
+    history[4].update(scores={"0->1": None, "0->2": [math.nan] * 5})
+    page = render(replace(run, history=history))
+    assert "Stability" in Outline(page).headings
+    assert not re.search(r">(nan|None|inf)\b", page)
+
+
+def test_a_result_with_holes_does_no_harm(make_run: Any) -> None:
+    run = make_run("nb201_mini", epochs=1)
+    page = render(replace(run, result={"architecture": run.result["architecture"], "standing": None, "run": None}))
+    assert "Versions" not in Outline(page).headings
+    assert "None" not in re.sub(r"none", "", page)
+
+
+def test_hostile_text_stays_text(make_run: Any) -> None:
+    evil = '"><script>alert(1)</script>\ud800'
+    run = make_run("nb201_mini", epochs=2)
+    result = {**run.result, "verdict": evil, "text": evil, "strategy": evil, "run": {"versions": {evil: evil}}}
+    history = [{**record, "metrics": {**record["metrics"], evil: 1.0}} for record in run.history]
+    page = render(replace(run, title=evil, settings={evil: {evil: [evil]}}, result=result, history=history))
+    assert "<script" not in page
+    assert "script" not in Outline(page).tags
+    assert "&lt;script&gt;" in page
+    assert page.encode("utf-8")
+
+
+def test_an_architecture_of_another_space_is_named_as_wrong(make_run: Any) -> None:
+    run = make_run("nb201", epochs=1)
+    with pytest.raises(ParseError, match="lacks decision '0->1'"):
+        render(replace(run, result={**run.result, "architecture": {"x": "y"}}))
+
+
+def test_an_architecture_that_never_changed_is_said_to_be_steady(make_run: Any) -> None:
+    run = make_run("nb201_mini", epochs=3)
+    steady = [{**record, "architecture": run.history[-1]["architecture"]} for record in run.history]
+    assert "The architecture never changed." in render(replace(run, history=steady))
+    other = {**run.history[-1]["architecture"], "0->1": "none", "0->2": "none", "1->2": "none"}
+    once = [{**steady[0], "architecture": other}, *steady[1:]]
+    assert "changed once (open dots), the last time at epoch 1" in render(replace(run, history=once))
+
+
+def with_posterior(run: Any, **changes: Any) -> Any:
+    """The run, and a posterior that is sure of the first option of every decision but of none in the first one."""
+    decisions = {
+        decision.name: {"best": {option: float(option == decision.options[0]) for option in decision.options},
+                        "credible_set": [decision.options[0]]}
+        for decision in run.space.decisions
+    }  # fmt: skip
+    first = run.space.decisions[0]
+    decisions[first.name] = {
+        "best": dict.fromkeys(first.options, 1 / len(first.options)),
+        "credible_set": list(first.options),
+    }
+    text, chosen = run.result["text"], run.result["architecture"]
+    posterior = {
+        "draws": 40,
+        "burn_in": 20,
+        "sampled": True,
+        "different_architectures": 3,
+        "decisions": decisions,
+        "architectures": [{"text": text, "architecture": chosen, "frequency": 0.25}],
+        "mixing": None,
+        **changes,
+    }
+    return replace(run, result={**run.result, "posterior": posterior})
+
+
+def section(page: str) -> str:
+    """The posterior's part of the page."""
+    found = re.search(r'<section id="posterior">(.*?)</section>', page, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_a_posterior_has_a_section(make_run: Any) -> None:
+    run = with_posterior(replace(make_run("nb201", epochs=1), history=[]))
+    page = render(run)
+    headings = Outline(page).headings
+    assert headings.index("Posterior") == headings.index("How it fares") + 1
+    shown = section(page)
+    assert "40 draws of the logits; the 20 before are left out as burn-in" in shown
+    assert "credible set: 5 of 6." in shown
+    assert '<svg role="img" aria-label="Probability of every option to be the best one, for 6 decisions"' in shown
+    assert f"{run.result['text']} (the result)" in shown
+    assert "25.00 %" in shown
+    assert "test accuracy" not in shown
+    assert "least certain" not in shown
+
+
+def test_known_test_accuracies_stand_beside_the_architectures(make_run: Any) -> None:
+    run = with_posterior(replace(make_run("nb201", epochs=1), history=[]))
+    shown = section(render(replace(run, tested={run.result["text"]: 91.25})))
+    assert "test accuracy in the table" in shown
+    assert "91.25 %" in shown
+
+
+def test_positions_without_noise_are_not_called_probabilities(make_run: Any) -> None:
+    page = render(with_posterior(replace(make_run("nb201_mini", epochs=1), history=[]), sampled=False))
+    assert "Posterior: a path without noise" in Outline(page).headings
+    assert "deterministic path and no probabilities" in section(page)
+    assert "the share of the positions, in percent" in section(page)
+
+
+def test_of_a_large_space_the_map_shows_the_least_certain(make_run: Any) -> None:
+    run = make_run("s2", epochs=1)
+    count = len(run.space.decisions)
+    assert f"the 40 least certain of {count} decisions" in section(render(with_posterior(replace(run, history=[]))))
+
+
+def test_an_input_that_is_left_out_is_explained(make_run: Any) -> None:
+    run = replace(make_run("darts", epochs=1), history=[])
+    sure = {d.name: {"best": {"skip_connect": 1.0}, "credible_set": ["skip_connect"]} for d in run.space.decisions}
+    hint = "A diamond at none is an input that the cell leaves out"
+    assert hint in section(render(with_posterior(run, decisions=sure)))
+    everywhere_none = {d.name: {"best": {"none": 1.0}, "credible_set": ["none"]} for d in run.space.decisions}
+    assert hint not in section(render(with_posterior(run, decisions=everywhere_none)))
+
+
+@pytest.mark.parametrize("posterior", [None, {}, [], {"decisions": {"x": None}}])
+def test_without_draws_there_is_no_section(make_run: Any, posterior: object) -> None:
+    run = make_run("nb201_mini", epochs=1)
+    page = render(replace(run, history=[], result={**run.result, "posterior": posterior}))
+    assert "Posterior" not in Outline(page).headings
+
+
+def test_how_the_draws_went_is_shown_of_an_unfinished_run_too(make_run: Any) -> None:
+    run = make_run("nb201_mini", epochs=2)
+    history = [{"epoch": record["epoch"], "metrics": {"a_step_norm": 0.1}} for record in run.history]
+    assert "How the draws went" in Outline(render(replace(run, history=history, result=None))).headings
+
+
+def test_reports_load_without_torch() -> None:
+    code = (
+        "import sys, archloom.searches.report; sys.exit('torch' in sys.modules or 'matplotlib.pyplot' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_finalists_have_a_section_where_there_are_any(make_run: Any) -> None:
+    run = replace(make_run("nb201", epochs=1), history=[])
+    assert 'id="finalists"' not in render(run)
+    row = {"steps": 420, "valid_loss": 1.51922, "valid_accuracy": 0.42, "text": "|skip_connect~0|"}
+    row |= {"parameters": 181234}
+    page = render(replace(run, result={**run.result, "finalists": [row], "finalists_seconds": 290.0}))
+    section = re.search(r'<section id="finalists">(.*?)</section>', page, re.DOTALL)
+    assert section is not None
+    assert all(part in section[1] for part in ("4 min 50 s", "420", "1.519", "42.00 %", "181,234", "|skip_c"))

@@ -1,0 +1,157 @@
+"""Plots as inline SVG."""
+
+from __future__ import annotations
+
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+from typing import Any
+
+import matplotlib
+import pytest
+
+from archloom.searches.report_plots import learning_curves, probabilities, stability_curve, trial_scores
+from archloom.spaces import Decision
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def texts(svg: str) -> list[str]:
+    return ["".join(element.itertext()).strip() for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def scored(rows: list[Any], *, name: str = "edge") -> list[dict[str, Any]]:
+    return [{"epoch": epoch, "scores": {name: row}} for epoch, row in enumerate(rows)]
+
+
+def test_learning_curves_group_losses_and_accuracies(make_run: Any) -> None:
+    shown = texts(learning_curves(make_run("nb201_mini", epochs=3).history))
+    assert {"loss", "accuracy, %", "temperature", "learning rate"} <= set(shown)
+    assert {"train loss", "valid loss", "train accuracy", "valid accuracy"} <= set(shown)
+
+
+def test_accuracies_are_drawn_in_percent() -> None:
+    shown = texts(learning_curves([{"metrics": {"valid_accuracy": value}} for value in (0.2, 0.8)]))
+    assert "80" in shown
+    assert "0.8" not in shown
+
+
+def test_curves_survive_none_nan_and_infinity() -> None:
+    values = [1.0, None, math.nan, math.inf, "no", 2.0]
+    assert "loss" in texts(learning_curves([{"epoch": i, "metrics": {"loss": v}} for i, v in enumerate(values)]))
+
+
+@pytest.mark.parametrize("history", [[], [{}], [{"epoch": 0, "metrics": {"loss": None}, "scores": None}]])
+def test_nothing_to_draw_gives_no_picture(history: list[dict[str, Any]]) -> None:
+    assert learning_curves(history) == ""
+    assert trial_scores(history) == ""
+    assert stability_curve(history) == ""
+    assert probabilities(history, [Decision("edge", ("a", "b"))]) == ""
+
+
+def test_stability_shows_the_table_and_its_best(make_run: Any) -> None:
+    shown = texts(stability_curve(make_run("nb201", epochs=4, table=True).history))
+    assert "test accuracy in the table, %" in shown
+    assert "best of the table: 94.37" in shown
+
+
+def test_stability_without_a_table_shows_shared_weights(make_run: Any) -> None:
+    shown = texts(stability_curve(make_run("nb201", epochs=4).history))
+    assert "accuracy with shared weights, %" in shown
+    assert not any("best of the table" in text for text in shown)
+
+
+def test_stability_marks_changes_only_where_there_are_any() -> None:
+    label = "it differs from the one before"
+    same = [{"architecture": {"x": "1"}, "derived_accuracy": 0.5}] * 3
+    assert label not in texts(stability_curve(same))
+    assert label in texts(stability_curve([*same, {"architecture": {"x": "2"}, "derived_accuracy": 0.6}]))
+
+
+def test_a_table_without_regret_has_no_line_for_its_best() -> None:
+    shown = texts(stability_curve([{"standing": {"test": 90.0, "regret": None}}]))
+    assert not any("best of the table" in text for text in shown)
+
+
+def test_every_decision_has_a_panel_with_its_final_option(make_run: Any) -> None:
+    run = make_run("nb201", epochs=3)
+    shown = texts(probabilities(run.history, run.space.decisions))
+    assert all(decision.name in shown for decision in run.space.decisions)
+    options = run.space.decisions[0].options
+    for option in options:
+        chosen = sum(value == option for value in run.history[-1]["architecture"].values())
+        assert shown.count(option) == chosen + 1  # once more in the legend
+
+
+def test_the_edges_of_darts_fit_in_small_panels(make_run: Any) -> None:
+    run = make_run("darts", epochs=1)
+    shown = texts(probabilities(run.history, run.space.decisions))
+    assert all(decision.name in shown for decision in run.space.decisions)
+
+
+def test_many_decisions_are_drawn_as_entropy(make_run: Any) -> None:
+    run = make_run("s2", epochs=3)
+    svg = probabilities(run.history, run.space.decisions)
+    assert "entropy: 0 decided, 1 undecided" in texts(svg)
+    assert "data:image/png" in svg
+    assert run.space.decisions[0].name in texts(svg)
+
+
+def test_probabilities_survive_rows_of_another_length_and_numbers_that_are_none() -> None:
+    history = scored([[0.5, 0.5], [1.0], None, [None, math.nan], [0.2, 0.8]])
+    assert "edge" in texts(probabilities(history, [Decision("edge", ("a", "b")), Decision("absent", ("a",))]))
+
+
+def test_entropy_of_numbers_that_are_no_probabilities_is_left_blank() -> None:
+    decisions = [Decision(f"edge{index}", ("a", "b")) for index in range(30)]
+    history = [{"scores": {decision.name: row for decision in decisions}} for row in ([-1.0, 2.0], [0.0, 0.0], [1, 0])]
+    assert "edge0" in texts(probabilities(history, decisions))
+
+
+def test_scores_beyond_one_are_not_cut_off() -> None:
+    decision = Decision("edge", ("a", "b"))
+    assert "4" in texts(probabilities(scored([[0.0, 5.0], [0.0, 4.0]]), [decision]))
+    assert "4" not in texts(probabilities(scored([[0.0, 0.5], [0.0, 0.4]]), [decision]))
+
+
+def test_trials_show_scores_and_the_best(make_trials: Any) -> None:
+    assert {"score of the trial", "best so far", "trial"} <= set(texts(trial_scores(make_trials().history)))
+
+
+def test_hostile_names_are_drawn_as_text() -> None:
+    evil = "_$\\frac{<script>alert(1)</script>\x00"
+    history = [{"metrics": {evil: 1.0, f"{evil}loss": 2.0, "b_loss": 1.0}, "architecture": {evil: evil}}]
+    history[0]["scores"] = {evil: [0.4, 0.6]}
+    for svg in (learning_curves(history), probabilities(history, [Decision(evil, (evil, "b"))])):
+        assert "<script" not in svg
+        assert any("frac{<script>" in text.replace(" ", "") for text in texts(svg))
+
+
+def test_inline_pictures_have_no_prologue_no_style_and_no_clashing_ids(make_run: Any) -> None:
+    run = make_run("nb201", epochs=3, table=True)
+    pictures = [
+        learning_curves(run.history),
+        stability_curve(run.history),
+        probabilities(run.history, run.space.decisions),
+    ]
+    for svg in pictures:
+        assert svg.startswith('<svg role="img" aria-label="')
+        assert "<style" not in svg
+        assert "<metadata" not in svg
+        for reference in re.findall(r"#([\w-]+)\)", svg):
+            assert f'id="{reference}"' in svg
+    clips = [set(re.findall(r'<clipPath id="([^"]+)"', svg)) for svg in pictures]
+    assert clips[0]
+    assert not clips[0] & clips[1]
+    assert not clips[1] & clips[2]
+
+
+def test_the_same_history_gives_the_same_picture(make_run: Any) -> None:
+    history = make_run("nb201_mini", epochs=2).history
+    assert learning_curves(history) == learning_curves(history)
+
+
+def test_settings_of_the_user_are_left_as_they_were(make_run: Any) -> None:
+    before = dict(matplotlib.rcParams)
+    learning_curves(make_run("nb201_mini", epochs=2).history)
+    assert dict(matplotlib.rcParams) == before

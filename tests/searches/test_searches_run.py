@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+import archloom
+from archloom.benchmarks.nb201 import Nb201Table
+from archloom.core.errors import CheckpointError, DataError, SettingError
+from archloom.execution.loop import SearchInterrupted
+from archloom.searches.paths import trained_paths
+from archloom.searches.report_draws import SHOWN_WITH_DRAWS
+from archloom.searches.run import run_experiment
+from archloom.searches.spec import Experiment
+from archloom.spaces import Nb201
+from archloom.strategies.rsps import Rsps
+
+TINY = {
+    "space": {"cells_per_stage": 1},
+    "network": {"channels": 2},
+    "search": {"batch_size": 16, "evaluation_images": 20, "chance_samples": 2},
+    "data": {"train_images": 48, "valid_images": 48},
+    "machine": {"threads": 1, "device": "cpu"},
+}
+FILES = {"config.toml", "metrics.jsonl", "architecture.json", "report.html", "cell.svg", "checkpoints", ".lock"}
+
+
+def search(out: Path, **options) -> archloom.SearchResult:
+    return archloom.search(epochs=2, settings=TINY, out=out, **options)
+
+
+def test_a_search_returns_what_its_directory_holds(tmp_path):
+    result = search(tmp_path / "run", seed=3)
+    assert {path.name for path in (tmp_path / "run").iterdir()} == FILES
+    stored = json.loads((tmp_path / "run/architecture.json").read_text())
+    assert stored["architecture"] == dict(result.architecture)
+    assert result.space.parse(result.text) == result.architecture
+    assert stored["seed"] == 3
+    assert stored["cost"]["parameters"] > 0
+    assert stored["run"]["versions"]["torch"] == torch.__version__
+    assert len(result.history) == 2
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [0, 1]
+    assert "<svg" in (tmp_path / "run/report.html").read_text()
+    assert result.posterior is None  # of a strategy that draws nothing
+    assert len(list((tmp_path / "run/checkpoints").iterdir())) == 2
+
+
+def without_clock(path: Path) -> dict:
+    stored = json.loads((path / "architecture.json").read_text())
+    del stored["run"]
+    return stored
+
+
+def test_interrupted_in_the_middle_of_an_epoch_and_resumed_gives_the_same_files(tmp_path):
+    search(tmp_path / "whole")
+    steps = iter([False, False, False, False, True])
+    with pytest.raises(SearchInterrupted):
+        search(tmp_path / "parts", stop=lambda: next(steps))
+    assert (
+        "not finished" in (tmp_path / "parts/report.html").read_text().lower()
+        or not (tmp_path / "parts/architecture.json").exists()
+    )
+    archloom.resume(tmp_path / "parts")
+    assert without_clock(tmp_path / "parts") == without_clock(tmp_path / "whole")
+    records = [
+        [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("whole", "parts")
+    ]
+    for record in (*records[0], *records[1]):
+        for clock in ("seconds", "images_per_second", "memory_mb"):
+            del record[clock]
+    assert records[0] == records[1]
+
+
+def test_resuming_a_complete_run_returns_it(tmp_path):
+    first = search(tmp_path / "run")
+    again = archloom.resume(tmp_path / "run")
+    assert again.architecture == first.architecture
+    assert again.details == first.details
+
+
+def test_a_run_that_was_cut_off_before_its_first_checkpoint_starts_anew(tmp_path):
+    result = search(tmp_path / "run")
+    for path in (tmp_path / "run/checkpoints").iterdir():
+        path.unlink()
+    (tmp_path / "run/architecture.json").unlink()
+    again = archloom.resume(tmp_path / "run")
+    assert again.architecture == result.architecture
+    assert len(again.history) == 2
+
+
+def test_a_damaged_newest_checkpoint_falls_back_and_says_so(tmp_path):
+    wanted = search(tmp_path / "run")
+    (tmp_path / "run/architecture.json").unlink()
+    newest = max((tmp_path / "run/checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-7])
+    warnings = []
+    result = archloom.resume(tmp_path / "run", warn=warnings.append)
+    assert len(warnings) == 1
+    assert newest.name in warnings[0]
+    assert result.architecture == wanted.architecture
+
+
+def test_a_configuration_changed_under_a_run_is_noticed(tmp_path):
+    search(tmp_path / "run")
+    (tmp_path / "run/architecture.json").unlink()
+    config = tmp_path / "run/config.toml"
+    config.write_text(config.read_text().replace("channels = 2", "channels = 3"))
+    with pytest.raises(CheckpointError, match=r"does not fit its config\.toml"):
+        archloom.resume(tmp_path / "run")
+
+
+def test_own_space_strategy_and_data(tmp_path):
+    images = torch.randn(60, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(60) % 3
+    settings = {**TINY, "data": {}, "space": {}, "strategy": {"candidates": 3, "candidates_each_epoch": 1}}
+    for number, data in enumerate([(images, labels), TensorDataset(images, labels)]):
+        result = archloom.search(
+            Nb201(nodes=3, cells_per_stage=1),
+            Rsps,
+            data,
+            epochs=1,
+            settings=settings,
+            out=tmp_path / str(number),
+        )
+        assert result.space == Nb201(nodes=3, cells_per_stage=1)
+        assert 'name = "archloom.strategies.rsps:Rsps"' in (tmp_path / str(number) / "config.toml").read_text()
+    with pytest.raises(SettingError, match="data must be a name"):
+        archloom.search(data=3)
+    with pytest.raises(SettingError, match="a stage within a strategy"):
+        archloom.search(Nb201(nodes=2).restrict({"0->1": ["none"]}))
+
+
+def test_own_data_is_asked_for_again_on_resume(tmp_path):
+    own = torch.randn(60, 1, 8, 8), torch.arange(60) % 3
+    run = tmp_path / "run"
+    with pytest.raises(SearchInterrupted):
+        archloom.search(data=own, epochs=2, settings={**TINY, "data": {}}, out=run, stop=lambda: True)
+    with pytest.raises(ValueError, match="pass `data=`"):
+        archloom.resume(run)
+    assert archloom.resume(run, data=own).text
+
+
+def test_bad_data_leaves_no_directory_behind(tmp_path):
+    with pytest.raises(ValueError, match=r"at least (2|two) classes|one class"):
+        archloom.search(data=(torch.randn(9, 1, 8, 8), torch.zeros(9, dtype=torch.int64)), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_tensorboard_events_go_into_the_run(tmp_path):
+    pytest.importorskip("tensorboard")
+    settings = {**TINY, "search": {**TINY["search"], "tensorboard": True}}
+    archloom.search(epochs=1, settings=settings, out=tmp_path / "run")
+    assert list((tmp_path / "run/tensorboard").glob("events*"))
+
+
+def test_runs_are_numbered_where_no_place_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        archloom.search("nb201_mini", epochs=1, settings={**TINY, "space": {}})
+    assert sorted(path.name for path in Path("runs").iterdir()) == [
+        "nb201_mini-gdas-digits-1",
+        "nb201_mini-gdas-digits-2",
+    ]
+
+
+def test_black_box_search_on_the_embedded_table(tmp_path):
+    settings = {"search": {"trials": 30}, "machine": {"threads": 1}}
+    result = archloom.search("nb201_mini", "random_search", "digits", settings=settings, out=tmp_path / "run")
+    assert len(result.history) == 30
+    assert result.standing["count"] == 125
+    assert 1 <= result.standing["rank"] <= 125
+
+
+def of_a_table(folder: Path, **search) -> dict:
+    return {"data": {"directory": str(folder)}, "search": {"trials": 20, **search}, "machine": {"threads": 1}}
+
+
+def test_a_search_on_a_table_needs_no_images(tmp_path, nb201_dir):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "nb201").symlink_to(nb201_dir)
+    result = archloom.search("nb201", "random_search", "cifar10", settings=of_a_table(folder), out=tmp_path / "run")
+    assert result.details["data"] == "cifar10"
+    assert result.standing["count"] == 15625
+    table = Nb201Table.open(folder)
+    assert result.details["cost"]["parameters"] == table.query(result.architecture, "cifar10", metric="params")
+    short = archloom.search(
+        "nb201", "random_search", "cifar10", settings=of_a_table(folder, score_epochs=12), out=tmp_path / "short"
+    )
+    assert [record["text"] for record in short.history] == [record["text"] for record in result.history]
+    told = [table.query(short.space.parse(r["text"]), "cifar10", metric="valid", epochs=12) for r in short.history]
+    assert [record["score"] for record in short.history] == told
+    assert short.history[-1]["trainings"] == 20.0
+    with pytest.raises(SettingError, match=r"search\.score_epochs must be 200 or 12 for the nb201 table, got 7"):
+        archloom.search(
+            "nb201", "random_search", "cifar10", settings=of_a_table(folder, score_epochs=7), out=tmp_path / "no"
+        )
+    with pytest.raises(DataError, match="cifar10"):  # whoever trains needs them
+        archloom.search("nb201", "random_search", "cifar10", settings=of_a_table(folder, score="training"))
+
+
+def test_a_run_may_leave_its_report_for_later(tmp_path):
+    experiment = Experiment.resolve(
+        {"space": {"name": "nb201_mini"}, "strategy": {"name": "random_search"}, **of_a_table(tmp_path)}
+    )
+    run_experiment(experiment, out=tmp_path / "run", report=False)
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        "config.toml",
+        "metrics.jsonl",
+        "architecture.json",
+        ".lock",
+    }
+    archloom.write_report(tmp_path / "run")
+    assert (tmp_path / "run/report.html").is_file()
+    (tmp_path / "run/architecture.json").unlink()  # killed just before its result was written
+    again = archloom.resume(tmp_path / "run", report=False)
+    assert len(again.history) == 20
+
+
+def test_a_search_under_trained_weights(tmp_path):
+    search(tmp_path / "shared", strategy="rsps")
+    settings = {
+        **TINY,
+        "search": {"trials": 3, "score": "shared", "shared_run": str(tmp_path / "shared"), "evaluation_images": 20},
+    }
+    result = archloom.search("nb201", "regularized_evolution", settings=settings, out=tmp_path / "run")
+    paths = trained_paths(tmp_path / "shared", images=20)
+    assert [record["score"] for record in result.history] == [
+        paths(result.space.parse(record["text"])) for record in result.history
+    ]
+    assert result.history[-1]["trainings"] == 0.0
+    with pytest.raises(SettingError, match=r"searched other decisions than space 'nb201_mini' has"):
+        archloom.search("nb201_mini", "random_search", settings={**settings, "space": {}}, out=tmp_path / "no")
+    for wrong in ({"score": "shared"}, {"shared_run": "somewhere"}):
+        with pytest.raises(SettingError, match=r"search\.shared_run"):
+            Experiment.resolve({"search": wrong})
+
+
+def test_interrupted_among_its_finalists_and_resumed_trains_only_the_others(tmp_path):
+    own = {"search": {**TINY["search"], "finalist_steps": 1, "finalist_sweeps": 1}}
+    settings = {**TINY, **own, "space": {}, "strategy": {"draw_images": 16, "warmup": 0.0, "finalists": 3}}
+
+    def run(name: str, stop=lambda: False) -> None:
+        archloom.search("nb201_mini", "gibbs", epochs=1, settings=settings, out=tmp_path / name, stop=stop)
+
+    def notes(name: str) -> list[str]:
+        return (tmp_path / name / "finalists.jsonl").read_text().splitlines()
+
+    run("whole")
+    with pytest.raises(SearchInterrupted):
+        run("parts", stop=lambda: (tmp_path / "parts/finalists.jsonl").exists())
+    assert notes("parts") == notes("whole")[:1]
+    archloom.resume(tmp_path / "parts", report=False)
+    assert notes("parts") == notes("whole")
+    stored = [without_clock(tmp_path / name) for name in ("whole", "parts")]
+    assert all(one.pop("finalists_seconds") > 0 for one in stored)
+    assert stored[0] == stored[1]
+
+
+def test_a_sampling_strategy_has_a_posterior_and_its_checkpoint_the_same(tmp_path):
+    sampled = {"draw_images": 16, "warmup": 0.0, "finalists": 1}
+    settings = {**TINY, "space": {}, "strategy": sampled}
+    result = archloom.search("nb201_mini", "gibbs", epochs=3, settings=settings, out=tmp_path / "run")
+    assert result.posterior == result.details["posterior"]
+    again = archloom.posterior(tmp_path / "run")
+    assert again.pop("runs") == [str(tmp_path / "run")]
+    assert again == result.posterior
+    told = result.history[-1]["metrics"]
+    assert {name for name in told if name.startswith(("a_", "w_", "entropy", "skip"))} <= SHOWN_WITH_DRAWS
+    page = (tmp_path / "run/report.html").read_text()
+    assert '<section id="posterior">' in page
+    assert "test accuracy in the table" in page  # the packaged table knows this space
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import archloom, sys; assert 'torch' not in sys.modules; archloom.search; assert 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        archloom.nothing  # noqa: B018

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from archloom.core.errors import SettingError
+from archloom.core.settings import read_toml, write_toml
+from archloom.searches.spec import Experiment, SearchSettings, stream
+
+
+def problems(given: dict) -> tuple[str, ...]:
+    with pytest.raises(SettingError) as caught:
+        Experiment.resolve(given)
+    return caught.value.problems
+
+
+PLAIN = {"auxiliary": False, "drop_path": 0.0, "dropout": 0.0}
+
+
+def test_nothing_said_is_gdas_on_nb201_and_digits_with_what_small_data_wants():
+    experiment = Experiment.resolve({})
+    assert experiment.names == {"space": "nb201", "strategy": "gdas", "data": "digits"}
+    assert experiment.settings["network"] == {"channels": 8, **PLAIN}
+    assert experiment.settings["space"]["cells_per_stage"] == 1
+    assert experiment.settings["weights"]["learning_rate"] == 0.1
+    assert experiment.title == "gdas on nb201, digits, seed 0"
+    assert experiment.stem == "nb201-gdas-digits"
+
+
+def test_large_data_keeps_the_defaults_of_the_papers():
+    experiment = Experiment.resolve({"data": {"name": "cifar10"}})
+    assert experiment.settings["network"] == {"channels": 16, **PLAIN}
+    assert experiment.settings["space"]["cells_per_stage"] == 5
+    assert experiment.settings["strategy"]["learning_rate"] == 3e-4
+
+
+def test_what_the_user_says_beats_preset_beats_named_space_beats_small_data():
+    experiment = Experiment.resolve(
+        {
+            "space": {"name": "nb201_mini"},
+            "strategy": {"name": "gdas", "preset": "paper", "temperature_start": 5.0},
+            "search": {"batch_size": 32},
+        }
+    )
+    assert experiment.settings["space"]["nodes"] == 3
+    assert experiment.settings["strategy"]["temperature_start"] == 5.0
+    assert experiment.settings["strategy"]["temperature_end"] == 1.0  # of the preset
+    assert experiment.settings["search"]["epochs"] == 240  # the preset's, not that of small data
+    assert experiment.settings["search"]["batch_size"] == 32
+
+
+@pytest.mark.parametrize("preset", [None, "paper", "public"])
+def test_a_resolved_configuration_resolves_to_itself_through_toml(tmp_path: Path, preset):
+    given = {"strategy": {"preset": preset} if preset else {}, "seed": 7, "data": {"train_images": 100}}
+    experiment = Experiment.resolve(given)
+    (tmp_path / "config.toml").write_text(write_toml(experiment.to_settings()))
+    assert Experiment.resolve(read_toml(tmp_path / "config.toml")) == experiment
+
+
+def test_all_problems_are_told_at_once():
+    strategy = {"temperature_strat": 5, "sampling": "both"}
+    assert problems({"strategy": strategy, "search": {"epochs": "ten"}, "network": {"channel": 3}}) == (
+        "unknown setting 'strategy.temperature_strat'; did you mean 'temperature_start'?",
+        "strategy.sampling must be one of batch, sample, got 'both'",
+        "unknown setting 'network.channel'; did you mean 'channels'?",
+        "search.epochs must be a whole number, got 'ten'",
+    )
+
+
+def test_a_preset_is_as_published_even_on_small_data():
+    experiment = Experiment.resolve({"strategy": {"preset": "public"}})
+    assert experiment.settings["strategy"]["learning_rate"] == 3e-4
+    assert experiment.settings["weights"]["learning_rate"] == 0.025
+    assert experiment.settings["network"] == {"channels": 16, **PLAIN}
+
+
+def test_none_over_a_preset_survives_the_file(tmp_path: Path):
+    experiment = Experiment.resolve({"strategy": {"preset": "paper", "keep_none": None}})
+    (tmp_path / "config.toml").write_text(write_toml(experiment.to_settings()))
+    assert Experiment.resolve(read_toml(tmp_path / "config.toml")).settings["strategy"]["keep_none"] is None
+
+
+def test_the_data_folder_is_kept_as_it_was_found(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ARCHLOOM_DATA", "tables")
+    assert Experiment.resolve({}).settings["data"]["directory"] == tmp_path / "tables"
+    assert Experiment.resolve({"data": {"directory": "own"}}).settings["data"]["directory"] == tmp_path / "own"
+    monkeypatch.delenv("ARCHLOOM_DATA")
+    assert Experiment.resolve({}).settings["data"]["directory"] is None
+
+
+def test_a_device_that_is_not_here_does_not_keep_a_run_from_being_read():
+    assert Experiment.resolve({"machine": {"device": "cuda:31"}}).settings["machine"]["device"] == "cuda:31"
+
+
+def test_an_unknown_section_gets_a_suggestion():
+    assert problems({"seeds": 1}) == ("unknown section 'seeds'; did you mean 'seed'?",)
+
+
+def test_broken_rules_of_different_parts_are_told_together():
+    found = problems(
+        {
+            "space": {"nodes": 1},
+            "weights": {"learning_rate": -1.0, "momentum": 2.0},
+            "search": {"epochs": 0, "batch_size": 1},
+            "machine": {"threads": -1},
+        }
+    )
+    assert set(found) == {
+        "space.nodes must be at least 2, got 1",
+        "weights.learning_rate must be above 0, got -1.0",
+        "weights.momentum must be in [0, 1), got 2.0",
+        "search.epochs must be at least 1, got 0",
+        "search.batch_size must be at least 2, got 1",
+        "machine.threads must be 0 or more, got -1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"space": {"name": "nb202"}}, "unknown space 'nb202'; did you mean 'nb201'?"),
+        ({"strategy": {"name": "gdsa"}}, "unknown strategy 'gdsa'; did you mean 'gdas'?"),
+        ({"data": {"name": "cifar"}}, "unknown data set 'cifar'; did you mean 'cifar10'?"),
+        ({"strategy": {"preset": "papers"}}, "unknown preset 'papers' of the strategy; did you mean 'paper'?"),
+        ({"seed": -1}, "seed must be a whole number from 0, got -1"),
+        ({"seed": "x"}, "seed must be a whole number from 0, got 'x'"),
+        ({"space": 3}, "space must be a table of settings, got 3"),
+        ({"data": {"sise": 3}}, "unknown setting 'data.sise'; known: directory, split, split_seed, train_fraction"),
+        ({"strategy": {"preset": [1]}}, "unknown preset '[1]' of the strategy; known: paper, public"),
+        ({"data": {"split_seed": 2**70}}, f"data.split_seed must lie in 0..2^63-1, got {2**70}"),
+        ({"data": {"train_fraction": 2.0}}, "data.train_fraction must lie in (0, 1), got 2.0"),
+        ({"data": {"train_images": 1}}, "data.train_images must be at least 2, got 1"),
+        ({"search": {"cutout": -1}}, "search.cutout must be at least 0, got -1"),
+        ({"network": {"channels": 10**15}}, "network cannot be built: "),
+        ({"strategy": {"name": "json:loads"}}, "strategy 'json:loads' must be a complete class derived from Stateful"),
+        ({"network": {"channels": 0}}, "network.channels must be at least 1, got 0"),
+        ({"space": {"operations": ["skip_connect", "magic"]}}, "unknown operation 'magic'"),
+    ],
+)
+def test_bad_values_are_named(given, line):
+    assert any(problem.startswith(line) for problem in problems(given)), problems(given)
+
+
+def test_streams_of_one_seed_differ_and_are_stable():
+    assert stream(0, "train") == stream(0, "train")
+    assert len({stream(seed, purpose) for seed in range(5) for purpose in ("train", "valid", "weights")}) == 15
+
+
+def test_a_missing_extra_is_told_before_anything_is_made(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert problems({"search": {"tensorboard": True}}) == (
+        "search.tensorboard needs an extra: pip install 'archloom[tensorboard]'",
+    )
+
+
+def test_every_search_setting_has_a_least_value():
+    with pytest.raises(SettingError, match=r"search\.trials must be at least 1, got 0"):
+        SearchSettings(trials=0)
