@@ -21,7 +21,7 @@ from rich.console import Console
 
 from archloom.benchmarks.nb201 import Nb201Table
 from archloom.core.settings import merge, read_toml
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.searches.build import build_search
 from archloom.searches.spec import Experiment
 from archloom.spaces import NONE, Architecture, SearchSpace
@@ -81,7 +81,7 @@ def seed_of(run: Path) -> int:
 
 def strategy_of(run: Path, given: dict) -> OneShot:
     """The strategy of a run as its last checkpoint has it."""
-    directory = RunDirectory.open(run)
+    directory = RunFolder.open(run)
     search = build_search(Experiment.resolve(merge(directory.config, given)))
     search.load_state_dict(directory.checkpoints.load_latest(warn=print))
     return search.strategy

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from archloom.core.events import Listener
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.retrainings.folder import is_retraining
 from archloom.retrainings.report import write_retrain_report
 from archloom.retrainings.run import resume_retraining
@@ -29,7 +29,7 @@ def resume(
     `settings` are for what may differ where it goes on: {"machine": {"device": "cpu"}, "data": {"directory": ...}}.
     A search gives a SearchResult, a retraining a RetrainResult.
     """
-    run = RunDirectory.open(Path(directory))
+    run = RunFolder.open(Path(directory))
     if is_retraining(run.path):
         return resume_retraining(run.path, data=data, settings=settings, listeners=listeners, stop=stop, warn=warn)
     return resume_search(run, data=data, settings=settings, listeners=listeners, stop=stop, warn=warn, report=report)
@@ -37,7 +37,7 @@ def resume(
 
 def write_report(directory: str | Path) -> Path:
     """Write report.html (and cell.svg, if there is a result) of a run, finished or not."""
-    run = RunDirectory.open(Path(directory))
+    run = RunFolder.open(Path(directory))
     if is_retraining(run.path):
         return write_retrain_report(run.path)
     return write_search_report(run)

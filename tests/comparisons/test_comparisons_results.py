@@ -13,7 +13,7 @@ from archloom.benchmarks.digits import DigitsTable
 from archloom.comparisons.results import Outcome, check_limit, outcome_of
 from archloom.comparisons.spec import Comparison, Task
 from archloom.core.errors import SettingError
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 
 TABLE = DigitsTable()
 ENTRIES = """
@@ -41,7 +41,7 @@ test_of.__test__ = False  # type: ignore[attr-defined]
 
 def finish(task: Task, rows: Sequence[int], scores: Sequence[float], **more: Any) -> None:
     """Make the task a finished search by trials: which rows of the table it tried, and what it was told."""
-    run = RunDirectory.create(task.path, settings=task.experiment.to_settings())
+    run = RunFolder.create(task.path, settings=task.experiment.to_settings())
     records = [
         {"trial": n, "score": score, "seconds": 2.0, "architecture": dict(TABLE.architecture(row))}
         for n, (row, score) in enumerate(zip(rows, scores, strict=True))
@@ -55,12 +55,12 @@ def finish(task: Task, rows: Sequence[int], scores: Sequence[float], **more: Any
 
 def finish_epochs(task: Task, row: int, *, seconds: float, finals: float | None = None) -> None:
     """Make the task a finished one-shot search."""
-    run = RunDirectory.create(task.path, settings=task.experiment.to_settings())
+    run = RunFolder.create(task.path, settings=task.experiment.to_settings())
     run.write_metrics([{"epoch": n, "standing": {"test": test_of(row) - 1 + n}} for n in range(2)])
     write_result(run, row, seconds=seconds, shared_accuracy=0.5, finalists_seconds=finals)
 
 
-def write_result(run: RunDirectory, row: int, *, seconds: float, **more: Any) -> None:
+def write_result(run: RunFolder, row: int, *, seconds: float, **more: Any) -> None:
     architecture = dict(TABLE.architecture(row))
     run.write_result({"architecture": architecture, "text": f"row {row}", "run": {"seconds": seconds}, **more})
 

@@ -20,7 +20,7 @@ from archloom.comparisons.spec import Comparison
 from archloom.core.errors import ArchloomError
 from archloom.execution import workers
 from archloom.execution.loop import SearchInterrupted
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.searches.black_box import BlackBoxSearch
 
 KILLS = 40
@@ -130,12 +130,12 @@ def test_killed_at_any_moment_no_finished_run_is_lost_or_run_twice(
     leader, reading = forked(lambda: api.run_comparison(comparison, folder, jobs=2) and None)
     assert ended(leader, reading)
     assert kills > 3 and finished
-    assert {path: identity(RunDirectory(path)) for path in finished} == finished
+    assert {path: identity(RunFolder(path)) for path in finished} == finished
     monkeypatch.setattr(workers, "carry_out", none_is_left)
     assert told(api.run_comparison(comparison, folder)) == told(undisturbed)
 
 
-def identity(run: RunDirectory) -> tuple[int, int]:
+def identity(run: RunFolder) -> tuple[int, int]:
     """Changes when a file is written anew, even with the same contents."""
     status = run.architecture_path.stat()
     return status.st_ino, status.st_mtime_ns
@@ -166,7 +166,7 @@ def test_entries_can_be_run_by_themselves(comparison: Comparison, tmp_path: Path
 
 
 def test_two_do_not_work_in_one_folder(comparison: Comparison, tmp_path: Path) -> None:
-    with RunDirectory(tmp_path).lock(), pytest.raises(ArchloomError, match="in use by another process"):
+    with RunFolder(tmp_path).lock(), pytest.raises(ArchloomError, match="in use by another process"):
         api.run_comparison(comparison, tmp_path)
 
 

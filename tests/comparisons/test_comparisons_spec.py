@@ -21,7 +21,7 @@ from archloom.comparisons.spec import (
 )
 from archloom.core.errors import SettingError
 from archloom.core.settings import write_toml
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 
 TWO = """
 title = "Two"
@@ -212,7 +212,7 @@ def test_seeds_are_written_short() -> None:
 
 def test_a_changed_setting_is_named_and_nothing_is_overwritten(two: Comparison, tmp_path: Path) -> None:
     for task in two.tasks(tmp_path):
-        RunDirectory.create(task.path, settings=task.experiment.to_settings())
+        RunFolder.create(task.path, settings=task.experiment.to_settings())
     refuse_changed(two.tasks(tmp_path))
     before = {path: path.read_text() for path in tmp_path.rglob("config.toml")}
     changed = resolved(TWO.replace("temperature_start = 5.0", "temperature_start = 6.0"), seeds="1,4")
@@ -245,7 +245,7 @@ def test_a_folder_of_something_else_is_left_alone(two: Comparison, tmp_path: Pat
 def test_states_and_the_longest_first(two: Comparison, tmp_path: Path) -> None:
     random_4, random_9, gdas_0, gdas_1, gdas_2 = two.tasks(tmp_path)
     for task in (random_4, gdas_0, gdas_1):
-        RunDirectory.create(task.path, settings=task.experiment.to_settings())
+        RunFolder.create(task.path, settings=task.experiment.to_settings())
     assert [t.name for t in longest_first(two, two.tasks(tmp_path))][:3] == ["gdas-0", "gdas-1", "gdas-2"]
     random_4.run.write_result({"run": {"seconds": 90.0}})
     gdas_0.run.write_result({"run": {"seconds": 10.0}})

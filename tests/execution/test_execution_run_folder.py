@@ -17,14 +17,14 @@ import pytest
 
 from archloom.core.errors import ArchloomError, CheckpointError, SettingError, StorageError
 from archloom.execution import run_folder as run_directory
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 
 SETTINGS = {"seed": 3, "strategy": {"name": "gdas", "limit": None}}
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    return RunDirectory.create(tmp_path / "run", settings=SETTINGS)
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", settings=SETTINGS)
 
 
 def message(kind: type[ArchloomError], action: Callable[[], object]) -> str:
@@ -37,15 +37,15 @@ def message(kind: type[ArchloomError], action: Callable[[], object]) -> str:
 # --- beginning and returning
 
 
-def test_a_run_holds_its_configuration(run: RunDirectory) -> None:
+def test_a_run_holds_its_configuration(run: RunFolder) -> None:
     assert run.config == {"seed": 3, "strategy": {"name": "gdas"}}
-    assert RunDirectory.open(run.path).config == run.config
-    assert repr(run) == f"RunDirectory('{run.path}')"
+    assert RunFolder.open(run.path).config == run.config
+    assert repr(run) == f"RunFolder('{run.path}')"
     assert not run.finished
 
 
-def test_an_existing_run_is_not_overwritten(run: RunDirectory) -> None:
-    assert message(SettingError, lambda: RunDirectory.create(run.path, settings={})) == (
+def test_an_existing_run_is_not_overwritten(run: RunFolder) -> None:
+    assert message(SettingError, lambda: RunFolder.create(run.path, settings={})) == (
         f"{run.path} already holds a run; `archloom resume {run.path}` continues it, or choose another --out"
     )
     assert run.config["seed"] == 3
@@ -54,46 +54,46 @@ def test_an_existing_run_is_not_overwritten(run: RunDirectory) -> None:
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     expected = f"{tmp_path} exists and is not a run; choose another --out"
-    assert message(SettingError, lambda: RunDirectory.create(tmp_path, settings={})) == expected
+    assert message(SettingError, lambda: RunFolder.create(tmp_path, settings={})) == expected
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_a_file_is_no_place_for_a_run(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
-    assert "exists and is not a run" in message(SettingError, lambda: RunDirectory.create(path, settings={}))
+    assert "exists and is not a run" in message(SettingError, lambda: RunFolder.create(path, settings={}))
     inner = path / "run"
-    assert "Not a directory" in message(StorageError, lambda: RunDirectory.create(inner, settings={}))
+    assert "Not a directory" in message(StorageError, lambda: RunFolder.create(inner, settings={}))
 
 
 def test_a_run_may_begin_in_an_empty_folder_or_after_a_start_cut_short(tmp_path: Path) -> None:
-    RunDirectory.create(tmp_path, settings={})
+    RunFolder.create(tmp_path, settings={})
     (tmp_path / "config.toml").rename(tmp_path / ".config.toml.77.tmp")
-    RunDirectory.create(tmp_path, settings={"seed": 4})
-    assert RunDirectory.open(tmp_path).config == {"seed": 4}
+    RunFolder.create(tmp_path, settings={"seed": 4})
+    assert RunFolder.open(tmp_path).config == {"seed": 4}
 
 
 def test_a_process_that_was_quicker_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    take = RunDirectory._take
+    take = RunFolder._take
 
-    def take_late(self: RunDirectory, file: Any) -> None:
+    def take_late(self: RunFolder, file: Any) -> None:
         take(self, file)
         self.config_path.write_text("seed = 1")
 
-    monkeypatch.setattr(RunDirectory, "_take", take_late)
+    monkeypatch.setattr(RunFolder, "_take", take_late)
     with pytest.raises(SettingError, match="already holds a run"):
-        RunDirectory.create(tmp_path / "run", settings={"seed": 2})
-    assert RunDirectory.open(tmp_path / "run").config == {"seed": 1}
+        RunFolder.create(tmp_path / "run", settings={"seed": 2})
+    assert RunFolder.open(tmp_path / "run").config == {"seed": 1}
 
 
-def test_a_missing_run_suggests_its_neighbours(run: RunDirectory) -> None:
+def test_a_missing_run_suggests_its_neighbours(run: RunFolder) -> None:
     near = run.path.with_name("runn")
-    assert message(SettingError, lambda: RunDirectory.open(near)) == (
+    assert message(SettingError, lambda: RunFolder.open(near)) == (
         f"no run at {near}: config.toml is missing; did you mean 'run'?"
     )
-    assert message(SettingError, lambda: RunDirectory.open(run.path.parent)).endswith("is missing; known: run")
+    assert message(SettingError, lambda: RunFolder.open(run.path.parent)).endswith("is missing; known: run")
     far = run.path / "a" / "b"
-    assert message(SettingError, lambda: RunDirectory.open(far)) == f"no run at {far}: config.toml is missing"
+    assert message(SettingError, lambda: RunFolder.open(far)) == f"no run at {far}: config.toml is missing"
 
 
 def test_a_folder_that_may_not_be_entered_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,29 +103,29 @@ def test_a_folder_that_may_not_be_entered_is_one_line(tmp_path: Path, monkeypatc
     monkeypatch.setattr(Path, "is_file", refuse)
     monkeypatch.setattr(Path, "exists", refuse)
     path = tmp_path / "run"
-    assert message(StorageError, lambda: RunDirectory.open(path)) == f"cannot read {path}: Permission denied"
-    assert "cannot write" in message(StorageError, lambda: RunDirectory.create(path, settings={}))
+    assert message(StorageError, lambda: RunFolder.open(path)) == f"cannot read {path}: Permission denied"
+    assert "cannot write" in message(StorageError, lambda: RunFolder.create(path, settings={}))
 
 
 def test_numbers_go_on_after_the_highest(tmp_path: Path) -> None:
     root = tmp_path / "runs"
-    assert RunDirectory.next_free(root, "nb201-gdas") == root / "nb201-gdas-1"
+    assert RunFolder.next_free(root, "nb201-gdas") == root / "nb201-gdas-1"
     for name in ("nb201-gdas-1", "nb201-gdas-10", "nb201-gdas-digits-70", "nb201-gdas-x", "nb201-gdas"):
         (root / name).mkdir(parents=True)
-    assert RunDirectory.next_free(root, "nb201-gdas") == root / "nb201-gdas-11"
-    assert RunDirectory.next_free(root, "my.module:Class/x").name == "my.module-Class-x-1"
+    assert RunFolder.next_free(root, "nb201-gdas") == root / "nb201-gdas-11"
+    assert RunFolder.next_free(root, "my.module:Class/x").name == "my.module-Class-x-1"
 
 
 # --- contents
 
 
-def test_checkpoints_lie_in_a_folder_of_their_own(run: RunDirectory) -> None:
+def test_checkpoints_lie_in_a_folder_of_their_own(run: RunFolder) -> None:
     path = run.checkpoints.save({"epoch": 1}, step=1)
     assert path.parent == run.path / "checkpoints"
-    assert RunDirectory.open(run.path).checkpoints.load_latest(warn=pytest.fail) == {"epoch": 1}
+    assert RunFolder.open(run.path).checkpoints.load_latest(warn=pytest.fail) == {"epoch": 1}
 
 
-def test_metrics_are_appended_and_rewritten(run: RunDirectory) -> None:
+def test_metrics_are_appended_and_rewritten(run: RunFolder) -> None:
     assert run.read_metrics() == []
     run.write_metrics([])
     assert run.read_metrics() == []
@@ -137,7 +137,7 @@ def test_metrics_are_appended_and_rewritten(run: RunDirectory) -> None:
     assert run.read_metrics() == [{"epoch": 0}, {"epoch": 1}]
 
 
-def test_notes_are_kept_in_their_order_and_a_torn_one_is_dropped(run: RunDirectory) -> None:
+def test_notes_are_kept_in_their_order_and_a_torn_one_is_dropped(run: RunFolder) -> None:
     assert run.read_notes() == []
     for steps in (20, 60):
         run.note({"steps": steps, "valid_loss": 0.1 + 0.2})
@@ -148,7 +148,7 @@ def test_notes_are_kept_in_their_order_and_a_torn_one_is_dropped(run: RunDirecto
     assert run.read_metrics() == []
 
 
-def test_what_is_no_number_in_json_becomes_null(run: RunDirectory) -> None:
+def test_what_is_no_number_in_json_becomes_null(run: RunFolder) -> None:
     run.append_metrics({"loss": math.nan, "nested": {"bounds": (-math.inf, 1.0)}})
     assert run.metrics_path.read_text() == '{"loss": null, "nested": {"bounds": [null, 1.0]}}\n'
     run.write_result({"score": math.inf})
@@ -156,24 +156,24 @@ def test_what_is_no_number_in_json_becomes_null(run: RunDirectory) -> None:
 
 
 @pytest.mark.parametrize("torn", [b'{"epoch": 2, "lo', b"\0\0\0\0", b"\xff\n", b"2\n"])
-def test_a_torn_last_line_is_dropped(run: RunDirectory, torn: bytes) -> None:
+def test_a_torn_last_line_is_dropped(run: RunFolder, torn: bytes) -> None:
     run.write_metrics([{"epoch": 0}, {"epoch": 1}])
     run.metrics_path.write_bytes(run.metrics_path.read_bytes() + torn)
     assert run.read_metrics() == [{"epoch": 0}, {"epoch": 1}]
 
 
-def test_a_last_line_that_lacks_only_its_end_is_kept(run: RunDirectory) -> None:
+def test_a_last_line_that_lacks_only_its_end_is_kept(run: RunFolder) -> None:
     run.metrics_path.write_text('{"epoch": 0}\n{"epoch": 1}')
     assert run.read_metrics() == [{"epoch": 0}, {"epoch": 1}]
 
 
 @pytest.mark.parametrize("line", ['{"epoch": 1', "3", "", "[" * 100_000], ids=["cut", "number", "blank", "deep"])
-def test_a_damaged_line_in_the_middle_is_named(run: RunDirectory, line: str) -> None:
+def test_a_damaged_line_in_the_middle_is_named(run: RunFolder, line: str) -> None:
     run.metrics_path.write_text(f'{{"epoch": 0}}\n{line}\n{{"epoch": 2}}\n')
     assert message(CheckpointError, run.read_metrics).startswith(f"line 2 of {run.metrics_path} is damaged (")
 
 
-def test_a_full_disk_while_appending_is_one_line(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_while_appending_is_one_line(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -182,7 +182,7 @@ def test_a_full_disk_while_appending_is_one_line(run: RunDirectory, monkeypatch:
     assert line.startswith(f"cannot write {run.metrics_path}: No space left on device; ")
 
 
-def test_a_result_makes_a_run_finished(run: RunDirectory) -> None:
+def test_a_result_makes_a_run_finished(run: RunFolder) -> None:
     assert run.read_result() is None
     run.write_result({"architecture": {"0->1": "skip_connect"}, "score": 0.5})
     assert run.finished
@@ -190,18 +190,18 @@ def test_a_result_makes_a_run_finished(run: RunDirectory) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]"])
-def test_a_damaged_result_is_none(run: RunDirectory, text: str) -> None:
+def test_a_damaged_result_is_none(run: RunFolder, text: str) -> None:
     run.architecture_path.write_text(text)
     assert not run.finished
     assert message(CheckpointError, run.read_result).startswith(f"{run.architecture_path} is damaged (")
 
 
-def test_a_result_that_cannot_be_read_is_one_line(run: RunDirectory) -> None:
+def test_a_result_that_cannot_be_read_is_one_line(run: RunFolder) -> None:
     run.architecture_path.mkdir()
     assert message(StorageError, run.read_result) == f"cannot read {run.architecture_path}: Is a directory"
 
 
-def test_texts_are_written_beside_the_rest(run: RunDirectory) -> None:
+def test_texts_are_written_beside_the_rest(run: RunFolder) -> None:
     run.write_text("report.html", "<p>été</p>")
     run.write_text("cell.svg", "<svg/>")
     assert run.report_path.read_text(encoding="utf-8") == "<p>été</p>"
@@ -213,7 +213,7 @@ def test_texts_are_written_beside_the_rest(run: RunDirectory) -> None:
 # --- the lock
 
 
-def test_a_run_in_use_is_refused_and_names_the_process(run: RunDirectory) -> None:
+def test_a_run_in_use_is_refused_and_names_the_process(run: RunFolder) -> None:
     with run.lock():
         expected = f"{run.path} is in use by another process (pid {os.getpid()})"
         assert message(ArchloomError, run.lock().__enter__) == expected
@@ -222,14 +222,14 @@ def test_a_run_in_use_is_refused_and_names_the_process(run: RunDirectory) -> Non
         pass
 
 
-def test_a_lock_is_released_after_an_error(run: RunDirectory) -> None:
+def test_a_lock_is_released_after_an_error(run: RunFolder) -> None:
     with pytest.raises(RuntimeError), run.lock():
         raise RuntimeError
     with run.lock():
         pass
 
 
-def test_the_lock_of_a_killed_process_is_free(run: RunDirectory) -> None:
+def test_the_lock_of_a_killed_process_is_free(run: RunFolder) -> None:
     hold = (
         "import fcntl, os, sys, time\nfile = open(sys.argv[1], 'ab+', buffering=0)\n"
         "fcntl.flock(file, fcntl.LOCK_EX)\nfile.truncate(0)\nfile.write(str(os.getpid()).encode())\n"
@@ -249,13 +249,13 @@ def test_the_lock_of_a_killed_process_is_free(run: RunDirectory) -> None:
         pass
 
 
-def test_systems_without_locks_do_without(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systems_without_locks_do_without(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_directory, "fcntl", None)
     with run.lock(), run.lock():
         pass
 
 
-def test_file_systems_without_locks_do_without(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_systems_without_locks_do_without(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def unsupported(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 

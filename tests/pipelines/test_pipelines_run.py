@@ -13,7 +13,7 @@ import pytest
 from archloom.core.errors import ArchloomError, SettingError
 from archloom.execution import workers
 from archloom.execution.loop import SearchInterrupted
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.pipelines import run as module
 from archloom.pipelines.results import outcome_of
 from archloom.pipelines.run import run
@@ -122,7 +122,7 @@ def test_a_table_takes_no_part_in_picking(tmp_path: Path) -> None:
     pipeline = Pipeline.resolve(TINY)
     for task, shared, test in zip(pipeline.searches(tmp_path), (0.8, 0.6), (10.0, 99.0), strict=True):
         choices = dict(_some(task))
-        directory = RunDirectory.create(task.path, settings=task.experiment.to_settings())
+        directory = RunFolder.create(task.path, settings=task.experiment.to_settings())
         directory.write_metrics([{"epoch": 0, "architecture": choices, "derived_accuracy": 1 - shared}])
         result = {"architecture": choices, "text": "-", "shared_accuracy": shared, "standing": {"test": test}}
         directory.write_result(result)
@@ -138,7 +138,7 @@ def test_without_its_own_comparison_a_search_is_told_by_its_last_epoch_or_best_t
         [{"architecture": choices, "score": 70.0}, {"architecture": {}, "score": 90.0}],
     ]
     for task, history in zip((first, second), records, strict=True):
-        directory = RunDirectory.create(task.path, settings=task.experiment.to_settings())
+        directory = RunFolder.create(task.path, settings=task.experiment.to_settings())
         directory.write_metrics(history)
         directory.write_result({"architecture": choices, "text": "-", "standing": {"test": 99.0}})
     found = outcome_of(pipeline, tmp_path).found

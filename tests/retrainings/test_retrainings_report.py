@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from archloom.core.errors import CheckpointError, SettingError
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.retrainings.report import interval, verdict, write_retrain_report
 from archloom.spaces import SPACES
 
@@ -77,7 +77,7 @@ def make_run(folder: Path, *, classes: int = 10, images: int = 50, epochs: int =
         "data": {"name": "cifar10"},
         "training": {"epochs": epochs, "batch_size": 96},
     }
-    run = RunDirectory.create(folder, settings=config)
+    run = RunFolder.create(folder, settings=config)
     run.write_metrics([epoch_record(epoch, rng) for epoch in range(epochs)])
     if finished:
         tested = part_of(confusion(classes, images, rng))
@@ -153,7 +153,7 @@ def test_curves_show_percent_as_recorded(tmp_path: Path) -> None:
     """The last training accuracy of the table is what was written, not a hundredth of it or a hundredfold."""
     folder = make_run(tmp_path / "run", epochs=3)
     record = {"epoch": 3, "seconds": 1.0, "train_accuracy": 87.5, "valid_top5": 99.0, "learning_rate": 0.01}
-    RunDirectory(folder).append_metrics(record)
+    RunFolder(folder).append_metrics(record)
     page = write_retrain_report(folder).read_text()
     assert "accuracy, %" in page
     assert "<td>87.5</td>" in page and "<td>99</td>" in page and "<td>0.01</td>" in page

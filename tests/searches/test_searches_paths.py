@@ -11,7 +11,7 @@ import torch
 import archloom
 from archloom.core.errors import CheckpointError, DataError, SettingError
 from archloom.data.arrays import from_tensors
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.searches import paths as module
 from archloom.searches.one_shot import OneShotSearch
 from archloom.searches.paths import trained_paths
@@ -28,9 +28,7 @@ TINY = {
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("paths") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "archloom.searches.run.write_search_report", lambda folder: None
-        )  # drawing is slow
+        patch.setattr("archloom.searches.run.write_search_report", lambda folder: None)  # drawing is slow
         archloom.search("nb201_mini", "gdas", "digits", epochs=2, out=folder, settings=TINY)
     return folder
 
@@ -55,7 +53,7 @@ def weights(monkeypatch: pytest.MonkeyPatch) -> list[OneShotSearch]:
 
 
 def test_a_path_scores_what_the_search_itself_told(run):
-    last = RunDirectory.open(run).read_metrics()[-1]
+    last = RunFolder.open(run).read_metrics()[-1]
     paths = trained_paths(run, images=64)
     assert paths(paths.space.check(last["architecture"])) == pytest.approx(100 * last["derived_accuracy"])
 

@@ -9,7 +9,7 @@ import torch
 
 import archloom
 from archloom.core.errors import CheckpointError, SettingError
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.policies import Chain
 from archloom.searches.spec import Experiment
 
@@ -18,7 +18,7 @@ def write_chain(path: Path, draws: torch.Tensor, *, seed: int = 0, **settings) -
     """A gibbs run on nb201_mini, of which nothing is there but its configuration and its draws."""
     chosen = {"name": "gibbs", "burn_in": 0.5, "none": "absent", **settings}
     given = {"seed": seed, "space": {"name": "nb201_mini"}, "strategy": chosen}
-    run = RunDirectory.create(path, settings=Experiment.resolve(given).to_settings())
+    run = RunFolder.create(path, settings=Experiment.resolve(given).to_settings())
     chain = Chain(draws.shape[1])
     for values in draws:
         chain.append(values)
@@ -92,7 +92,7 @@ def test_missing_draws_are_named(tmp_path):
 
     assert "has no draws yet" in refusal(write_chain(tmp_path / "a", noise(0, 0)))
     assert "does not fit its config.toml" in refusal(write_chain(tmp_path / "b", torch.zeros(4, 7)))
-    run = RunDirectory(write_chain(tmp_path / "c", noise(0, 4)))
+    run = RunFolder(write_chain(tmp_path / "c", noise(0, 4)))
     run.checkpoints.save({"strategy": {}}, step=2)
     assert "holds no draws" in refusal(run.path)
     for path in run.checkpoints.paths():

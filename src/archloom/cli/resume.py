@@ -26,7 +26,7 @@ def resume(
     The end is the same as that of a run which was never interrupted.
     """
     from archloom.api import resume as resume_run
-    from archloom.execution.run_folder import RunDirectory
+    from archloom.execution.run_folder import RunFolder
     from archloom.retrainings.folder import is_retraining
 
     settings = said({"machine": {"device": device, "threads": threads}, "data": {"directory": data_dir}})
@@ -39,7 +39,7 @@ def resume(
             quiet=quiet,
         )
         return
-    if RunDirectory.open(directory).finished and not quiet:
+    if RunFolder.open(directory).finished and not quiet:
         say(f"{directory} is complete; this is what it found", console=messages())
     attend(
         lambda listener, stop: resume_run(directory, settings=settings, listeners=[listener], stop=stop, warn=_warn),

@@ -83,7 +83,7 @@ def retrain(
     Ctrl-C saves; archloom resume, or the same command with the same --out, goes on from there.
     """
     from archloom.core.settings import merge, parse_assignments
-    from archloom.execution.run_folder import RunDirectory
+    from archloom.execution.run_folder import RunFolder
     from archloom.retrainings.run import carry_out, request
     from archloom.searches.run import RUNS
 
@@ -104,7 +104,7 @@ def retrain(
     if problems:
         raise SettingError(problems)
     asked = request(what, recipe=recipe, budget=budget, said=merge(said(options), assigned))
-    directory = out or RunDirectory.next_free(RUNS, asked.retrain.stem)
+    directory = out or RunFolder.next_free(RUNS, asked.retrain.stem)
 
     def tell(line: str) -> None:
         if not quiet:

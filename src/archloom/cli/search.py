@@ -96,7 +96,7 @@ def search(
     What a recipe says is overruled by options, and both by --set.
     Ctrl-C saves; archloom resume goes on from there.
     """
-    from archloom.execution.run_folder import RunDirectory
+    from archloom.execution.run_folder import RunFolder
     from archloom.searches.run import RUNS, run_experiment
 
     options = {
@@ -110,7 +110,7 @@ def search(
         "machine": {"device": device, "threads": threads},
     }
     experiment = resolved(recipe, options, assignments or [])
-    directory = out or RunDirectory.next_free(RUNS, experiment.stem)
+    directory = out or RunFolder.next_free(RUNS, experiment.stem)
     if not quiet:
         say(f"{experiment.title}; run folder {directory}", console=messages())
     attend(

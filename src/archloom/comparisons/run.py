@@ -12,7 +12,7 @@ from archloom.comparisons.spec import Comparison, jobs_that_fit, longest_first, 
 from archloom.core.files import write_atomically
 from archloom.execution import workers
 from archloom.execution.loop import SearchInterrupted
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.searches.jobs import refuse_changed, run_task
 from archloom.searches.run import RUNS
 
@@ -53,7 +53,7 @@ def run_comparison(
     """Begin or go on with a resolved comparison in its folder."""
     check_limit(comparison)
     tasks, chosen = comparison.tasks(folder), comparison.tasks(folder, only=only)
-    with RunDirectory(folder).lock():
+    with RunFolder(folder).lock():
         refuse_changed(tasks)
         comparison.write(folder)
 

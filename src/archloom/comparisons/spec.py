@@ -19,7 +19,7 @@ from archloom.core.recipes import find_comparison, find_recipe
 from archloom.core.seeds import parse_seeds, seeds_text
 from archloom.core.settings import check, merge, read_toml, write_toml
 from archloom.execution.machine import pick_device
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.execution.survey import usable_cores
 from archloom.searches.jobs import FEWEST_THREADS, Task
 from archloom.searches.spec import SECTIONS, Experiment
@@ -143,7 +143,7 @@ class Comparison:
     def write(self, folder: Path) -> None:
         """Make the folder that of this comparison, unless it is something else already."""
         if not (folder / FILE_NAME).is_file():
-            RunDirectory(folder).refuse_if_taken()
+            RunFolder(folder).refuse_if_taken()
         write_atomically(folder / FILE_NAME, write_toml(self.to_settings()).encode())
 
 

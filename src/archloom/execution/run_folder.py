@@ -34,7 +34,7 @@ _OF_A_START_CUT_SHORT = (".lock", ".*.tmp")  # what a run that never got its con
 State = Literal["finished", "interrupted", "not begun"]
 
 
-class RunDirectory:
+class RunFolder:
     """The folder of one run. `create` begins one, `open` returns to it."""
 
     def __init__(self, path: Path) -> None:
@@ -47,10 +47,10 @@ class RunDirectory:
         self.cell_path = path / "cell.svg"
 
     def __repr__(self) -> str:
-        return f"RunDirectory({str(self.path)!r})"
+        return f"RunFolder({str(self.path)!r})"
 
     @classmethod
-    def create(cls, path: Path, *, settings: Mapping[str, Any]) -> RunDirectory:
+    def create(cls, path: Path, *, settings: Mapping[str, Any]) -> RunFolder:
         """Begin a run in a folder that is new or empty."""
         run = cls(path)
         run.refuse_if_taken()
@@ -60,7 +60,7 @@ class RunDirectory:
         return run
 
     @classmethod
-    def open(cls, path: Path) -> RunDirectory:
+    def open(cls, path: Path) -> RunFolder:
         """Return to a run that was begun earlier."""
         with reading(path):
             if not (path / _CONFIG).is_file():

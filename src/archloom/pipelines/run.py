@@ -12,7 +12,7 @@ from archloom.core.files import write_atomically
 from archloom.core.settings import merge
 from archloom.execution import workers
 from archloom.execution.loop import SearchInterrupted
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.export import export_model
 from archloom.pipelines.report import render_pipeline
 from archloom.pipelines.results import PipelineOutcome, chosen_searches, found_by, outcome_of
@@ -61,7 +61,7 @@ def run_pipeline(
     """Begin or go on with a resolved pipeline in its folder."""
     check_retrainings(pipeline)
     stages = _Stages(jobs, attend, stop)
-    with RunDirectory(folder).lock():
+    with RunFolder(folder).lock():
         refuse_changed(pipeline.searches(folder))
         pipeline.write(folder)
         try:
@@ -156,6 +156,6 @@ def _write(outcome: PipelineOutcome, folder: Path) -> None:
     """The page and the figures, and the pages of searches, which workers leave out."""
     for run in outcome.found:
         if not (run.path / "report.html").is_file():
-            write_search_report(RunDirectory(run.path))
+            write_search_report(RunFolder(run.path))
     write_atomically(folder / "pipeline.json", outcome.to_json().encode())
     write_atomically(folder / "report.html", render_pipeline(outcome, folder).encode())

@@ -21,9 +21,9 @@ from archloom.core.seeds import parse_seeds, seeds_text
 from archloom.core.settings import check, merge, read_toml, write_toml
 from archloom.execution.loop import Search
 from archloom.execution.machine import pick_device
-from archloom.execution.run_folder import RunDirectory, State
+from archloom.execution.run_folder import RunFolder, State
 from archloom.execution.survey import usable_cores
-from archloom.retrainings.folder import RetrainDirectory
+from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.sizes import AUTO, seconds_of
 from archloom.retrainings.spec import SECTIONS as RETRAIN_SECTIONS
 from archloom.searches.build import build_search
@@ -89,8 +89,8 @@ class RetrainTask:
         return self.path.name
 
     @property
-    def run(self) -> RetrainDirectory:
-        return RetrainDirectory(self.path)
+    def run(self) -> RetrainFolder:
+        return RetrainFolder(self.path)
 
     @property
     def state(self) -> State:
@@ -200,7 +200,7 @@ class Pipeline:
     def write(self, folder: Path) -> None:
         """Make the folder that of this pipeline, unless it is something else already."""
         if not (folder / FILE_NAME).is_file():
-            RunDirectory(folder).refuse_if_taken()
+            RunFolder(folder).refuse_if_taken()
         write_atomically(folder / FILE_NAME, write_toml(self.to_settings()).encode())
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from archloom.core.settings import read_toml
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.retrainings.spec import KIND
 
 RESULT = "result.json"
 
 
-class RetrainDirectory(RunDirectory):
+class RetrainFolder(RunFolder):
     """The folder of one retraining."""
 
     def __init__(self, path: Path) -> None:
@@ -21,5 +21,5 @@ class RetrainDirectory(RunDirectory):
 
 def is_retraining(path: Path) -> bool:
     """Whether the run in this folder trains one architecture, rather than searches for one."""
-    config = RunDirectory(path).config_path
+    config = RunFolder(path).config_path
     return config.is_file() and read_toml(config).get("kind") == KIND

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from archloom.core.errors import ArchloomError
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.reports.cells import draw_cells
 from archloom.reports.history import History, find, number
 from archloom.reports.pages import page
@@ -25,7 +25,7 @@ from archloom.reports.tables import (
     timing_facts,
     whole,
 )
-from archloom.retrainings.folder import RetrainDirectory
+from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.model_file import BEST, LAST
 from archloom.retrainings.report_confusion import (
     MOST_BARS,
@@ -75,7 +75,7 @@ def write_retrain_report(directory: Path, *, images: Images | None = None) -> Pa
 
     Thumbnails are kept in the run, so that the page can be written again without the data.
     """
-    run = RetrainDirectory.open(Path(directory))
+    run = RetrainFolder.open(Path(directory))
     result = run.read_result()
     worst = [] if result is None else _worst(result)
     if images is not None and worst:
@@ -84,7 +84,7 @@ def write_retrain_report(directory: Path, *, images: Images | None = None) -> Pa
     return run.report_path
 
 
-def render_retrained(run: RunDirectory, result: Mapping[str, Any] | None) -> str:
+def render_retrained(run: RunFolder, result: Mapping[str, Any] | None) -> str:
     """The whole page of a run."""
     config, history = run.config, run.read_metrics()
     known = result if result is not None else config

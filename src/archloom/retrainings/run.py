@@ -18,7 +18,7 @@ from archloom.core.settings import merge, read_toml
 from archloom.data.source import ImageData
 from archloom.execution.loop import SearchInterrupted
 from archloom.execution.machine import peak_memory_mb
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.reports.cells import draw_cells
 from archloom.retrainings.build import (
     build_retraining,
@@ -29,7 +29,7 @@ from archloom.retrainings.build import (
     shown_shape,
     split_of,
 )
-from archloom.retrainings.folder import RetrainDirectory
+from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.loop import Retraining
 from archloom.retrainings.model_file import BEST, LAST, save_model
 from archloom.retrainings.report import write_retrain_report
@@ -133,17 +133,17 @@ def carry_out(
     tell: Tell = lambda line: None,
 ) -> RetrainResult:
     """Begin what was asked for, or go on with it if the folder holds it."""
-    path = RunDirectory.next_free(RUNS, asked.retrain.stem) if out is None else Path(out)
-    if RetrainDirectory(path).config_path.is_file():
-        _refuse_other(RetrainDirectory(path), asked)
+    path = RunFolder.next_free(RUNS, asked.retrain.stem) if out is None else Path(out)
+    if RetrainFolder(path).config_path.is_file():
+        _refuse_other(RetrainFolder(path), asked)
         here = {name: asked.said[name] for name in ("machine",) if name in asked.said}
         return resume_retraining(path, data=data, settings=here, listeners=listeners, stop=stop, warn=tell)
-    RetrainDirectory(path).refuse_if_taken()
+    RetrainFolder(path).refuse_if_taken()
     images = data or asked.retrain.data()
     for warning in check_trainable(images):
         tell(f"warning: {warning}")
     prepared = _Prepared(_fitted(asked, images, tell), images)  # bad data is found before a directory is made
-    run = RetrainDirectory.create(path, settings=prepared.retrain.to_settings())
+    run = RetrainFolder.create(path, settings=prepared.retrain.to_settings())
     with run.lock():
         run.write_metrics([])
         return prepared.run(run, listeners, stop)
@@ -159,7 +159,7 @@ def resume_retraining(
     warn: Tell = lambda message: None,
 ) -> RetrainResult:
     """Go on with a retraining that was interrupted; one that is complete is returned as it is."""
-    run = RetrainDirectory.open(Path(directory))
+    run = RetrainFolder.open(Path(directory))
     resolved = Retrain.resolve(merge(run.config, settings or {}))
     with run.lock():
         if run.finished:
@@ -172,7 +172,7 @@ def resume_retraining(
         return prepared.run(run, listeners, stop)
 
 
-def _refuse_other(run: RunDirectory, asked: Request) -> None:
+def _refuse_other(run: RunFolder, asked: Request) -> None:
     """A SettingError where the folder holds something else than what is asked for."""
     config = run.config
     if config.get("kind") != asked.retrain.to_settings()["kind"]:
@@ -260,11 +260,11 @@ class _Prepared:
         self._cost = cost_of_model(resolved, data)
         self._kept_epoch: int | None = None  # of the best model that is on disk
 
-    def load(self, state: Any, run: RunDirectory) -> None:
+    def load(self, state: Any, run: RunFolder) -> None:
         with run.restoring():
             self.training.load_state_dict(state)
 
-    def run(self, run: RunDirectory, listeners: Sequence[Listener], stop: Callable[[], bool]) -> RetrainResult:
+    def run(self, run: RunFolder, listeners: Sequence[Listener], stop: Callable[[], bool]) -> RetrainResult:
         for listener in listeners:
             self.training.listen(listener)
         try:
@@ -287,7 +287,7 @@ class _Prepared:
         self._report(run)
         return _result(run)
 
-    def _save(self, run: RunDirectory, state: Any, step: int) -> None:
+    def _save(self, run: RunFolder, state: Any, step: int) -> None:
         """A checkpoint, and the best model so far, so that there is one to use before the end."""
         run.checkpoints.save(state, step=step)
         best = self.training.best
@@ -296,7 +296,7 @@ class _Prepared:
             save_model(run.path / BEST, card_of(self.retrain, self._data, details), best["weights"])
             self._kept_epoch = best["epoch"]
 
-    def _report(self, run: RunDirectory) -> None:
+    def _report(self, run: RunFolder) -> None:
         space, test = self.retrain.space(), self._data.test
         run.write_text(
             run.cell_path.name, draw_cells(space.graphs(self.retrain.architecture), title=self.retrain.title)
@@ -343,7 +343,7 @@ def _told(described: Mapping[str, Any]) -> dict[str, Any]:
     return {**accuracies, **{name: described[name] for name in ("data", "recipe", "seed", "best_epoch")}}
 
 
-def _result(run: RunDirectory) -> RetrainResult:
+def _result(run: RunFolder) -> RetrainResult:
     details = run.read_result()
     assert details is not None, "called for finished runs only"
     return RetrainResult(directory=run.path, model=run.path / BEST, test=details["test"], details=details)

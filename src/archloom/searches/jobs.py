@@ -14,7 +14,7 @@ from archloom.core.events import Advanced, Event, Listener, Started
 from archloom.core.settings import write_toml
 from archloom.execution import workers
 from archloom.execution.loop import SearchInterrupted
-from archloom.execution.run_folder import RunDirectory, State
+from archloom.execution.run_folder import RunFolder, State
 from archloom.searches.run import resume_search, run_experiment
 from archloom.searches.spec import Experiment
 
@@ -37,8 +37,8 @@ class Task:
         return self.path.name
 
     @property
-    def run(self) -> RunDirectory:
-        return RunDirectory(self.path)
+    def run(self) -> RunFolder:
+        return RunFolder(self.path)
 
     @property
     def state(self) -> State:

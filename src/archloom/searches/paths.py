@@ -9,7 +9,7 @@ from typing import Any
 from archloom.core.errors import CheckpointError, DataError, SettingError, one_line, require
 from archloom.core.settings import merge
 from archloom.data.source import ImageData
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.families import build_network, deployed
 from archloom.searches.build import build_search
 from archloom.searches.one_shot import OneShotSearch, SharedAccuracy
@@ -66,7 +66,7 @@ def trained_paths(
             f"recalibrate must be 0 (off) or more training batches, got {recalibrate}": recalibrate >= 0,
         }
     )
-    directory = RunDirectory.open(run)
+    directory = RunFolder.open(run)
     own = {"search": {"evaluation_images": images}}
     experiment = Experiment.resolve(merge(directory.config, settings or {}, own))
     refuse_without_shared_weights(directory, experiment)
@@ -86,7 +86,7 @@ def trained_paths(
     return Paths(search, build=build, batches=recalibrate)
 
 
-def refuse_without_shared_weights(run: RunDirectory, experiment: Experiment) -> None:
+def refuse_without_shared_weights(run: RunFolder, experiment: Experiment) -> None:
     """A line for runs that have no trained weights to look at."""
     if not isinstance(experiment.strategy(experiment.space()), OneShot):
         raise SettingError(
@@ -97,7 +97,7 @@ def refuse_without_shared_weights(run: RunDirectory, experiment: Experiment) -> 
         raise CheckpointError(f"{run.path} has no checkpoint, and weights are kept there only")
 
 
-def _load(search: OneShotSearch, run: RunDirectory, warn: Callable[[str], None]) -> None:
+def _load(search: OneShotSearch, run: RunFolder, warn: Callable[[str], None]) -> None:
     """Only the weights: how they were optimised does not matter any more."""
     state = run.checkpoints.load_latest(warn=warn) or {}
     try:

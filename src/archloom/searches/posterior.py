@@ -10,7 +10,7 @@ import torch
 
 from archloom import policies
 from archloom.core.errors import CheckpointError, SettingError
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.searches.spec import SECTIONS, Experiment
 from archloom.spaces import SearchSpace
 
@@ -24,7 +24,7 @@ def posterior(
     chains found the same.
     """
     paths = [directories] if isinstance(directories, str | Path) else directories
-    runs = [RunDirectory.open(Path(path)) for path in paths]
+    runs = [RunFolder.open(Path(path)) for path in paths]
     if not runs:
         raise SettingError("name at least one run")
     experiments = [Experiment.resolve(run.config) for run in runs]
@@ -42,7 +42,7 @@ def posterior(
     }
 
 
-def _sampling_strategy(experiment: Experiment, space: SearchSpace, run: RunDirectory) -> Any:
+def _sampling_strategy(experiment: Experiment, space: SearchSpace, run: RunFolder) -> Any:
     """The strategy of a run, which must be one that keeps its draws: it has a `policy` and a `chain`."""
     strategy = experiment.strategy(space)
     if not isinstance(getattr(strategy, "chain", None), policies.Chain):
@@ -50,9 +50,7 @@ def _sampling_strategy(experiment: Experiment, space: SearchSpace, run: RunDirec
     return strategy
 
 
-def _chain(
-    run: RunDirectory, experiment: Experiment, space: SearchSpace, warn: Callable[[str], None]
-) -> policies.Chain:
+def _chain(run: RunFolder, experiment: Experiment, space: SearchSpace, warn: Callable[[str], None]) -> policies.Chain:
     """The draws that the latest checkpoint of a run holds."""
     chain: policies.Chain = _sampling_strategy(experiment, space, run).chain
     size, state = chain.draws.shape[1], run.checkpoints.load_latest(warn=warn)
@@ -69,7 +67,7 @@ def _chain(
     return chain
 
 
-def _refuse_different(runs: Sequence[RunDirectory], experiments: Sequence[Experiment]) -> None:
+def _refuse_different(runs: Sequence[RunFolder], experiments: Sequence[Experiment]) -> None:
     """A SettingError where runs are not chains of one experiment, or are the same chain twice."""
     wanted, seeds = _of_the_posterior(experiments[0]), {experiments[0].seed: runs[0].path}
     for run, experiment in zip(runs[1:], experiments[1:], strict=True):

@@ -11,7 +11,7 @@ from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.core.errors import BenchmarkError, SettingError, require
 from archloom.core.settings import merge
 from archloom.data.source import ImageData
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.searches.paths import refuse_without_shared_weights, trained_paths
 from archloom.searches.rank_correlation import Judged, judged_rows, rank_quality, sampled_rows
 from archloom.searches.spec import Experiment
@@ -66,7 +66,7 @@ class _Ranked:
     """A run that has all it takes: shared weights in a checkpoint, and a table of its space."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
-        self._path, directory = path, RunDirectory.open(path)
+        self._path, directory = path, RunFolder.open(path)
         self._experiment = Experiment.resolve(merge(directory.config, settings))
         refuse_without_shared_weights(directory, self._experiment)
         self._table, self._dataset = self._found()

@@ -23,7 +23,7 @@ from archloom.data.arrays import from_dataset, from_tensors
 from archloom.data.source import ImageData
 from archloom.execution.loop import Judge, Search, SearchInterrupted
 from archloom.execution.machine import peak_memory_mb, pick_device
-from archloom.execution.run_folder import RunDirectory
+from archloom.execution.run_folder import RunFolder
 from archloom.objectives import CostTable
 from archloom.reports.cells import draw_cells
 from archloom.searches.build import build_search
@@ -95,17 +95,17 @@ def run_experiment(
     report: bool = True,
 ) -> SearchResult:
     """Begin a run of a resolved experiment; `write_report` can make up later for a report left out."""
-    path = RunDirectory.next_free(RUNS, experiment.stem) if out is None else Path(out)
-    RunDirectory(path).refuse_if_taken()
+    path = RunFolder.next_free(RUNS, experiment.stem) if out is None else Path(out)
+    RunFolder(path).refuse_if_taken()
     search = _Prepared(experiment, data)  # bad data is found before a directory is made
-    run = RunDirectory.create(path, settings=experiment.to_settings())
+    run = RunFolder.create(path, settings=experiment.to_settings())
     with run.lock():
         run.write_metrics([])
         return search.run(run, listeners, stop, report=report)
 
 
 def resume_search(
-    run: RunDirectory,
+    run: RunFolder,
     *,
     data: Any = None,
     settings: Mapping[str, Any] | None = None,
@@ -127,7 +127,7 @@ def resume_search(
         return search.run(run, listeners, stop, report=report)
 
 
-def write_search_report(run: RunDirectory) -> Path:
+def write_search_report(run: RunFolder) -> Path:
     """Write report.html (and cell.svg, if there is a result) of a search, finished or not."""
     experiment = Experiment.resolve(run.config)
     space, result = experiment.space(), run.read_result()
@@ -172,13 +172,13 @@ class _Prepared:
         # before the search: a network that cannot be counted is told now
         self._costs = _cost_table(self.search.space, facts, experiment.settings["network"])
 
-    def load(self, state: Any, run: RunDirectory) -> None:
+    def load(self, state: Any, run: RunFolder) -> None:
         with run.restoring():
             self.search.load_state_dict(state)
         self.search.notes = list(run.read_notes())
 
     def run(
-        self, run: RunDirectory, listeners: Sequence[Listener], stop: Callable[[], bool], *, report: bool
+        self, run: RunFolder, listeners: Sequence[Listener], stop: Callable[[], bool], *, report: bool
     ) -> SearchResult:
         for listener in listeners:
             self.search.listen(listener)
@@ -239,7 +239,7 @@ def _keep(append: Callable[[Record], None], note: Callable[[Record], None], even
         note(event.record)
 
 
-def _result(run: RunDirectory, experiment: Experiment) -> SearchResult:
+def _result(run: RunFolder, experiment: Experiment) -> SearchResult:
     details = run.read_result()
     assert details is not None, "called for finished runs only"
     space = experiment.space()
