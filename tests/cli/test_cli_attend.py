@@ -14,7 +14,7 @@ import typer
 
 from archloom.cli import attend as module
 from archloom.cli.attend import StopRequest, attend, stop_on_signals
-from archloom.execution.loop import SearchInterrupted
+from archloom.execution.loop import Interrupted
 
 
 def interrupted_by(*numbers: int) -> Callable[..., Any]:
@@ -24,7 +24,7 @@ def interrupted_by(*numbers: int) -> Callable[..., Any]:
         for number in numbers:
             os.kill(os.getpid(), number)
         assert stop()
-        raise SearchInterrupted
+        raise Interrupted
 
     return begin
 

@@ -19,7 +19,7 @@ from archloom.comparisons.results import Outcome
 from archloom.comparisons.spec import Comparison
 from archloom.core.errors import ArchloomError
 from archloom.execution import workers
-from archloom.execution.loop import SearchInterrupted
+from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
 from archloom.searches.black_box import BlackBoxSearch
 
@@ -151,7 +151,7 @@ def test_asked_to_stop_it_saves_and_goes_on_later(
 ) -> None:
     monkeypatch.setattr(workers, "carry_out", here)
     questions = iter(range(1000))
-    with pytest.raises(SearchInterrupted):
+    with pytest.raises(Interrupted):
         api.run_comparison(comparison, tmp_path, stop=lambda: next(questions) > 50)
     states = [task.state for task in comparison.tasks(tmp_path)]
     assert states.count("interrupted") == 1 and states.count("finished") > 1 and "not begun" in states

@@ -13,7 +13,7 @@ from archloom.core.errors import SettingError
 from archloom.core.settings import schema
 from archloom.data.arrays import from_tensors
 from archloom.execution.checkpoint import decode, encode
-from archloom.execution.loop import SearchInterrupted
+from archloom.execution.loop import Interrupted
 from archloom.searches.build import build_search
 from archloom.searches.spec import Experiment
 from archloom.spaces import SPACES
@@ -251,7 +251,7 @@ def interrupted(search, stop_after: int) -> bytes:
     """The state that is saved when a search is stopped after so many units."""
     saved: list[bytes] = []
     units = iter(range(stop_after, 0, -1))
-    with pytest.raises(SearchInterrupted):
+    with pytest.raises(Interrupted):
         search.run(save=lambda state, step: saved.append(encode(state)), stop=lambda: next(units) == 1)
     assert search.position == stop_after
     return saved[-1]

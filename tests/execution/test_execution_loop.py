@@ -5,7 +5,7 @@ import pytest
 from archloom.benchmarks.base import Standing
 from archloom.core.errors import BenchmarkError
 from archloom.core.events import Recorded, Started
-from archloom.execution.loop import Judge, Search, SearchInterrupted
+from archloom.execution.loop import Interrupted, Judge, Search
 from archloom.spaces import Nb201
 
 SPACE = Nb201(nodes=2)
@@ -44,7 +44,7 @@ def test_state_is_saved_with_every_record():
 def test_a_stop_saves_at_once_and_the_state_goes_on_from_there():
     saved = []
     search = Counting(SPACE)
-    with pytest.raises(SearchInterrupted):
+    with pytest.raises(Interrupted):
         search.run(save=lambda state, step: saved.append(state), stop=lambda: search.position == 3)
     assert [state["position"] for state in saved] == [2, 3]
     other = Counting(SPACE)

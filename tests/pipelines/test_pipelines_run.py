@@ -12,7 +12,7 @@ import pytest
 
 from archloom.core.errors import ArchloomError, SettingError
 from archloom.execution import workers
-from archloom.execution.loop import SearchInterrupted
+from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
 from archloom.pipelines import run as module
 from archloom.pipelines.results import outcome_of
@@ -92,7 +92,7 @@ def test_interrupted_anywhere_and_gone_on_with_it_ends_the_same(tmp_path: Path) 
         try:
             run(TINY, out=tmp_path / "parts", stop=lambda asked=asked: next(asked) >= 2)
             break
-        except SearchInterrupted:
+        except Interrupted:
             interruptions += 1
             assert not json.loads((tmp_path / "parts" / "pipeline.json").read_text())["complete"]
     assert 3 <= interruptions < 40

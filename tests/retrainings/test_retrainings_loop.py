@@ -16,7 +16,7 @@ from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import InMemory
 from archloom.execution.checkpoint import decode, encode
-from archloom.execution.loop import SearchInterrupted
+from archloom.execution.loop import Interrupted
 from archloom.families import build_network
 from archloom.retrainings import loop as module
 from archloom.retrainings.loop import Retraining, TrainingSettings
@@ -117,7 +117,7 @@ def test_interrupted_in_the_middle_of_an_epoch_it_ends_as_if_it_was_not(kind: st
     first = training_of(**KINDS[kind])
     saved: list[bytes] = []
     stop_at = first.units_per_record + 1  # one step into the second epoch
-    with pytest.raises(SearchInterrupted):
+    with pytest.raises(Interrupted):
         first.run(save=lambda state, _: saved.append(encode(state)), stop=lambda: first.position == stop_at)
     torch.manual_seed(123)  # whatever the process did in between
     second = training_of(**KINDS[kind])

@@ -17,7 +17,7 @@ import archloom
 from archloom.core.errors import DataError, SettingError, StorageError
 from archloom.data.arrays import from_tensors
 from archloom.data.loader import Loader
-from archloom.execution.loop import SearchInterrupted
+from archloom.execution.loop import Interrupted
 from archloom.retrainings import run as retraining
 from archloom.retrainings.model_file import BEST, LAST, load_model
 
@@ -104,7 +104,7 @@ def test_the_saved_model_is_the_one_that_was_judged(tmp_path: Path) -> None:
 
 def interrupted(out: Path, *, after: int, **options: Any) -> None:
     questions = iter(range(1, 1000))
-    with pytest.raises(SearchInterrupted):
+    with pytest.raises(Interrupted):
         train(out, stop=lambda: next(questions) >= after, **options)
 
 

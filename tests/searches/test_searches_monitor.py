@@ -13,7 +13,7 @@ from archloom.core.errors import SettingError
 from archloom.data.augment import Augment
 from archloom.data.loader import Batch, Loader
 from archloom.data.source import InMemory
-from archloom.execution.loop import SearchInterrupted
+from archloom.execution.loop import Interrupted
 from archloom.families import build_network
 from archloom.fast import using
 from archloom.searches.monitor import Alarm, Monitor, MonitorSettings, largest_eigenvalue, shares
@@ -260,7 +260,7 @@ def test_a_roll_back_after_a_resume_comes_to_the_same() -> None:
     wanted = whole.run()
     saved: list[Any] = []
     first = search(action="roll_back")
-    with pytest.raises(SearchInterrupted):
+    with pytest.raises(Interrupted):
         first.run(save=lambda state, _: saved.append(copy.deepcopy(state)), stop=lambda: first.position == 9)
     second = search(action="roll_back")
     second.load_state_dict(saved[-1])

@@ -12,7 +12,7 @@ from archloom.core.events import Advanced, Deriving, Noted
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import InMemory
-from archloom.execution.loop import SearchInterrupted
+from archloom.execution.loop import Interrupted
 from archloom.families import build_network
 from archloom.searches.one_shot import OneShotSearch, SharedAccuracy
 from archloom.spaces import Nb201
@@ -280,7 +280,7 @@ def test_finals_are_told_what_a_target_allows(weights):
 def test_finals_stop_when_asked_and_resuming_does_the_rest_of_them(weights):
     events: list = []
     search, saved = make(weights, Undecided(), finals=Latter(), listeners=[events.append]), []
-    with pytest.raises(SearchInterrupted):
+    with pytest.raises(Interrupted):
         search.run(
             save=lambda state, step: saved.append(step),
             stop=lambda: Deriving("training number 0") in events,

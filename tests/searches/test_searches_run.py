@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 import archloom
 from archloom.benchmarks.nb201 import Nb201Table
 from archloom.core.errors import CheckpointError, DataError, SettingError
-from archloom.execution.loop import SearchInterrupted
+from archloom.execution.loop import Interrupted
 from archloom.searches.paths import trained_paths
 from archloom.searches.report_draws import SHOWN_WITH_DRAWS
 from archloom.searches.run import run_experiment
@@ -60,7 +60,7 @@ def without_clock(path: Path) -> dict:
 def test_interrupted_in_the_middle_of_an_epoch_and_resumed_gives_the_same_files(tmp_path):
     search(tmp_path / "whole")
     steps = iter([False, False, False, False, True])
-    with pytest.raises(SearchInterrupted):
+    with pytest.raises(Interrupted):
         search(tmp_path / "parts", stop=lambda: next(steps))
     assert (
         "not finished" in (tmp_path / "parts/report.html").read_text().lower()
@@ -140,7 +140,7 @@ def test_own_space_strategy_and_data(tmp_path):
 def test_own_data_is_asked_for_again_on_resume(tmp_path):
     own = torch.randn(60, 1, 8, 8), torch.arange(60) % 3
     run = tmp_path / "run"
-    with pytest.raises(SearchInterrupted):
+    with pytest.raises(Interrupted):
         archloom.search(data=own, epochs=2, settings={**TINY, "data": {}}, out=run, stop=lambda: True)
     with pytest.raises(ValueError, match="pass `data=`"):
         archloom.resume(run)
@@ -254,7 +254,7 @@ def test_interrupted_among_its_finalists_and_resumed_trains_only_the_others(tmp_
         return (tmp_path / name / "finalists.jsonl").read_text().splitlines()
 
     run("whole")
-    with pytest.raises(SearchInterrupted):
+    with pytest.raises(Interrupted):
         run("parts", stop=lambda: (tmp_path / "parts/finalists.jsonl").exists())
     assert notes("parts") == notes("whole")[:1]
     archloom.resume(tmp_path / "parts", report=False)

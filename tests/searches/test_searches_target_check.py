@@ -8,7 +8,7 @@ import torch
 from archloom.core.errors import SettingError
 from archloom.data.arrays import from_tensors
 from archloom.execution.checkpoint import decode, encode
-from archloom.execution.loop import SearchInterrupted
+from archloom.execution.loop import Interrupted
 from archloom.objectives.cost_source import Modelled
 from archloom.objectives.linear_cost import LinearCost
 from archloom.objectives.target import Target
@@ -166,7 +166,7 @@ def test_a_search_interrupted_while_it_pursues_ends_like_an_uninterrupted_one(im
     saved, calls = [], iter(range(1000))
     search = make(images, strict_share=25.0)
     wanted = make(images, strict_share=25.0).run()
-    with pytest.raises(SearchInterrupted):
+    with pytest.raises(Interrupted):
         search.run(save=lambda state, step: saved.append(encode(state)), stop=lambda: next(calls) == search.total + 3)
     resumed = make(images, strict_share=25.0)
     resumed.load_state_dict(decode(saved[-1], name="saved"))

@@ -66,13 +66,13 @@ def stop_on_signals() -> Iterator[StopRequest]:
 @contextmanager
 def stopping_cleanly(command: str, directory: Path) -> Iterator[StopRequest]:
     """Within, Ctrl-C asks to stop; afterwards the user is told how to go on: by that command with that directory."""
-    from archloom.execution.loop import SearchInterrupted
+    from archloom.execution.loop import Interrupted
 
     hint = f"continue with: archloom {command} {shlex.quote(str(directory))}"
     with stop_on_signals() as stop:
         try:
             yield stop
-        except SearchInterrupted as interrupted:
+        except Interrupted as interrupted:
             say(f"stopped and saved; {hint}", console=messages())
             raise typer.Exit(stop.exit_code) from interrupted
         except KeyboardInterrupt as interrupted:

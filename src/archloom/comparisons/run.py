@@ -11,7 +11,7 @@ from archloom.comparisons.results import Outcome, check_limit, outcome_of
 from archloom.comparisons.spec import Comparison, jobs_that_fit, longest_first, open_comparison
 from archloom.core.files import write_atomically
 from archloom.execution import workers
-from archloom.execution.loop import SearchInterrupted
+from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
 from archloom.searches.jobs import refuse_changed, run_task
 from archloom.searches.run import RUNS
@@ -68,5 +68,5 @@ def run_comparison(
         for name, text in comparison_report.files_of(outcome).items():
             write_atomically(folder / name, text.encode())
     if stop() and any(task.state != "finished" for task in chosen):
-        raise SearchInterrupted
+        raise Interrupted
     return outcome

@@ -16,7 +16,7 @@ Clock = Callable[[], float]
 Save = Callable[[dict[str, Any], int], object]
 
 
-class SearchInterrupted(Exception):  # noqa: N818 - nothing went wrong
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
     """The search was asked to stop; everything up to here is saved."""
 
 
@@ -99,13 +99,13 @@ class Search(ABC):
                 save(self.state_dict(), self.position)
                 saved = self._clock()
             if stopping and self.position < self.total:
-                raise SearchInterrupted
+                raise Interrupted
         return self.conclude()
 
     def stop_if_asked(self) -> None:
         """For long work at the end of a search: what came before it is saved, and resuming does the rest by `notes`."""
         if self._stop():
-            raise SearchInterrupted
+            raise Interrupted
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)

@@ -11,7 +11,7 @@ from archloom.core.errors import ArchloomError, SettingError, one_line
 from archloom.core.files import write_atomically
 from archloom.core.settings import merge
 from archloom.execution import workers
-from archloom.execution.loop import SearchInterrupted
+from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
 from archloom.export import export_model
 from archloom.pipelines.report import render_pipeline
@@ -66,7 +66,7 @@ def run_pipeline(
         pipeline.write(folder)
         try:
             _carry_out(pipeline, folder, stages)
-        except SearchInterrupted:
+        except Interrupted:
             _write(outcome_of(pipeline, folder, failures=stages.failures), folder)
             raise
         exported = _export(pipeline, outcome_of(pipeline, folder), stages.failures, tell)
@@ -103,7 +103,7 @@ def run_retraining(task: RetrainTask, tell: Callable[[float], None], stop: Calla
     """One training from scratch, in a process that may do many: begun, or gone on with where it was interrupted."""
     try:
         retraining.carry_out(_asked(task), out=task.path, listeners=[share_listener(tell)], stop=stop)
-    except SearchInterrupted as interrupted:
+    except Interrupted as interrupted:
         raise workers.StoppedTask from interrupted
 
 
@@ -130,12 +130,12 @@ class _Stages:
         if not left:
             return
         if self._stop():
-            raise SearchInterrupted
+            raise Interrupted
         with self._attend(what, len(left)) as listen:
             failed = workers.carry_out(left, perform, jobs=self._jobs or jobs, listen=listen, stop=self._stop)
         self.failures |= failed
         if self._stop() and any(task.state != "finished" for task in left):
-            raise SearchInterrupted
+            raise Interrupted
 
 
 def _export(pipeline: Pipeline, outcome: PipelineOutcome, failures: dict[str, str], tell: Tell) -> list[Path]:

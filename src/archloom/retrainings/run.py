@@ -16,7 +16,7 @@ from archloom.core.events import Event, Listener, Recorded
 from archloom.core.recipes import find_retraining
 from archloom.core.settings import merge, read_toml
 from archloom.data.source import ImageData
-from archloom.execution.loop import SearchInterrupted
+from archloom.execution.loop import Interrupted
 from archloom.execution.machine import peak_memory_mb
 from archloom.execution.run_folder import RunFolder
 from archloom.reports.cells import draw_cells
@@ -277,7 +277,7 @@ class _Prepared:
                 self.training.listen(keep)
                 start = time.perf_counter()
                 outcome = self.training.run(save=lambda state, step: self._save(run, state, step), stop=stop)
-        except SearchInterrupted:
+        except Interrupted:
             self._report(run)
             raise
         described = self._described(outcome, time.perf_counter() - start)

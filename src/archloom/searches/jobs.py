@@ -13,7 +13,7 @@ from archloom.core.errors import SettingError
 from archloom.core.events import Advanced, Event, Listener, Started
 from archloom.core.settings import write_toml
 from archloom.execution import workers
-from archloom.execution.loop import SearchInterrupted
+from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder, State
 from archloom.searches.run import resume_search, run_experiment
 from archloom.searches.spec import Experiment
@@ -91,7 +91,7 @@ def run_task(task: Task, tell: Callable[[float], None], stop: Callable[[], bool]
             resume_search(task.run, settings=settings, listeners=listeners, stop=stop, report=False)
         else:
             run_experiment(task.experiment, out=task.path, listeners=listeners, stop=stop, report=False)
-    except SearchInterrupted as interrupted:
+    except Interrupted as interrupted:
         raise workers.StoppedTask from interrupted
 
 

@@ -21,7 +21,7 @@ from archloom.core.settings import merge, settings_of
 from archloom.data import Facts
 from archloom.data.arrays import from_dataset, from_tensors
 from archloom.data.source import ImageData
-from archloom.execution.loop import Judge, Search, SearchInterrupted
+from archloom.execution.loop import Interrupted, Judge, Search
 from archloom.execution.machine import peak_memory_mb, pick_device
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives import CostTable
@@ -189,7 +189,7 @@ class _Prepared:
             with run.appending_metrics() as append:
                 self.search.listen(lambda event: _keep(append, run.note, event))
                 outcome = self.search.run(save=lambda state, step: run.checkpoints.save(state, step=step), stop=stop)
-        except SearchInterrupted:
+        except Interrupted:
             if report:
                 write_search_report(run)
             raise
