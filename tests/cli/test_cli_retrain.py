@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from archloom.retrainings.loop import Retraining
+from archloom.retrainings.loop import RetrainLoop
 
 Archloom = Callable[..., Any]
 CELL = "|nor_conv_1x1~0|+|none~0|skip_connect~1|"
@@ -58,15 +58,15 @@ def test_a_run_of_a_search_is_trained_and_the_end_is_told(
 
 def test_after_ctrl_c_it_goes_on(archloom: Archloom, without_page: None, monkeypatch: pytest.MonkeyPatch) -> None:
     options = [CELL, *TINY, "--epochs", "2"]
-    advance = Retraining.advance
+    advance = RetrainLoop.advance
 
-    def interrupted(training: Retraining) -> Any:
+    def interrupted(training: RetrainLoop) -> Any:
         if training.position == 2:
             os.kill(os.getpid(), signal.SIGINT)
         return advance(training)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Retraining, "advance", interrupted)
+        patch.setattr(RetrainLoop, "advance", interrupted)
         stopped = archloom("retrain", *options, "--out", "stopped")
     assert stopped.code == 130
     assert stopped.lines[-1] == "stopped and saved; continue with: archloom resume stopped"

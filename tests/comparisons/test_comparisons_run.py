@@ -21,7 +21,7 @@ from archloom.core.errors import ArchloomError
 from archloom.execution import workers
 from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
-from archloom.searches.black_box import BlackBoxSearch
+from archloom.searches.black_box import BlackBoxLoop
 
 KILLS = 40
 LONGEST_LIFE = 0.5  # seconds; nothing depends on it but where the kills strike
@@ -113,7 +113,7 @@ def test_killed_at_any_moment_no_finished_run_is_lost_or_run_twice(
 ) -> None:
     """All processes at once, again and again. They are forked, since each would have to import torch otherwise."""
     monkeypatch.setattr(workers, "START", "fork")
-    monkeypatch.setattr(BlackBoxSearch, "seconds_between_saves", 0.0)  # so that kills strike saving, and runs resume
+    monkeypatch.setattr(BlackBoxLoop, "seconds_between_saves", 0.0)  # so that kills strike saving, and runs resume
     folder, rng = tmp_path / "out", random.Random(0)
     finished: dict[Path, tuple[int, int]] = {}
     kills = 0

@@ -5,13 +5,13 @@ import pytest
 from archloom.benchmarks.base import Standing
 from archloom.core.errors import BenchmarkError
 from archloom.core.events import Recorded, Started
-from archloom.execution.loop import Interrupted, Judge, Search
+from archloom.execution.loop import Interrupted, Judge, Loop
 from archloom.spaces import Nb201
 
 SPACE = Nb201(nodes=2)
 
 
-class Counting(Search):
+class Counting(Loop):
     """Counts to six, with a record for every second unit."""
 
     unit = "step"

@@ -19,7 +19,7 @@ from archloom.execution.checkpoint import decode, encode
 from archloom.execution.loop import Interrupted
 from archloom.families import build_network
 from archloom.retrainings import loop as module
-from archloom.retrainings.loop import Retraining, TrainingSettings
+from archloom.retrainings.loop import RetrainLoop, TrainingSettings
 from archloom.retrainings.optimization import OptimizerSettings
 from archloom.searches.short_training import seeded
 from archloom.searches.spec import stream
@@ -66,12 +66,12 @@ def training_of(
     seed: int = 0,
     clock: Callable[[], float] = lambda: 0.0,
     **training: Any,
-) -> Retraining:
+) -> RetrainLoop:
     made = SPACES[space]
     architecture = made.sample(random.Random(5))
     with seeded(1):
         built = build_network(made, Only(architecture), classes=CLASSES, colours=3, channels=4, **(network or {}))
-    return Retraining(
+    return RetrainLoop(
         made,
         built,
         train=loader(source_of(images), train=True),
@@ -172,7 +172,7 @@ def test_one_step_is_what_a_plain_loop_does() -> None:
 
 
 def test_the_auxiliary_head_weighs_what_it_is_told_to_and_is_no_part_of_the_model() -> None:
-    def after_a_step(weight: float) -> Retraining:
+    def after_a_step(weight: float) -> RetrainLoop:
         training = training_of(space="darts", network={"auxiliary": True}, auxiliary_weight=weight, images=8)
         training.advance()
         return training

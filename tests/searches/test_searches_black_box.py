@@ -5,7 +5,7 @@ import torch
 
 from archloom.core.errors import SettingError
 from archloom.core.events import Advanced
-from archloom.searches.black_box import BlackBoxSearch, PathScore, TableScore
+from archloom.searches.black_box import BlackBoxLoop, PathScore, TableScore
 from archloom.searches.studies import LocalStudy, Scored
 from archloom.spaces import Nb201
 from archloom.strategies.base import BlackBox, Trial
@@ -52,9 +52,9 @@ class Instalments:
             yield Scored(done, score)
 
 
-def make(strategy=InOrder, epochs=1, **options) -> BlackBoxSearch:
+def make(strategy=InOrder, epochs=1, **options) -> BlackBoxLoop:
     made = strategy(SPACE, torch.Generator())
-    return BlackBoxSearch(SPACE, made, Instalments(epochs), trials=5, clock=iter(range(100)).__next__, **options)
+    return BlackBoxLoop(SPACE, made, Instalments(epochs), trials=5, clock=iter(range(100)).__next__, **options)
 
 
 def test_asks_scores_tells_and_returns_the_best_the_first_of_equals():

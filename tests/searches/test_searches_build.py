@@ -9,9 +9,9 @@ from archloom.core.errors import ArchloomError, DataError, SettingError
 from archloom.data.arrays import from_tensors
 from archloom.data.augment import Augment
 from archloom.execution.hands import InTurn, SideBySide
-from archloom.searches.black_box import BlackBoxSearch
+from archloom.searches.black_box import BlackBoxLoop
 from archloom.searches.build import build_search
-from archloom.searches.one_shot import OneShotSearch
+from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.short_training import StandaloneScore
 from archloom.searches.spec import Experiment
 from archloom.spaces import Nb201
@@ -36,7 +36,7 @@ def build(images, /, **sections):
 
 def test_a_one_shot_strategy_gets_shared_weights_and_two_parts_of_the_data(data):
     search = build(data)
-    assert isinstance(search, OneShotSearch)
+    assert isinstance(search, OneShotLoop)
     assert search.total == 2  # 20 images in batches of 8
     assert search.weights.network.head[-1].out_features == 4
 
@@ -61,7 +61,7 @@ def test_the_split_does_not_depend_on_the_seed_of_the_run(data):
 
 def test_a_black_box_strategy_trains_each_architecture_where_no_table_helps(data):
     search = build(data, strategy={"name": "random_search"})
-    assert isinstance(search, BlackBoxSearch)
+    assert isinstance(search, BlackBoxLoop)
     outcome = search.run()
     assert 0 <= search.history[0]["score"] <= 100
     assert "architectures tried" in outcome["verdict"]

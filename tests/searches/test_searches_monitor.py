@@ -17,7 +17,7 @@ from archloom.execution.loop import Interrupted
 from archloom.families import build_network
 from archloom.fast import using
 from archloom.searches.monitor import Alarm, Monitor, MonitorSettings, largest_eigenvalue, shares
-from archloom.searches.one_shot import OneShotSearch
+from archloom.searches.one_shot import OneShotLoop
 from archloom.spaces import Darts, Mobile, Nb201
 from archloom.strategies.darts import Darts as DartsStrategy
 from archloom.strategies.rsps import Rsps
@@ -167,7 +167,7 @@ class Collapsing(DartsStrategy):
             self.policy.values += (3.0 if batch.epoch >= 2 else 0.0) * push
 
 
-def search(strategy: type = Collapsing, *, epochs: int = 6, **settings: Any) -> OneShotSearch:
+def search(strategy: type = Collapsing, *, epochs: int = 6, **settings: Any) -> OneShotLoop:
     def loader(indices: torch.Tensor, batch_size: int) -> Loader:
         data = InMemory(IMAGES, LABELS)
         return Loader(data, indices, batch_size=batch_size, mean=(0.0,), std=(1.0,), augment=Augment(), seed=0)
@@ -176,7 +176,7 @@ def search(strategy: type = Collapsing, *, epochs: int = 6, **settings: Any) -> 
     with torch.no_grad():
         if strategy is not Rsps:  # begin with convolutions
             made.policy.values += torch.tensor([1.0 * ("conv" in o) for d in SPACE.decisions for o in d.options])
-    return OneShotSearch(
+    return OneShotLoop(
         SPACE,
         made,
         made_weights(),
@@ -192,7 +192,7 @@ def search(strategy: type = Collapsing, *, epochs: int = 6, **settings: Any) -> 
     )
 
 
-def state_of(made: OneShotSearch) -> dict[str, Any]:
+def state_of(made: OneShotLoop) -> dict[str, Any]:
     return copy.deepcopy({"strategy": made.strategy.state_dict(), "weights": made.weights.state_dict()})
 
 

@@ -14,7 +14,7 @@ from archloom.data.loader import Loader
 from archloom.data.source import InMemory
 from archloom.execution.loop import Interrupted
 from archloom.families import build_network
-from archloom.searches.one_shot import OneShotSearch, SharedAccuracy
+from archloom.searches.one_shot import OneShotLoop, SharedAccuracy
 from archloom.spaces import Nb201
 from archloom.strategies.base import OneShot, Plan, Validation
 from archloom.supernet import EveryOption, SharedWeights, path_gates
@@ -62,8 +62,8 @@ def weights() -> SharedWeights:
     return SharedWeights(network, learning_rate=1.0, learning_rate_end=0.0)
 
 
-def make(weights, strategy, *, epochs=2, **options) -> OneShotSearch:
-    return OneShotSearch(
+def make(weights, strategy, *, epochs=2, **options) -> OneShotLoop:
+    return OneShotLoop(
         SPACE,
         strategy,
         weights,

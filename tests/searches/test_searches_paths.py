@@ -13,7 +13,7 @@ from archloom.core.errors import CheckpointError, DataError, SettingError
 from archloom.data.arrays import from_tensors
 from archloom.execution.run_folder import RunFolder
 from archloom.searches import paths as module
-from archloom.searches.one_shot import OneShotSearch
+from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.paths import trained_paths
 
 TINY = {
@@ -39,9 +39,9 @@ def run(kept: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def weights(monkeypatch: pytest.MonkeyPatch) -> list[OneShotSearch]:
+def weights(monkeypatch: pytest.MonkeyPatch) -> list[OneShotLoop]:
     """Every search that is built, to look at its weights."""
-    built: list[OneShotSearch] = []
+    built: list[OneShotLoop] = []
     real = module.build_search
 
     def build(*arguments, **options):

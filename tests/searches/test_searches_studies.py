@@ -11,7 +11,7 @@ import torch
 
 import archloom
 from archloom.core.errors import SettingError, StorageError
-from archloom.searches.black_box import BlackBoxSearch, TableScore
+from archloom.searches.black_box import BlackBoxLoop, TableScore
 from archloom.searches.studies import SILENCE, Scored, SharedStudy
 from archloom.spaces import Nb201
 from archloom.strategies import STRATEGIES
@@ -38,10 +38,10 @@ def open_study(path: Path, trials: int = 6, **options) -> SharedStudy:
     return SharedStudy.open(str(path / "study.db"), SPACE, trials=trials, **{"sleep": lambda seconds: None, **settings})
 
 
-def make(path: Path, name: str = "random_search", trials: int = 6, seed: int = 0, **settings) -> BlackBoxSearch:
+def make(path: Path, name: str = "random_search", trials: int = 6, seed: int = 0, **settings) -> BlackBoxLoop:
     kind: type[BlackBox] = STRATEGIES[name].load()
     strategy = kind(SPACE, torch.Generator().manual_seed(seed), **settings)
-    return BlackBoxSearch(SPACE, strategy, ByConvolutions(), trials=trials, study=open_study(path, trials))
+    return BlackBoxLoop(SPACE, strategy, ByConvolutions(), trials=trials, study=open_study(path, trials))
 
 
 def without_seconds(history) -> list[dict]:

@@ -12,7 +12,7 @@ from archloom.execution.loop import Interrupted
 from archloom.objectives.cost_source import Modelled
 from archloom.objectives.linear_cost import LinearCost
 from archloom.objectives.target import Target
-from archloom.searches.black_box import BlackBoxSearch
+from archloom.searches.black_box import BlackBoxLoop
 from archloom.searches.build import build_search
 from archloom.searches.spec import Experiment
 from archloom.searches.studies import Scored
@@ -101,9 +101,9 @@ class Known:
         yield Scored(1, SCORES[architecture["0->1"]])
 
 
-def black_box(**settings) -> BlackBoxSearch:
+def black_box(**settings) -> BlackBoxLoop:
     target = Target(source=SOURCE, **settings)
-    return BlackBoxSearch(SPACE, InOrder(SPACE, torch.Generator()), Known(), trials=5, target=target)
+    return BlackBoxLoop(SPACE, InOrder(SPACE, torch.Generator()), Known(), trials=5, target=target)
 
 
 def test_a_black_box_is_told_the_reward_and_returns_the_best_that_meets_the_target():

@@ -37,7 +37,7 @@ class Judge:
         return {**standing, "instead_of": None if self._data in ("", dataset) else self._data}
 
 
-class Search(ABC):
+class Loop(ABC):
     """A search that can be advanced one unit at a time, saved after any of them, and continued exactly."""
 
     unit: str  # what is counted: 'step' or 'trial'
@@ -85,13 +85,13 @@ class Search(ABC):
 
     def run(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> Mapping[str, Any]:
         """Go on from where the search is to its end. `save` gets the whole state after every record."""
-        self.tell(Started(self.unit, self.position, self.total, self.units_per_record, tuple(self.history)))
+        self.emit(Started(self.unit, self.position, self.total, self.units_per_record, tuple(self.history)))
         saved, self._stop = self._clock(), stop
         while self.position < self.total and not self.ended:
             record = self.advance()
             if record is not None:
                 self.history.append(record)
-                self.tell(Recorded(record))
+                self.emit(Recorded(record))
             stopping = stop()
             due = record is not None and self._clock() >= saved + self.seconds_between_saves
             ending = self.saves_at_end and self.position == self.total
@@ -110,7 +110,7 @@ class Search(ABC):
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         for listener in self._listeners:
             listener(event)
 

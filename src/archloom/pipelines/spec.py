@@ -19,7 +19,7 @@ from archloom.core.files import write_atomically
 from archloom.core.recipes import find_pipeline, find_recipe
 from archloom.core.seeds import parse_seeds, seeds_text
 from archloom.core.settings import check, merge, read_toml, write_toml
-from archloom.execution.loop import Search
+from archloom.execution.loop import Loop
 from archloom.execution.machine import pick_device
 from archloom.execution.run_folder import RunFolder, State
 from archloom.execution.survey import usable_cores
@@ -257,9 +257,7 @@ def _of_epochs(pipeline: Pipeline, epochs: int) -> Pipeline:
     return replace(pipeline, experiment=Experiment.resolve(given))
 
 
-def epochs_that_fit(
-    search: Search, seconds: float, *, most: int, clock: Callable[[], float] = time.perf_counter
-) -> int:
+def epochs_that_fit(search: Loop, seconds: float, *, most: int, clock: Callable[[], float] = time.perf_counter) -> int:
     """How many epochs a search can do in this time, told from its first steps; at least a few."""
     for _ in range(STEPS_BEFORE):
         search.advance()

@@ -18,7 +18,7 @@ from archloom.data.loader import Loader
 from archloom.data.source import ImageData, Source
 from archloom.families import build_network, deployed
 from archloom.objectives.cost import Cost, cost_of
-from archloom.retrainings.loop import Retraining
+from archloom.retrainings.loop import RetrainLoop
 from archloom.retrainings.model_file import ModelCard
 from archloom.retrainings.spec import Retrain
 from archloom.searches.build import EVALUATION_BATCH
@@ -61,7 +61,7 @@ def split_of(retrain: Retrain, data: ImageData) -> tuple[Tensor, Tensor | None]:
     return divided.train, divided.valid if len(divided.valid) else None
 
 
-def build_retraining(retrain: Retrain, data: ImageData, *, listeners: Sequence[Listener] = ()) -> Retraining:
+def build_retraining(retrain: Retrain, data: ImageData, *, listeners: Sequence[Listener] = ()) -> RetrainLoop:
     """The training, ready to run or to be given a saved state."""
     device, training = retrain.machine.prepare(), retrain.training
     train, valid = split_of(retrain, data)
@@ -87,7 +87,7 @@ def build_retraining(retrain: Retrain, data: ImageData, *, listeners: Sequence[L
 
     augment = data.augment if training.cutout is None else replace(data.augment, cutout=training.cutout)
     alone = len(train) % training.batch_size == 1  # one image has no statistics to normalise by
-    return Retraining(
+    return RetrainLoop(
         retrain.space(),
         _network(retrain, data, device),
         train=loader(data.train, train, augment=augment, batch_size=training.batch_size, drop_last=alone),

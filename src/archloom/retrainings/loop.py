@@ -20,7 +20,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from archloom.core.errors import DivergedError, require
 from archloom.core.events import Advanced, Deriving, Record
 from archloom.data.loader import Batch, Loader
-from archloom.execution.loop import Save, Search
+from archloom.execution.loop import Loop, Save
 from archloom.families import deployed_weights, set_progress
 from archloom.retrainings.evaluation import MOST_MISTAKES, judge
 from archloom.retrainings.optimization import OptimizerSettings, trained_by
@@ -66,7 +66,7 @@ class TrainingSettings:
         )
 
 
-class Retraining(Search):
+class RetrainLoop(Loop):
     """The training of one network, in steps, with a record for every epoch."""
 
     unit = "step"
@@ -137,7 +137,7 @@ class Retraining(Search):
         for name, value in (("loss", loss * len(batch)), ("right", right), ("images", len(batch))):
             self._sums[name] += value
         self._sums["seconds"] += self._clock() - start
-        self.tell(Advanced(self.position, len(batch), {"train_loss": loss, "train_accuracy": right / len(batch)}))
+        self.emit(Advanced(self.position, len(batch), {"train_loss": loss, "train_accuracy": right / len(batch)}))
         if step + 1 < self._train.steps:
             self._save_if_due()
             return None
@@ -243,7 +243,7 @@ class Retraining(Search):
         return self._weights()
 
     def conclude(self) -> Mapping[str, Any]:
-        self.tell(Deriving("judging the model on images it has not seen"))
+        self.emit(Deriving("judging the model on images it has not seen"))
         judged = copy.deepcopy(self.model)
         judged.load_state_dict(self.chosen, strict=False)  # an auxiliary head takes no part in judging
         return {
@@ -291,4 +291,4 @@ def _averaged(network: nn.Module, decay: float) -> AveragedModel:
     return AveragedModel(network, multi_avg_fn=blend, use_buffers=True)
 
 
-__all__ = ["Retraining", "TrainingSettings"]
+__all__ = ["RetrainLoop", "TrainingSettings"]

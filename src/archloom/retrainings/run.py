@@ -30,7 +30,7 @@ from archloom.retrainings.build import (
     split_of,
 )
 from archloom.retrainings.folder import RetrainFolder
-from archloom.retrainings.loop import Retraining
+from archloom.retrainings.loop import RetrainLoop
 from archloom.retrainings.model_file import BEST, LAST, save_model
 from archloom.retrainings.report import write_retrain_report
 from archloom.retrainings.sizes import AUTO, DEFAULT_BUDGET, SIZES, Job, choose, seconds_of
@@ -256,7 +256,7 @@ class _Prepared:
     def __init__(self, resolved: Retrain, data: ImageData) -> None:
         check_trainable(data)
         self.retrain, self._data = resolved, data
-        self.training: Retraining = build_retraining(resolved, data)
+        self.training: RetrainLoop = build_retraining(resolved, data)
         self._cost = cost_of_model(resolved, data)
         self._kept_epoch: int | None = None  # of the best model that is on disk
 

@@ -8,7 +8,7 @@ from typing import Any
 from archloom.benchmarks.base import Benchmark
 from archloom.core.errors import SettingError
 from archloom.core.events import Advanced, Record
-from archloom.execution.loop import Search
+from archloom.execution.loop import Loop
 from archloom.objectives.target import Target
 from archloom.searches.random_baseline import table_verdict
 from archloom.searches.studies import Finished, LocalStudy, Score, Scored, Study
@@ -47,7 +47,7 @@ class PathScore:
         yield Scored(self.epochs, self._paths(architecture))
 
 
-class BlackBoxSearch(Search):
+class BlackBoxLoop(Loop):
     """Search by scores alone; the best-scored architecture is the result, with a target the best of those that meet it.
 
     A strategy is told what an architecture is worth: its score, less for missing the target if there is one.
@@ -87,7 +87,7 @@ class BlackBoxSearch(Search):
         tell(finished.trial, self._worth(finished.scores[-1].score, finished.trial.architecture))
         self.position += 1
         record = self._record(finished)
-        self.tell(Advanced(self.position, 0, {"score": record["score"], "best": record["best"]}))
+        self.emit(Advanced(self.position, 0, {"score": record["score"], "best": record["best"]}))
         return record
 
     def _heard(self) -> Finished | None:

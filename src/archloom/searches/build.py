@@ -18,14 +18,14 @@ from archloom.data.loader import Loader
 from archloom.data.source import ImageData
 from archloom.data.splits import Split
 from archloom.execution.hands import Hands, InTurn, SideBySide, Work
-from archloom.execution.loop import Judge, Search
+from archloom.execution.loop import Judge, Loop
 from archloom.execution.machine import Machine
 from archloom.families import build_network
 from archloom.objectives.target import Target
-from archloom.searches.black_box import BlackBoxSearch, PathScore, TableScore
+from archloom.searches.black_box import BlackBoxLoop, PathScore, TableScore
 from archloom.searches.finalist_race import Begin, Finals, ShortTraining
 from archloom.searches.monitor import Monitor, MonitorSettings
-from archloom.searches.one_shot import OneShotSearch
+from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.short_training import StandaloneScore, seeded, standalone
 from archloom.searches.spec import Experiment, SearchSettings, divided, stream
 from archloom.searches.studies import Score, SharedStudy, Study
@@ -39,9 +39,7 @@ FINALISTS_SEE = 4  # times as many images as judge a path: by fewer, luck decide
 SCORE_EPOCHS = 5  # of a trial that is trained, unless said otherwise
 
 
-def build_search(
-    experiment: Experiment, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()
-) -> Search:
+def build_search(experiment: Experiment, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()) -> Loop:
     """The search, ready to run or to be given a saved state. Data that are not given are read if it needs them."""
     return _Builder(experiment, data).search(listeners)
 
@@ -65,7 +63,7 @@ class _Builder:
     def _shape(self) -> dict[str, int]:
         return {"classes": len(self._data.classes), "colours": self._data.channels}
 
-    def search(self, listeners: Sequence[Listener]) -> Search:
+    def search(self, listeners: Sequence[Listener]) -> Loop:
         strategy = self._experiment.strategy(self._space)
         name = self._experiment.names["data"]  # not that of the files: a folder may be called like a published data set
         found = find_benchmark(self._space, name, self._common.directory)
@@ -78,10 +76,10 @@ class _Builder:
                     "target.strict is for one-shot strategies; a black box goes on by more search.trials"
                 )
             score, trials = self._score(strategy, found), self._settings.trials
-            return BlackBoxSearch(self._space, strategy, score, trials=trials, study=self._study(), **common)
+            return BlackBoxLoop(self._space, strategy, score, trials=trials, study=self._study(), **common)
         split = self._split()
         strategy.to(self._device)
-        return OneShotSearch(
+        return OneShotLoop(
             self._space,
             strategy,
             self._weights(),

@@ -12,7 +12,7 @@ import torch
 from archloom.core.errors import DivergedError
 from archloom.core.events import Advanced, Deriving, Noted, Record
 from archloom.data.loader import Batch, Loader
-from archloom.execution.loop import Search
+from archloom.execution.loop import Loop
 from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.target import Target, binding_beta
 from archloom.searches.finalist_race import Finals
@@ -51,7 +51,7 @@ class SharedAccuracy:
         return -lost / sum(len(batch) for batch in self.batches)
 
 
-class OneShotSearch(Search):
+class OneShotLoop(Loop):
     """Search with shared weights."""
 
     unit = "step"
@@ -125,7 +125,7 @@ class OneShotSearch(Search):
             self._counts[name] = self._counts.get(name, 0) + 1
         self._images += len(train)
         self._seconds += self._clock() - start
-        self.tell(Advanced(self.position, len(train), metrics))
+        self.emit(Advanced(self.position, len(train), metrics))
         return self._record(epoch) if self.position % self._train.steps == 0 else None
 
     def _valids(self, position: int) -> Iterator[tuple[Batch, ...]]:
@@ -207,12 +207,12 @@ class OneShotSearch(Search):
         return {"stopped": {"reason": alarm.reason, "after_epoch": last + 1, "as_of_epoch": epoch + 1}}
 
     def conclude(self) -> Mapping[str, Any]:
-        self.tell(Deriving("picking the final architecture"))
+        self.emit(Deriving("picking the final architecture"))
         stopped = self._rolled_back()
         pursued = self._pursued()
         architecture, race = self._decided()
         described = self.describe(architecture)
-        self.tell(Deriving("comparing it with architectures drawn by chance"))
+        self.emit(Deriving("comparing it with architectures drawn by chance"))
         verdict = against_chance(
             self.space,
             architecture,
@@ -237,8 +237,8 @@ class OneShotSearch(Search):
             finalists,
             known=self.notes,
             allowed=self._allowed,
-            tell=lambda what: self.tell(Deriving(what)),
-            note=lambda record: self.tell(Noted(record)),
+            tell=lambda what: self.emit(Deriving(what)),
+            note=lambda record: self.emit(Noted(record)),
             ask=self.stop_if_asked,
         )
         rows = [{"text": self.space.format(self.space.check(row["architecture"])), **row} for row in told]
@@ -267,7 +267,7 @@ class OneShotSearch(Search):
         target, steps = self._target, math.ceil(self._strict_share * self.total)
         if target is None or not steps or target.met_by(self.strategy.best(self._worth, final=False)):
             return None
-        self.tell(Deriving("going on with the architecture alone, as the target is missed"))
+        self.emit(Deriving("going on with the architecture alone, as the target is missed"))
         weights, last = resting(self.weights), self._epochs - 1
         batches = zip(_stream(self._train, self.total), self._valids(self.total), strict=False)
 
@@ -319,4 +319,4 @@ def _stream(loader: Loader, position: int) -> Iterator[Batch]:
         epoch, start = epoch + 1, 0
 
 
-__all__: Sequence[str] = ["OneShotSearch", "SharedAccuracy"]
+__all__: Sequence[str] = ["OneShotLoop", "SharedAccuracy"]

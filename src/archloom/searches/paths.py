@@ -12,7 +12,7 @@ from archloom.data.source import ImageData
 from archloom.execution.run_folder import RunFolder
 from archloom.families import build_network, deployed
 from archloom.searches.build import build_search
-from archloom.searches.one_shot import OneShotSearch, SharedAccuracy
+from archloom.searches.one_shot import OneShotLoop, SharedAccuracy
 from archloom.searches.recalibration import recalibrate
 from archloom.searches.short_training import seeded
 from archloom.searches.spec import GIVEN, Experiment
@@ -29,7 +29,7 @@ class Paths:
     batches; the shared weights are left alone.
     """
 
-    def __init__(self, search: OneShotSearch, *, build: Callable[[Architecture], Any], batches: int) -> None:
+    def __init__(self, search: OneShotLoop, *, build: Callable[[Architecture], Any], batches: int) -> None:
         self.space: SearchSpace = search.space
         self._weights, self._images, self._build = search.weights, search.evaluation, build
         self._shared = SharedAccuracy(search.space, search.weights, search.evaluation)
@@ -74,7 +74,7 @@ def trained_paths(
         raise DataError(f"{run} was given its data in Python, and has to be given them again: archloom.rank(data=...)")
     data = data or experiment.data()
     search = build_search(experiment, data=data)
-    assert isinstance(search, OneShotSearch)
+    assert isinstance(search, OneShotLoop)
     _load(search, directory, warn)
     shape = {"classes": len(data.classes), "colours": data.channels}
 
@@ -97,7 +97,7 @@ def refuse_without_shared_weights(run: RunFolder, experiment: Experiment) -> Non
         raise CheckpointError(f"{run.path} has no checkpoint, and weights are kept there only")
 
 
-def _load(search: OneShotSearch, run: RunFolder, warn: Callable[[str], None]) -> None:
+def _load(search: OneShotLoop, run: RunFolder, warn: Callable[[str], None]) -> None:
     """Only the weights: how they were optimised does not matter any more."""
     state = run.checkpoints.load_latest(warn=warn) or {}
     try:

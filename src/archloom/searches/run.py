@@ -21,7 +21,7 @@ from archloom.core.settings import merge, settings_of
 from archloom.data import Facts
 from archloom.data.arrays import from_dataset, from_tensors
 from archloom.data.source import ImageData
-from archloom.execution.loop import Interrupted, Judge, Search
+from archloom.execution.loop import Interrupted, Judge, Loop
 from archloom.execution.machine import peak_memory_mb, pick_device
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives import CostTable
@@ -168,7 +168,7 @@ class _Prepared:
             data = data or experiment.data()
             facts = Facts(len(data.classes), (data.channels, *data.resolution))
         self._data_name = experiment.names["data"] if data is None else data.name
-        self.search: Search = build_search(experiment, data=data)
+        self.search: Loop = build_search(experiment, data=data)
         # before the search: a network that cannot be counted is told now
         self._costs = _cost_table(self.search.space, facts, experiment.settings["network"])
 
