@@ -8,9 +8,10 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Literal, Optional, get_args
 
 import pytest
+from annotated_doc import Doc
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +35,7 @@ class Strategy:
         space: object,
         rate: float = 1.0,
         *,
-        temperature_start: float = 10.0,  # where cooling begins
+        temperature_start: Annotated[float, Doc("where cooling begins")] = 10.0,
         epochs: int,
         sampling: Literal["batch", "sample"] = "batch",
         milestones: tuple[int, ...] = (),
@@ -50,13 +51,13 @@ class Inherited(Strategy):
 
 @dataclass(kw_only=True)
 class Base:
-    inherited: int = 1  # from the parent
+    inherited: Annotated[int, Doc("from the parent")] = 1
 
 
 @dataclass(kw_only=True)
 class Source(Base):
     name: str
-    sizes: list[int] = field(default_factory=lambda: [32])  # of the pictures
+    sizes: Annotated[list[int], Doc("of the pictures")] = field(default_factory=lambda: [32])
     hidden: int = field(default=0, init=False)
 
 
@@ -128,8 +129,10 @@ def test_what_a_space_keeps_for_itself_is_no_setting(space: type) -> None:
     assert "nodes" not in schema(space, skip=["nodes"])
 
 
-def test_the_comment_behind_a_field_is_its_help() -> None:
-    assert schema(Darts)["sharing"].help == "none: every cell makes its own choices"
+def test_the_doc_of_a_field_is_its_help_and_no_part_of_its_type() -> None:
+    sharing = schema(Darts)["sharing"]
+    assert sharing.help == "none: every cell makes its own choices"
+    assert "none" in get_args(sharing.type)
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -443,8 +446,8 @@ class _Parent:
         self,
         space: object,
         *,
-        rate: float = 0.5,  # of the parent
-        decay: float = 0.0,  # of the parent
+        rate: Annotated[float, Doc("of the parent")] = 0.5,
+        decay: Annotated[float, Doc("of the parent")] = 0.0,
     ) -> None: ...
 
 
@@ -453,8 +456,8 @@ class _Child(_Parent):
         self,
         space: object,
         *,
-        rate: float = 0.1,  # of the child
-        steps: int = 3,  # of the child
+        rate: Annotated[float, Doc("of the child")] = 0.1,
+        steps: Annotated[int, Doc("of the child")] = 3,
         **common: Any,
     ) -> None: ...
 

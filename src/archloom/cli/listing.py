@@ -25,6 +25,7 @@ SECTIONS = Catalogue(
         ),
         "weights": Entry("archloom.supernet.shared_weights:SharedWeights", summary="How shared weights are trained."),
         "data": Entry("archloom.searches.spec:DataSettings", summary="What every data set can be asked."),
+        "monitor": Entry("archloom.searches.monitor:MonitorSettings", summary="How closely a search is watched."),
         "machine": Entry("archloom.execution.machine:Machine", summary="Where a search runs."),
         "training": Entry(
             "archloom.retrainings.loop:TrainingSettings", summary="How long and how to train one network."

@@ -11,7 +11,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_doc import Doc
 
 from archloom.core.errors import SettingError, require, suggestion
 from archloom.core.files import write_atomically
@@ -32,9 +34,13 @@ FILE_NAME = "comparison.toml"
 class Limit:
     """What an architecture may cost to count in a verdict."""
 
-    parameters: float | None = None  # by the table, or of the network that is searched where no table tells
-    flops: float | None = None  # multiply-adds for one image, likewise
-    latency: Mapping[str, Any] | None = None  # {device = "pixel3", ms = 10}, from the table's latencies
+    parameters: Annotated[
+        float | None, Doc("by the table, or of the network that is searched where no table tells")
+    ] = None
+    flops: Annotated[float | None, Doc("multiply-adds for one image, likewise")] = None
+    latency: Annotated[Mapping[str, Any] | None, Doc('{device = "pixel3", ms = 10}, from the table\'s latencies')] = (
+        None
+    )
 
     def __post_init__(self) -> None:
         latency = self.latency or {"device": "", "ms": 1}
@@ -60,15 +66,23 @@ class Limit:
 class ComparisonSettings:
     """What stands at the top of a comparison's file."""
 
-    title: str = "Comparison"  # of the table and the page
-    seeds: str | list[int] = "0-4"  # "0-4", "0-4,9" or a list; an entry may have its own
-    against: str | None = None  # the entry that others are judged against; left out: the one of random_search
-    match: Literal["trials", "seconds"] | None = None  # cost; left out: trials if black-box, seconds if one-shot
-    seconds_per_trial: float | None = None  # what one training costs, where scores come from a table
-    limit: Mapping[str, Any] = field(default_factory=dict)  # parameters, flops or latency: what is above does not count
-    all: Mapping[str, Any] = field(default_factory=dict)  # sections that hold for every entry
-    entry: Mapping[str, Any] = field(default_factory=dict)  # what is compared, by name
-    published: Mapping[str, Any] = field(default_factory=dict)  # figures of others, to be printed beside
+    title: Annotated[str, Doc("of the table and the page")] = "Comparison"
+    seeds: Annotated[str | list[int], Doc('"0-4", "0-4,9" or a list; an entry may have its own')] = "0-4"
+    against: Annotated[
+        str | None, Doc("the entry that others are judged against; left out: the one of random_search")
+    ] = None
+    match: Annotated[
+        Literal["trials", "seconds"] | None, Doc("cost; left out: trials if black-box, seconds if one-shot")
+    ] = None
+    seconds_per_trial: Annotated[float | None, Doc("what one training costs, where scores come from a table")] = None
+    limit: Annotated[Mapping[str, Any], Doc("parameters, flops or latency: what is above does not count")] = field(
+        default_factory=dict
+    )
+    all: Annotated[Mapping[str, Any], Doc("sections that hold for every entry")] = field(default_factory=dict)
+    entry: Annotated[Mapping[str, Any], Doc("what is compared, by name")] = field(default_factory=dict)
+    published: Annotated[Mapping[str, Any], Doc("figures of others, to be printed beside")] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         cost = self.seconds_per_trial

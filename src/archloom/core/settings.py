@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 import inspect
 import math
 import re
@@ -19,9 +18,10 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, Union
+from typing import Annotated, Any, Literal, TypeAlias, Union
 
 import tomli_w
+from annotated_doc import Doc
 
 from archloom.core.errors import SettingError, suggestion
 
@@ -48,23 +48,22 @@ class Setting:
 def schema(target: Target, *, skip: Collection[str] = NOT_SETTINGS) -> dict[str, Setting]:
     """The settings of a function, a class or a dataclass: its keyword-only parameters.
 
-    A class whose `__init__` ends in `**` has those of its parent too. Help is the comment behind a parameter or field.
+    A class whose `__init__` ends in `**` has those of its parent too. Help is `Annotated[type, Doc("...")]`.
     What a caller provides itself (space, generator, directory) is positional, and so no setting.
     """
     try:
         declaring = _declaring(target)
         defaults = _field_defaults(target) if dataclasses.is_dataclass(target) else _parameter_defaults(declaring)
-        hints = {name: hint for part in reversed(declaring) for name, hint in typing.get_type_hints(part).items()}
+        hints = {name: hint for part in reversed(declaring) for name, hint in _hints(part).items()}
     except (NameError, TypeError, ValueError) as error:  # a plug-in may be anything
         raise SettingError(f"the settings of {_name(target)} cannot be read: {error}") from error
-    source = "\n".join(_source(declaration) for declaration in declaring)
     return {
         name: Setting(
             name=name,
-            type=hints.get(name, Any),
+            type=_without_help(hints.get(name, Any)),
             default=None if default is dataclasses.MISSING else default,
             required=default is dataclasses.MISSING,
-            help=_comment_behind(name, source),
+            help=_help(hints.get(name, Any)),
         )
         for name, default in defaults.items()
         if name not in skip
@@ -116,18 +115,17 @@ def _name(kind: Any) -> str:
     return str(getattr(kind, "__name__", kind))
 
 
-@functools.cache  # finding it takes longer than all the rest of a configuration
-def _source(declaration: Any) -> str:
-    """The text of a class or function; empty where there is none (built in, or typed at a prompt)."""
-    try:
-        return inspect.getsource(declaration)
-    except (OSError, TypeError):
-        return ""
+def _hints(declaration: Any) -> dict[str, Any]:
+    return typing.get_type_hints(declaration, include_extras=True)
 
 
-def _comment_behind(name: str, source: str) -> str:
-    found = re.search(rf"^ +{re.escape(name)}: .*?  # (.*)$", source, re.MULTILINE)
-    return found[1].strip() if found else ""
+def _without_help(hint: Any) -> Any:
+    return hint.__origin__ if typing.get_origin(hint) is Annotated else hint
+
+
+def _help(hint: Any) -> str:
+    notes = hint.__metadata__ if typing.get_origin(hint) is Annotated else ()
+    return next((note.documentation for note in notes if isinstance(note, Doc)), "")
 
 
 # --- checking values

@@ -6,10 +6,11 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_doc import Doc
 from numpy.lib.npyio import NpzFile
 from torch import Tensor
 
@@ -63,10 +64,12 @@ def from_dataset(
 def npz(
     directory: Path | None,
     *,
-    path: str = "",
-    test_fraction: float = 0.2,
-    crop_padding: int = 0,
-    flip: bool = False,
+    path: Annotated[str, Doc("the .npz file in the data folder; left out: the only one there")] = "",
+    test_fraction: Annotated[
+        float, Doc("share of every class that is tested on, where the file has no test images")
+    ] = 0.2,
+    crop_padding: Annotated[int, Doc("pixels around an image from which crops of its size are taken at random")] = 0,
+    flip: Annotated[bool, Doc("mirror training images at random")] = False,
 ) -> ImageData:
     """A file of `images` and `labels`, or of `x_train`, `y_train`, `x_test`, `y_test` as Keras writes them.
 

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+from annotated_doc import Doc
 from PIL import Image, ImageOps
 from torch import Tensor
 
@@ -31,15 +33,19 @@ MEGABYTE = 2**20
 def folder(
     directory: Path | None,
     *,
-    path: str = "",  # the folder, within the data folder or by itself
-    size: int = 32,  # side of the squares that images are scaled to
-    test_fraction: float = 0.2,  # of every class, where there is no folder of test images
-    in_memory: bool | None = None,  # keep decoded images; left out: if they fit
-    memory_limit_mb: int = 2000,  # what fits
-    crop_padding: int = 4,  # augmentation: pixels by which a training image may be shifted
-    flip: bool = True,  # augmentation: left to right, one image in two
-    resized_crop: int = 0,  # augmentation: side that a random part of the image is scaled to, instead of shifting it
-    colour_jitter: float = 0.0,  # augmentation: change brightness, contrast and saturation by up to this share
+    path: Annotated[str, Doc("the folder, within the data folder or by itself")] = "",
+    size: Annotated[int, Doc("side of the squares that images are scaled to")] = 32,
+    test_fraction: Annotated[float, Doc("of every class, where there is no folder of test images")] = 0.2,
+    in_memory: Annotated[bool | None, Doc("keep decoded images; left out: if they fit")] = None,
+    memory_limit_mb: Annotated[int, Doc("what fits")] = 2000,
+    crop_padding: Annotated[int, Doc("augmentation: pixels by which a training image may be shifted")] = 4,
+    flip: Annotated[bool, Doc("augmentation: left to right, one image in two")] = True,
+    resized_crop: Annotated[
+        int, Doc("augmentation: side that a random part of the image is scaled to, instead of shifting it")
+    ] = 0,
+    colour_jitter: Annotated[
+        float, Doc("augmentation: change brightness, contrast and saturation by up to this share")
+    ] = 0.0,
 ) -> ImageData:
     """Image files in one sub-folder per class, or such folders below `train` and `test` (or `val`).
 

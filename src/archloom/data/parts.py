@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_doc import Doc
 
 from archloom.core.errors import DataError, require
 from archloom.data.splits import Split, limited, nb201_split, random_split
@@ -18,12 +19,12 @@ NB201_SPLIT = "cifar-split.txt"
 class DataParts:
     """Where the data are, and how training images are divided; a search and a retraining have their own defaults."""
 
-    directory: Path | None = None  # the data folder; else $ARCHLOOM_DATA
+    directory: Annotated[Path | None, Doc("the data folder; else $ARCHLOOM_DATA")] = None
     split: Literal["random", "nb201", "none"]
-    split_seed: int = 0  # apart from the run's seed, so that runs of all seeds see the same split
+    split_seed: Annotated[int, Doc("apart from the run's seed, so that runs of all seeds see the same split")] = 0
     train_fraction: float
-    train_images: int | None = None  # take only so many of the training part
-    valid_images: int | None = None  # take only so many of the validation part
+    train_images: Annotated[int | None, Doc("take only so many of the training part")] = None
+    valid_images: Annotated[int | None, Doc("take only so many of the validation part")] = None
 
     def __post_init__(self) -> None:
         limits = {"train_images": self.train_images, "valid_images": self.valid_images}

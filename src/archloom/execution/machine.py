@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import sys
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_doc import Doc
 
 from archloom import fast as kernels
 from archloom.core.errors import SettingError, require
@@ -16,12 +18,16 @@ from archloom.core.errors import SettingError, require
 class Machine:
     """Where a search runs."""
 
-    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    threads: int = 0  # 0 leaves it to torch
-    workers: int = 1  # threads that prepare batches ahead
-    processes: int = 1  # that train finalists side by side on a CPU, each on one thread; 0: as many as threads
-    kernels: kernels.Choice = "auto"  # auto: compiled if built; torch: fused; plain: modules; compile: torch.compile
-    recompute: bool = False  # compute fused cells again on the way back: less memory, more time
+    device: Annotated[str, Doc("auto, cpu, cuda, cuda:1, mps")] = "auto"
+    threads: Annotated[int, Doc("0 leaves it to torch")] = 0
+    workers: Annotated[int, Doc("threads that prepare batches ahead")] = 1
+    processes: Annotated[
+        int, Doc("that train finalists side by side on a CPU, each on one thread; 0: as many as threads")
+    ] = 1
+    kernels: Annotated[
+        kernels.Choice, Doc("auto: compiled if built; torch: fused; plain: modules; compile: torch.compile")
+    ] = "auto"
+    recompute: Annotated[bool, Doc("compute fused cells again on the way back: less memory, more time")] = False
 
     def __post_init__(self) -> None:
         require(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_doc import Doc
 from torch import Tensor, nn
 
 from archloom.core.errors import require
@@ -37,13 +38,19 @@ class DartsNetwork(nn.Module):
         colours: int,
         /,
         *,
-        channels: int = 16,  # width of the first cells
-        stem_multiplier: int = 3,  # the cifar stem is so many times wider
-        stem: Literal["cifar", "imagenet"] = "cifar",  # imagenet: two stems, which divide the resolution by 4 and by 8
-        normalized_pools: bool = True,  # false: pools as they are, as in the published retrained networks
-        auxiliary: bool = False,  # a second head at two thirds of the cells, in training only
-        drop_path: float = 0.0,  # chance at the end of training that an image skips an edge, identities aside; 0 is off
-        dropout: float = 0.0,  # share of features dropped before the last layer, in training only
+        channels: Annotated[int, Doc("width of the first cells")] = 16,
+        stem_multiplier: Annotated[int, Doc("the cifar stem is so many times wider")] = 3,
+        stem: Annotated[
+            Literal["cifar", "imagenet"], Doc("imagenet: two stems, which divide the resolution by 4 and by 8")
+        ] = "cifar",
+        normalized_pools: Annotated[
+            bool, Doc("false: pools as they are, as in the published retrained networks")
+        ] = True,
+        auxiliary: Annotated[bool, Doc("a second head at two thirds of the cells, in training only")] = False,
+        drop_path: Annotated[
+            float, Doc("chance at the end of training that an image skips an edge, identities aside; 0 is off")
+        ] = 0.0,
+        dropout: Annotated[float, Doc("share of features dropped before the last layer, in training only")] = 0.0,
     ) -> None:
         super().__init__()
         require(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_doc import Doc
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
@@ -28,9 +29,13 @@ class MobileNetwork(nn.Module):
         colours: int,
         /,
         *,
-        dropout: float = 0.0,  # share of features dropped before the last layer, in training only
-        rematerialize: bool = False,  # where several options run, keep none of them and run again on the way back
-        masked: bool = False,  # compute all channels and put those too many to zero: slow, to compare with
+        dropout: Annotated[float, Doc("share of features dropped before the last layer, in training only")] = 0.0,
+        rematerialize: Annotated[
+            bool, Doc("where several options run, keep none of them and run again on the way back")
+        ] = False,
+        masked: Annotated[
+            bool, Doc("compute all channels and put those too many to zero: slow, to compare with")
+        ] = False,
     ) -> None:
         super().__init__()
         require(rates(0.0, dropout))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_doc import Doc
 from torch import Tensor, nn
 
 from archloom.core.errors import require
@@ -25,10 +28,12 @@ class Nb201Network(nn.Module):
         colours: int,
         /,
         *,
-        channels: int = 16,  # width of the first stage
-        auxiliary: bool = False,  # a second head where the third stage begins, in training only
-        drop_path: float = 0.0,  # chance at the end of training that an image skips an edge, identities aside; 0 is off
-        dropout: float = 0.0,  # share of features dropped before the last layer, in training only
+        channels: Annotated[int, Doc("width of the first stage")] = 16,
+        auxiliary: Annotated[bool, Doc("a second head where the third stage begins, in training only")] = False,
+        drop_path: Annotated[
+            float, Doc("chance at the end of training that an image skips an edge, identities aside; 0 is off")
+        ] = 0.0,
+        dropout: Annotated[float, Doc("share of features dropped before the last layer, in training only")] = 0.0,
     ) -> None:
         super().__init__()
         require(

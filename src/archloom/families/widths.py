@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from typing import Annotated
 
+from annotated_doc import Doc
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -33,8 +35,10 @@ class WidthsNetwork(nn.Module):
         colours: int,
         /,
         *,
-        dropout: float = 0.0,  # share of features dropped before the last layer, in training only
-        masked: bool = False,  # compute all channels and put those too many to zero: slow, to compare with
+        dropout: Annotated[float, Doc("share of features dropped before the last layer, in training only")] = 0.0,
+        masked: Annotated[
+            bool, Doc("compute all channels and put those too many to zero: slow, to compare with")
+        ] = False,
     ) -> None:
         super().__init__()
         require(rates(0.0, dropout))

@@ -7,8 +7,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from annotated_doc import Doc
 from torch import Tensor
 
 from archloom.core.errors import require
@@ -25,18 +26,20 @@ FEWEST = 3  # architectures that a slope can be told from
 class TargetSettings:
     """What the architecture found should cost."""
 
-    metric: Literal["none", "latency", "multiply_adds", "parameters"] = "none"  # what is aimed at
-    value: float | None = None  # how much of it: ms, multiply-adds or parameters
-    source: str | None = (
-        None  # of latency: a device of the table, a .csv of your own, a .json of `archloom latency fit`
+    metric: Annotated[Literal["none", "latency", "multiply_adds", "parameters"], Doc("what is aimed at")] = "none"
+    value: Annotated[float | None, Doc("how much of it: ms, multiply-adds or parameters")] = None
+    source: Annotated[
+        str | None, Doc("of latency: a device of the table, a .csv of your own, a .json of `archloom latency fit`")
+    ] = None
+    reward: Annotated[Reward, Doc("Q + beta |T/T0 - 1|, Q (T/T0)^beta, or the latter only above the target")] = (
+        "absolute"
     )
-    reward: Reward = "absolute"  # Q + beta |T/T0 - 1|, Q (T/T0)^beta, or the latter only above the target
-    beta: float = (
-        -0.1
-    )  # weight of the target: below minus what quality gains for each unit of ln T, or it does not bind
-    tolerance: float = 0.02  # how far off, relative to the target, still counts as met
-    strict: bool = False  # if it is missed, go on with the architecture alone, at a beta that binds
-    strict_share: float = 0.5  # steps of that, at most, as a share of the search's
+    beta: Annotated[
+        float, Doc("weight of the target: below minus what quality gains for each unit of ln T, or it does not bind")
+    ] = -0.1
+    tolerance: Annotated[float, Doc("how far off, relative to the target, still counts as met")] = 0.02
+    strict: Annotated[bool, Doc("if it is missed, go on with the architecture alone, at a beta that binds")] = False
+    strict_share: Annotated[float, Doc("steps of that, at most, as a share of the search's")] = 0.5
 
     def __post_init__(self) -> None:
         aimed, latency = self.metric != "none", self.metric == "latency"

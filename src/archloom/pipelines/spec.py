@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_doc import Doc
 
 from archloom.core.errors import SettingError, require, suggestion
 from archloom.core.files import write_atomically
@@ -45,17 +47,29 @@ TIMED_STEPS, STEPS_BEFORE = 6, 3  # the first steps of a process are slow
 class PipelineSettings:
     """What stands at the top of a pipeline's file."""
 
-    title: str = "Search and retrain"  # of the table and the page
-    protocol: Literal["best_of_searches", "repeats"] = "best_of_searches"  # retrain the best, or what each search found
-    searches: int = 4  # how many
-    seeds: str | list[int] | None = None  # theirs: "0-3" or a list; left out: 0 to searches - 1
-    retrainings: int = 3  # of each architecture that is retrained, with seeds from 0 on
-    pick: Literal["validation"] = "validation"  # what tells the best search; test images and tables never do
-    pick_epochs: int = 0  # of a short training of each by which the best is told; 0: by its search's validation images
-    export: list[str] = field(default_factory=list)  # of the best model: onnx, torch, standalone
-    budget: str | None = None  # time for all of it, as 15m; fits epochs of the search and what the recipe auto trains
-    search: Mapping[str, Any] = field(default_factory=dict)  # sections of a search, over those of `recipe`
-    retrain: Mapping[str, Any] = field(default_factory=dict)  # sections of a retraining, over those of `recipe`
+    title: Annotated[str, Doc("of the table and the page")] = "Search and retrain"
+    protocol: Annotated[Literal["best_of_searches", "repeats"], Doc("retrain the best, or what each search found")] = (
+        "best_of_searches"
+    )
+    searches: Annotated[int, Doc("how many")] = 4
+    seeds: Annotated[str | list[int] | None, Doc('theirs: "0-3" or a list; left out: 0 to searches - 1')] = None
+    retrainings: Annotated[int, Doc("of each architecture that is retrained, with seeds from 0 on")] = 3
+    pick: Annotated[Literal["validation"], Doc("what tells the best search; test images and tables never do")] = (
+        "validation"
+    )
+    pick_epochs: Annotated[
+        int, Doc("of a short training of each by which the best is told; 0: by its search's validation images")
+    ] = 0
+    export: Annotated[list[str], Doc("of the best model: onnx, torch, standalone")] = field(default_factory=list)
+    budget: Annotated[
+        str | None, Doc("time for all of it, as 15m; fits epochs of the search and what the recipe auto trains")
+    ] = None
+    search: Annotated[Mapping[str, Any], Doc("sections of a search, over those of `recipe`")] = field(
+        default_factory=dict
+    )
+    retrain: Annotated[Mapping[str, Any], Doc("sections of a retraining, over those of `recipe`")] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.export if name not in FORMATS]

@@ -10,9 +10,10 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_doc import Doc
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -37,16 +38,22 @@ Weights = dict[str, Tensor]
 class TrainingSettings:
     """How long and how to train one network."""
 
-    epochs: int = 600  # passes over the training images
-    batch_size: int = 96  # images of a step
-    cutout: int | None = None  # side of the square blanked out in training images; left out: as the data have it
-    label_smoothing: float = 0.0  # share of the truth that is spread over all classes
-    auxiliary_weight: float = 0.4  # of the auxiliary head's loss, where the network has one
-    ema: float = 0.0  # decay of the running mean of the weights, which then is the model; 0 is off
-    keep: Literal["best", "last"] = "best"  # the model of the best validation accuracy, or of the last epoch
-    multiply_adds_limit: int = 0  # where no width is given: the widest network with at most so many; 0: its default
-    mixed_precision: bool = False  # bfloat16 where it is safe, on a GPU
-    channels_last: bool = True  # the memory layout that is faster nearly everywhere
+    epochs: Annotated[int, Doc("passes over the training images")] = 600
+    batch_size: Annotated[int, Doc("images of a step")] = 96
+    cutout: Annotated[
+        int | None, Doc("side of the square blanked out in training images; left out: as the data have it")
+    ] = None
+    label_smoothing: Annotated[float, Doc("share of the truth that is spread over all classes")] = 0.0
+    auxiliary_weight: Annotated[float, Doc("of the auxiliary head's loss, where the network has one")] = 0.4
+    ema: Annotated[float, Doc("decay of the running mean of the weights, which then is the model; 0 is off")] = 0.0
+    keep: Annotated[Literal["best", "last"], Doc("the model of the best validation accuracy, or of the last epoch")] = (
+        "best"
+    )
+    multiply_adds_limit: Annotated[
+        int, Doc("where no width is given: the widest network with at most so many; 0: its default")
+    ] = 0
+    mixed_precision: Annotated[bool, Doc("bfloat16 where it is safe, on a GPU")] = False
+    channels_last: Annotated[bool, Doc("the memory layout that is faster nearly everywhere")] = True
 
     def __post_init__(self) -> None:
         require(

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_doc import Doc
 from torch import nn
 
 from archloom.core.errors import require
@@ -21,17 +22,17 @@ from archloom.core.errors import require
 class OptimizerSettings:
     """SGD with momentum, and the course of its learning rate."""
 
-    learning_rate: float = 0.025  # after the warm-up, at the start of the course
-    learning_rate_end: float = 0.0  # of cosine and linear, after the last epoch
-    policy: Literal["cosine", "linear", "exponential"] = "cosine"  # the course of the learning rate
-    factor: float = 0.97  # of exponential: what the rate is multiplied by after every epoch
-    every_step: bool = True  # false: the rate changes from epoch to epoch only
-    warmup_epochs: int = 0  # in which the rate rises linearly
-    momentum: float = 0.9  # of SGD
-    nesterov: bool = False  # look ahead along the momentum
-    weight_decay: float = 3e-4  # of SGD
-    decay_all: bool = True  # false: scales and shifts of normalisations, and biases, do not decay
-    clip: float = 5.0  # largest norm of the gradient; 0 is off
+    learning_rate: Annotated[float, Doc("after the warm-up, at the start of the course")] = 0.025
+    learning_rate_end: Annotated[float, Doc("of cosine and linear, after the last epoch")] = 0.0
+    policy: Annotated[Literal["cosine", "linear", "exponential"], Doc("the course of the learning rate")] = "cosine"
+    factor: Annotated[float, Doc("of exponential: what the rate is multiplied by after every epoch")] = 0.97
+    every_step: Annotated[bool, Doc("false: the rate changes from epoch to epoch only")] = True
+    warmup_epochs: Annotated[int, Doc("in which the rate rises linearly")] = 0
+    momentum: Annotated[float, Doc("of SGD")] = 0.9
+    nesterov: Annotated[bool, Doc("look ahead along the momentum")] = False
+    weight_decay: Annotated[float, Doc("of SGD")] = 3e-4
+    decay_all: Annotated[bool, Doc("false: scales and shifts of normalisations, and biases, do not decay")] = True
+    clip: Annotated[float, Doc("largest norm of the gradient; 0 is off")] = 5.0
 
     def __post_init__(self) -> None:
         rate, end, momentum = self.learning_rate, self.learning_rate_end, self.momentum

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_doc import Doc
 
 from archloom.core.errors import ArchloomError, DataError, ParseError, SettingError, one_line, require, suggestion
 from archloom.core.files import data_folder
@@ -37,8 +38,10 @@ FAMILIES = ("darts", "nb201")  # that a recipe may say more for
 class RetrainData(DataParts):
     """What every data set can be asked, beside its own settings."""
 
-    split: Literal["random", "nb201", "none"] = "random"  # none: train on all images, and keep the last epoch
-    train_fraction: float = 0.9  # of a random split; the rest picks the best epoch
+    split: Annotated[Literal["random", "nb201", "none"], Doc("none: train on all images, and keep the last epoch")] = (
+        "random"
+    )
+    train_fraction: Annotated[float, Doc("of a random split; the rest picks the best epoch")] = 0.9
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_doc import Doc
 from torch import Tensor
 
 from archloom.core.errors import require
@@ -28,14 +29,24 @@ SHARES = {"skip": "skip_connect", "none": NONE, "pool": "pool"}  # part of the n
 class MonitorSettings:
     """What to look at after every epoch of a one-shot search, and what to do about it."""
 
-    action: Literal["off", "warn", "stop", "roll_back"] = "warn"  # roll_back: end as it was in the last healthy epoch
-    eigenvalue_steps: int = 6  # curvature products for the largest eigenvalue of the logits' Hessian; 0 is off
-    eigenvalue_images: int = 64  # validation images it is taken on
-    products: Literal["differences", "exact"] = "differences"  # exact: two to three times the memory, blind to kinks
-    window: int = 5  # epochs that eigenvalues are averaged over, and that two averages lie apart
-    growth: float = 1.33  # of that average within a window, above which logits have become too sharp
-    quiet: float = 0.2  # first share of the epochs that raises no alarm: what is derived from equal logits is chance
-    largest_share: float = 0.5  # of operations without weights in the derived architecture: one kind of them
+    action: Annotated[
+        Literal["off", "warn", "stop", "roll_back"], Doc("roll_back: end as it was in the last healthy epoch")
+    ] = "warn"
+    eigenvalue_steps: Annotated[
+        int, Doc("curvature products for the largest eigenvalue of the logits' Hessian; 0 is off")
+    ] = 6
+    eigenvalue_images: Annotated[int, Doc("validation images it is taken on")] = 64
+    products: Annotated[
+        Literal["differences", "exact"], Doc("exact: two to three times the memory, blind to kinks")
+    ] = "differences"
+    window: Annotated[int, Doc("epochs that eigenvalues are averaged over, and that two averages lie apart")] = 5
+    growth: Annotated[float, Doc("of that average within a window, above which logits have become too sharp")] = 1.33
+    quiet: Annotated[
+        float, Doc("first share of the epochs that raises no alarm: what is derived from equal logits is chance")
+    ] = 0.2
+    largest_share: Annotated[
+        float, Doc("of operations without weights in the derived architecture: one kind of them")
+    ] = 0.5
 
     def __post_init__(self) -> None:
         require(

@@ -12,9 +12,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_doc import Doc
 from torch import nn
 
 from archloom.core.errors import DataError, SettingError, one_line, require, suggestion
@@ -56,34 +57,44 @@ FOR_SMALL_DATA: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 class DataSettings(DataParts):
     """What every data set can be asked, beside its own settings."""
 
-    split: Literal["random", "nb201"] = "random"  # nb201: the benchmark's own split of CIFAR-10
-    train_fraction: float = 0.5  # the rest validates architectures
+    split: Annotated[Literal["random", "nb201"], Doc("nb201: the benchmark's own split of CIFAR-10")] = "random"
+    train_fraction: Annotated[float, Doc("the rest validates architectures")] = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
     """How long and how closely to search."""
 
-    epochs: int = 50  # of a one-shot search
-    batch_size: int = 64  # training images of a step
-    valid_batch_size: int = 0  # 0: as batch_size
-    cutout: int | None = None  # side of the square blanked out in training images; left out: as the data have it
-    evaluation_images: int = 1000  # validation images that judge one path under the shared weights
-    chance_samples: int = 30  # architectures drawn by chance that the result is compared with
-    finalist_steps: int = 120  # of each of a strategy's finalists, trained at full depth; 0: no finals
-    finalist_sweeps: int = 2  # how often every change is tried, at most
-    finalist_channels: int | None = None  # their width; left out: that of the search
-    finalist_shrink: int = 1  # they see images so many times smaller in height and width
-    finalist_size: float = 0.3  # what a unit of the logarithm of their parameters weighs against one of their loss
-    finalist_learning_rate: float = 0.1  # of their SGD, on a cosine to 0
-    trials: int = 100  # of a black-box search
-    score: Literal["auto", "table", "training", "shared"] = "auto"  # of a trial; auto: from a table if one has it
-    score_epochs: int | None = None  # of `training`, or the table's column; left out: 5, or the table's full training
-    shared_run: Path | None = None  # the one-shot run under whose weights `shared` scores
-    study: str | None = None  # a file or database URL of trials that several processes share; left out: its own
-    study_name: str = "archloom"  # which study of that database
-    channels_last: bool = True  # the memory layout that is faster nearly everywhere
-    tensorboard: bool = False  # also write TensorBoard events into the run
+    epochs: Annotated[int, Doc("of a one-shot search")] = 50
+    batch_size: Annotated[int, Doc("training images of a step")] = 64
+    valid_batch_size: Annotated[int, Doc("0: as batch_size")] = 0
+    cutout: Annotated[
+        int | None, Doc("side of the square blanked out in training images; left out: as the data have it")
+    ] = None
+    evaluation_images: Annotated[int, Doc("validation images that judge one path under the shared weights")] = 1000
+    chance_samples: Annotated[int, Doc("architectures drawn by chance that the result is compared with")] = 30
+    finalist_steps: Annotated[int, Doc("of each of a strategy's finalists, trained at full depth; 0: no finals")] = 120
+    finalist_sweeps: Annotated[int, Doc("how often every change is tried, at most")] = 2
+    finalist_channels: Annotated[int | None, Doc("their width; left out: that of the search")] = None
+    finalist_shrink: Annotated[int, Doc("they see images so many times smaller in height and width")] = 1
+    finalist_size: Annotated[
+        float, Doc("what a unit of the logarithm of their parameters weighs against one of their loss")
+    ] = 0.3
+    finalist_learning_rate: Annotated[float, Doc("of their SGD, on a cosine to 0")] = 0.1
+    trials: Annotated[int, Doc("of a black-box search")] = 100
+    score: Annotated[
+        Literal["auto", "table", "training", "shared"], Doc("of a trial; auto: from a table if one has it")
+    ] = "auto"
+    score_epochs: Annotated[
+        int | None, Doc("of `training`, or the table's column; left out: 5, or the table's full training")
+    ] = None
+    shared_run: Annotated[Path | None, Doc("the one-shot run under whose weights `shared` scores")] = None
+    study: Annotated[
+        str | None, Doc("a file or database URL of trials that several processes share; left out: its own")
+    ] = None
+    study_name: Annotated[str, Doc("which study of that database")] = "archloom"
+    channels_last: Annotated[bool, Doc("the memory layout that is faster nearly everywhere")] = True
+    tensorboard: Annotated[bool, Doc("also write TensorBoard events into the run")] = False
 
     def __post_init__(self) -> None:
         least = {"epochs": 1, "batch_size": 2, "evaluation_images": 2, "trials": 1}

@@ -13,7 +13,9 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
+
+from annotated_doc import Doc
 
 from archloom.core.errors import ParseError, require
 from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, Scores, SearchSpace
@@ -49,13 +51,17 @@ class CellSlot:
 class Darts(SearchSpace):
     """Stacked cells whose nodes sum two chosen operations on chosen earlier states."""
 
-    operations: tuple[str, ...] = OPERATIONS  # what an edge may be
-    nodes: int = 4  # intermediate states of a cell
-    edges: Literal["searched", "fixed"] = "searched"  # fixed: node i takes the state before it and the first input
-    reduction: Literal["searched", "fixed"] = "searched"  # fixed: the hand-made reduction cell of GDAS
-    sharing: Literal["kind", "none"] = "kind"  # none: every cell makes its own choices
-    cells: int = 8  # depth
-    cells_per_block: int = 0  # above 0: three blocks of so many cells with a reduction cell between, instead of `cells`
+    operations: Annotated[tuple[str, ...], Doc("what an edge may be")] = OPERATIONS
+    nodes: Annotated[int, Doc("intermediate states of a cell")] = 4
+    edges: Annotated[
+        Literal["searched", "fixed"], Doc("fixed: node i takes the state before it and the first input")
+    ] = "searched"
+    reduction: Annotated[Literal["searched", "fixed"], Doc("fixed: the hand-made reduction cell of GDAS")] = "searched"
+    sharing: Annotated[Literal["kind", "none"], Doc("none: every cell makes its own choices")] = "kind"
+    cells: Annotated[int, Doc("depth")] = 8
+    cells_per_block: Annotated[
+        int, Doc("above 0: three blocks of so many cells with a reduction cell between, instead of `cells`")
+    ] = 0
 
     network: ClassVar[str] = "archloom.families.darts:DartsNetwork"
     none_may_win: ClassVar[bool] = False

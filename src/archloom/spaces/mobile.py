@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from annotated_doc import Doc
 
 from archloom.core.errors import ParseError, require
 from archloom.spaces.base import Architecture, CellGraph, Decision, Feature, Scores, SearchSpace
@@ -70,22 +72,31 @@ class Mobile(SearchSpace):
     Only what leaves a choice is a decision: a width with one multiplier is none.
     """
 
-    stem: int = 32  # base width of the first convolution
-    stem_stride: int = 2  # 1 for small images
-    stem_kernels: tuple[int, ...] = (3,)  # its kernels
-    separable: int = 16  # base width of the separable convolution behind; 0: the stem's, and it may be left out
-    blocks: tuple[int, ...] = (32, 40, 80, 96, 192, 320)  # base width of every block
-    layers: tuple[int, ...] = (4, 4, 4, 4, 4, 1)  # inverted bottlenecks of every block, at most
-    strides: tuple[int, ...] = (2, 2, 2, 1, 2, 1)  # of the first layer of every block
-    head: tuple[int, ...] = (1280,)  # base width before the pool, as in MobileNetV2; a second one behind it, as in V3
-    expansions: tuple[float, ...] = (3, 6)  # inner width of a bottleneck, in multiples of the width it gets
-    kernels: tuple[int, ...] = (3, 5, 7)  # of depthwise convolutions
-    width_multipliers: tuple[float, ...] = (
-        1.0,
-    )  # base widths times these, rounded to 8, are the widths to choose from
-    squeeze: tuple[Literal["off", "on"], ...] = ("off",)  # squeeze-and-excite in a bottleneck
-    activation: Activation = "relu"  # of stem, head and blocks
-    relu_blocks: int = 0  # so many blocks in front, and the separable convolution, have ReLU all the same
+    stem: Annotated[int, Doc("base width of the first convolution")] = 32
+    stem_stride: Annotated[int, Doc("1 for small images")] = 2
+    stem_kernels: Annotated[tuple[int, ...], Doc("its kernels")] = (3,)
+    separable: Annotated[
+        int, Doc("base width of the separable convolution behind; 0: the stem's, and it may be left out")
+    ] = 16
+    blocks: Annotated[tuple[int, ...], Doc("base width of every block")] = (32, 40, 80, 96, 192, 320)
+    layers: Annotated[tuple[int, ...], Doc("inverted bottlenecks of every block, at most")] = (4, 4, 4, 4, 4, 1)
+    strides: Annotated[tuple[int, ...], Doc("of the first layer of every block")] = (2, 2, 2, 1, 2, 1)
+    head: Annotated[
+        tuple[int, ...], Doc("base width before the pool, as in MobileNetV2; a second one behind it, as in V3")
+    ] = (1280,)
+    expansions: Annotated[tuple[float, ...], Doc("inner width of a bottleneck, in multiples of the width it gets")] = (
+        3,
+        6,
+    )
+    kernels: Annotated[tuple[int, ...], Doc("of depthwise convolutions")] = (3, 5, 7)
+    width_multipliers: Annotated[
+        tuple[float, ...], Doc("base widths times these, rounded to 8, are the widths to choose from")
+    ] = (1.0,)
+    squeeze: Annotated[tuple[Literal["off", "on"], ...], Doc("squeeze-and-excite in a bottleneck")] = ("off",)
+    activation: Annotated[Activation, Doc("of stem, head and blocks")] = "relu"
+    relu_blocks: Annotated[
+        int, Doc("so many blocks in front, and the separable convolution, have ReLU all the same")
+    ] = 0
 
     network: ClassVar[str] = "archloom.families.mobile:MobileNetwork"
 

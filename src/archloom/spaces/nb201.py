@@ -6,7 +6,9 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
+
+from annotated_doc import Doc
 
 from archloom.core.errors import ParseError, require
 from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, SearchSpace
@@ -19,9 +21,9 @@ FULL_DEPTH = 5  # cells per stage of the networks in the published table
 class Nb201(SearchSpace):
     """A cell of `nodes` states, each the sum of an operation on every earlier state; three stages of equal cells."""
 
-    nodes: int = 4  # states of the cell, its input included
-    operations: tuple[str, ...] = OPERATIONS  # what an edge may be
-    cells_per_stage: int = 5  # depth: three stages of so many cells
+    nodes: Annotated[int, Doc("states of the cell, its input included")] = 4
+    operations: Annotated[tuple[str, ...], Doc("what an edge may be")] = OPERATIONS
+    cells_per_stage: Annotated[int, Doc("depth: three stages of so many cells")] = 5
 
     network: ClassVar[str] = "archloom.families.nb201:Nb201Network"
 

@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from annotated_doc import Doc
 
 from archloom.core.errors import ParseError, SettingError, require
 from archloom.spaces.base import Architecture, CellGraph, Decision, Feature, SearchSpace
@@ -20,9 +22,9 @@ LONGEST_TEXT = 1_000
 class Widths(SearchSpace):
     """Three stages of cells of one kind with residual blocks between; every cell and every block has a width."""
 
-    options: tuple[int, ...] = (8, 16, 24, 32, 40, 48, 56, 64)  # widths to choose from
-    cells_per_stage: int = 1  # three stages of so many cells
-    cell: str = (  # the cell, as an NB201 string; here the one that the published networks have
+    options: Annotated[tuple[int, ...], Doc("widths to choose from")] = (8, 16, 24, 32, 40, 48, 56, 64)
+    cells_per_stage: Annotated[int, Doc("three stages of so many cells")] = 1
+    cell: Annotated[str, Doc("the cell, as an NB201 string; here the one that the published networks have")] = (
         "|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|skip_connect~0|nor_conv_3x3~1|nor_conv_3x3~2|"
     )
 

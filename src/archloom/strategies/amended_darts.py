@@ -10,9 +10,10 @@ H^-1 are offered beside it, and the second part is by default no longer than the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from annotated_doc import Doc
 from torch import Tensor
 
 from archloom.core.errors import SettingError, require
@@ -43,13 +44,21 @@ class AmendedDarts(Differentiable):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        eta: float = 0.1,  # weight of the second part; for neumann the step of the series; conjugate_gradient has none
-        inverse: str = "neumann:3",  # in the place of H^-1: hessian, identity, neumann:K or conjugate_gradient:K
-        limit: float = 1.0,  # largest second part, relative to the first; 0 is off
-        damping: float | None = None,  # added to H; left out: 0 for hessian, else the decay of the weights
-        products: Literal["exact", "differences"] = "differences",  # how curvature products are taken
-        difference_step: float = 0.01,  # of `differences`, relative to the vector
-        independent: bool = False,  # H and C from two halves of the training batch: one batch for both is biased
+        eta: Annotated[
+            float, Doc("weight of the second part; for neumann the step of the series; conjugate_gradient has none")
+        ] = 0.1,
+        inverse: Annotated[
+            str, Doc("in the place of H^-1: hessian, identity, neumann:K or conjugate_gradient:K")
+        ] = "neumann:3",
+        limit: Annotated[float, Doc("largest second part, relative to the first; 0 is off")] = 1.0,
+        damping: Annotated[
+            float | None, Doc("added to H; left out: 0 for hessian, else the decay of the weights")
+        ] = None,
+        products: Annotated[Literal["exact", "differences"], Doc("how curvature products are taken")] = "differences",
+        difference_step: Annotated[float, Doc("of `differences`, relative to the vector")] = 0.01,
+        independent: Annotated[
+            bool, Doc("H and C from two halves of the training batch: one batch for both is biased")
+        ] = False,
         **common: Any,
     ) -> None:
         super().__init__(space, generator, **common)

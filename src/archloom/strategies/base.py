@@ -10,9 +10,10 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from annotated_doc import Doc
 from torch import Tensor, nn
 
 from archloom.core.errors import require
@@ -156,12 +157,14 @@ class Differentiable(OneShot):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        learning_rate: float = 3e-4,  # of Adam on the logits
-        weight_decay: float = 1e-3,  # of Adam on the logits
-        warmup: float = 0.0,  # share of the epochs that trains the weights alone
-        none: Literal["free", "absent"] = "free",  # whether `none` takes part in the search
-        keep_none: bool | None = None,  # may `none` win; left out: as the space has it
-        finalists: int = 1,  # what is derived and its neighbours, trained for a short while to decide; 1 is none
+        learning_rate: Annotated[float, Doc("of Adam on the logits")] = 3e-4,
+        weight_decay: Annotated[float, Doc("of Adam on the logits")] = 1e-3,
+        warmup: Annotated[float, Doc("share of the epochs that trains the weights alone")] = 0.0,
+        none: Annotated[Literal["free", "absent"], Doc("whether `none` takes part in the search")] = "free",
+        keep_none: Annotated[bool | None, Doc("may `none` win; left out: as the space has it")] = None,
+        finalists: Annotated[
+            int, Doc("what is derived and its neighbours, trained for a short while to decide; 1 is none")
+        ] = 1,
     ) -> None:
         super().__init__(space, generator)
         require(

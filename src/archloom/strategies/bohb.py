@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from annotated_doc import Doc
 
 from archloom.core.errors import require
 from archloom.spaces import SearchSpace
@@ -31,8 +32,10 @@ class Bohb(Tpe):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        least_epochs: int = 1,  # before any trial is stopped
-        reduction: int = 3,  # one trial in so many goes on from each rung to the next, for so many times as long
+        least_epochs: Annotated[int, Doc("before any trial is stopped")] = 1,
+        reduction: Annotated[
+            int, Doc("one trial in so many goes on from each rung to the next, for so many times as long")
+        ] = 3,
         **settings: Any,
     ) -> None:
         require(

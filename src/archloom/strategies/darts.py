@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_doc import Doc
 from torch import Tensor
 
 from archloom.core.errors import require
@@ -23,10 +24,14 @@ class Darts(Differentiable):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        order: Literal["first", "second"] = "first",  # second: through one virtual training step
-        products: Literal["exact", "differences"] = "exact",  # how second order takes its curvature product
-        difference_step: float = 0.01,  # of `differences`, relative to the vector
-        perturbation: float = 0.0,  # SDARTS: weights learn on shares moved by up to so much at random, rising to it
+        order: Annotated[Literal["first", "second"], Doc("second: through one virtual training step")] = "first",
+        products: Annotated[
+            Literal["exact", "differences"], Doc("how second order takes its curvature product")
+        ] = "exact",
+        difference_step: Annotated[float, Doc("of `differences`, relative to the vector")] = 0.01,
+        perturbation: Annotated[
+            float, Doc("SDARTS: weights learn on shares moved by up to so much at random, rising to it")
+        ] = 0.0,
         **common: Any,
     ) -> None:
         super().__init__(space, generator, **common)

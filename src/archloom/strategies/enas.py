@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_doc import Doc
 from torch import Tensor
 
 from archloom.core.errors import require
@@ -56,19 +57,23 @@ class Enas(OneShot):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        controller_steps: int = 50,  # learning steps of the controller in an epoch
-        samples: int = 20,  # paths drawn for each
-        learning_rate: float = 1e-3,  # of Adam on the controller
-        entropy_weight: float = 1e-4,  # of the controller's entropy beside the accuracy
-        baseline_decay: float = 0.99,  # of the moving average of rewards that each reward is compared with
-        layers: int = 2,  # of the LSTM
-        units: int = 32,  # of each layer
-        temperature: float = 5.0,  # that logits are divided by
-        tanh_constant: float = 2.5,  # the largest logit
-        warmup: float = 0.0,  # share of the epochs that trains the weights alone
-        candidates: int = 100,  # architectures drawn by the controller and compared by shared weights at the end
-        candidates_each_epoch: int = 10,  # and at the end of every epoch
-        keep_none: bool | None = None,  # may `none` win; left out: as the space has it
+        controller_steps: Annotated[int, Doc("learning steps of the controller in an epoch")] = 50,
+        samples: Annotated[int, Doc("paths drawn for each")] = 20,
+        learning_rate: Annotated[float, Doc("of Adam on the controller")] = 1e-3,
+        entropy_weight: Annotated[float, Doc("of the controller's entropy beside the accuracy")] = 1e-4,
+        baseline_decay: Annotated[
+            float, Doc("of the moving average of rewards that each reward is compared with")
+        ] = 0.99,
+        layers: Annotated[int, Doc("of the LSTM")] = 2,
+        units: Annotated[int, Doc("of each layer")] = 32,
+        temperature: Annotated[float, Doc("that logits are divided by")] = 5.0,
+        tanh_constant: Annotated[float, Doc("the largest logit")] = 2.5,
+        warmup: Annotated[float, Doc("share of the epochs that trains the weights alone")] = 0.0,
+        candidates: Annotated[
+            int, Doc("architectures drawn by the controller and compared by shared weights at the end")
+        ] = 100,
+        candidates_each_epoch: Annotated[int, Doc("and at the end of every epoch")] = 10,
+        keep_none: Annotated[bool | None, Doc("may `none` win; left out: as the space has it")] = None,
     ) -> None:
         super().__init__(space, generator)
         require(

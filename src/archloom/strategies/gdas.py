@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from annotated_doc import Doc
 
 from archloom.core.errors import require
 from archloom.policies import gumbel_gates
@@ -35,10 +36,12 @@ class Gdas(Differentiable):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        temperature_start: float = 10.0,  # of the Gumbel softmax, in the first epoch
-        temperature_end: float = 0.1,  # in the last epoch
-        sampling: Literal["batch", "sample"] = "batch",  # one path for the whole batch, or one for every image
-        gradient: Gradient = "selected",  # through which options the logits learn
+        temperature_start: Annotated[float, Doc("of the Gumbel softmax, in the first epoch")] = 10.0,
+        temperature_end: Annotated[float, Doc("in the last epoch")] = 0.1,
+        sampling: Annotated[
+            Literal["batch", "sample"], Doc("one path for the whole batch, or one for every image")
+        ] = "batch",
+        gradient: Annotated[Gradient, Doc("through which options the logits learn")] = "selected",
         **common: Any,
     ) -> None:
         super().__init__(space, generator, **common)

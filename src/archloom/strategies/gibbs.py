@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from annotated_doc import Doc
 from torch import Tensor
 
 from archloom.core.errors import require
@@ -52,50 +53,76 @@ class Gibbs(Differentiable):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        order: Literal["first", "second"] = "first",  # curvature for the logits only, or for the weights too
-        w_update: Literal["sgd", "mean", "sample"] | None = None,  # left out: sgd in first order, sample in second
-        a_update: Literal["mean", "sample", "sgd", "adam"] = "sample",  # how the logits move
-        learning_rate_a: float = 0.1,  # of the logits; 1 is a full Newton step
-        schedule: Literal["constant", "cosine"] = "constant",  # of that rate; a cosine ends with a chain at rest
-        learning_rate_w: float = 0.1,  # of the weights, on a cosine to 0; section weights has that of sgd
-        weight_decay_a: float = 0.1,  # of the logits: the precision of their prior
-        weight_decay_w: float = 1e-4,  # of the weights; section weights has that of sgd
-        decay_units: Literal["mean", "sum"] = "mean",  # decays beside the mean loss, or beside its sum over all images
-        n_eff: int | None = None,  # images that the posterior believes in; left out: those there are,
-        n_eff_least: int = 25_000,  # but at least so many, which is a cold posterior on small data
-        temperature_w: float = 1.0,  # of the posterior of the weights; below 1 is colder
-        temperature_a: float = 1.0,  # of the posterior of the logits
-        noise_rule: NoiseRule = "exact",  # how the noise depends on the learning rate
-        noise_limit: float = 3.0,  # largest standard normal number; 0 is off
-        noise_wait: float = 0.2,  # share of the steps that leave the weights without noise
-        noise_ramp: float = 0.2,  # share of the steps over which it then rises
-        draw_images: int = 256,  # validation images for a draw of the logits, as far as there are
-        steps_per_draw: int | None = None,  # weight steps to each; left out: those that see as many images
-        pairs: Literal["same", "different"] = "same",  # batches that teach curvature; different is there to fail
-        center: bool = True,  # keep out movements of the logits that a softmax cannot see
-        smallest_a: float = 1e-3,  # bounds of the inverse curvature of the logits
-        largest_a: float = 100.0,  # see smallest_a
-        step_clip_a: float = 1.0,  # largest mean step of the logits; 0 is off
-        learn_every: int = 4,  # draws to each look at the curvature of the logits, which takes a second pass
-        reset_every: int = 0,  # draws after which the curvature of the logits is forgotten; 0 is never
-        lbfgs_memory: int = 10,  # steps that the curvature of the weights is learnt from
-        w_start: Literal["gnb", "scalar"] = "gnb",  # the Gauss-Newton diagonal or one number, to start L-BFGS from
-        w_start_every: int = 5,  # weight steps between looks at that diagonal
-        w_start_average: float = 0.9,  # share of the old diagonal that stays
-        damping_w: float = 1e-2,  # added to that diagonal
-        w_mean: Literal["diagonal", "direction"] = "diagonal",  # the mean step: by the diagonal, or all of L-BFGS
-        smallest_w: float = 1e-3,  # bounds of the inverse curvature of the weights
-        largest_w: float = 50.0,  # see smallest_w
-        step_clip_w: float = 0.1,  # largest mean step of a weight tensor, relative to it; 0 is off
-        noise_clip_w: float = 0.02,  # largest noise on a weight tensor, relative to it; 0 is off
-        gamma_shape: float = 0.0,  # of a Gamma prior on both precisions, which are then drawn as well; 0 is off
-        gamma_rate: float = 1.0,  # of that prior
-        none: Literal["free", "absent"] = "free",  # whether `none` takes part in the mixture
-        keep_none: bool | None = False,  # may `none` win; left out: as the space has it
-        warmup: float = 0.0,  # share of the epochs that moves the weights alone
-        finalists: int = 20,  # what is derived and its neighbours, trained for a short while to decide; 1 is none
-        burn_in: float = 0.67,  # first share of the draws that the posterior leaves out
-        derive_from: Literal["mean", "last"] = "mean",  # of the draws after the burn-in, or the last draw alone
+        order: Annotated[
+            Literal["first", "second"], Doc("curvature for the logits only, or for the weights too")
+        ] = "first",
+        w_update: Annotated[
+            Literal["sgd", "mean", "sample"] | None, Doc("left out: sgd in first order, sample in second")
+        ] = None,
+        a_update: Annotated[Literal["mean", "sample", "sgd", "adam"], Doc("how the logits move")] = "sample",
+        learning_rate_a: Annotated[float, Doc("of the logits; 1 is a full Newton step")] = 0.1,
+        schedule: Annotated[
+            Literal["constant", "cosine"], Doc("of that rate; a cosine ends with a chain at rest")
+        ] = "constant",
+        learning_rate_w: Annotated[
+            float, Doc("of the weights, on a cosine to 0; section weights has that of sgd")
+        ] = 0.1,
+        weight_decay_a: Annotated[float, Doc("of the logits: the precision of their prior")] = 0.1,
+        weight_decay_w: Annotated[float, Doc("of the weights; section weights has that of sgd")] = 1e-4,
+        decay_units: Annotated[
+            Literal["mean", "sum"], Doc("decays beside the mean loss, or beside its sum over all images")
+        ] = "mean",
+        n_eff: Annotated[int | None, Doc("images that the posterior believes in; left out: those there are,")] = None,
+        n_eff_least: Annotated[int, Doc("but at least so many, which is a cold posterior on small data")] = 25_000,
+        temperature_w: Annotated[float, Doc("of the posterior of the weights; below 1 is colder")] = 1.0,
+        temperature_a: Annotated[float, Doc("of the posterior of the logits")] = 1.0,
+        noise_rule: Annotated[NoiseRule, Doc("how the noise depends on the learning rate")] = "exact",
+        noise_limit: Annotated[float, Doc("largest standard normal number; 0 is off")] = 3.0,
+        noise_wait: Annotated[float, Doc("share of the steps that leave the weights without noise")] = 0.2,
+        noise_ramp: Annotated[float, Doc("share of the steps over which it then rises")] = 0.2,
+        draw_images: Annotated[int, Doc("validation images for a draw of the logits, as far as there are")] = 256,
+        steps_per_draw: Annotated[
+            int | None, Doc("weight steps to each; left out: those that see as many images")
+        ] = None,
+        pairs: Annotated[
+            Literal["same", "different"], Doc("batches that teach curvature; different is there to fail")
+        ] = "same",
+        center: Annotated[bool, Doc("keep out movements of the logits that a softmax cannot see")] = True,
+        smallest_a: Annotated[float, Doc("bounds of the inverse curvature of the logits")] = 1e-3,
+        largest_a: Annotated[float, Doc("see smallest_a")] = 100.0,
+        step_clip_a: Annotated[float, Doc("largest mean step of the logits; 0 is off")] = 1.0,
+        learn_every: Annotated[
+            int, Doc("draws to each look at the curvature of the logits, which takes a second pass")
+        ] = 4,
+        reset_every: Annotated[int, Doc("draws after which the curvature of the logits is forgotten; 0 is never")] = 0,
+        lbfgs_memory: Annotated[int, Doc("steps that the curvature of the weights is learnt from")] = 10,
+        w_start: Annotated[
+            Literal["gnb", "scalar"], Doc("the Gauss-Newton diagonal or one number, to start L-BFGS from")
+        ] = "gnb",
+        w_start_every: Annotated[int, Doc("weight steps between looks at that diagonal")] = 5,
+        w_start_average: Annotated[float, Doc("share of the old diagonal that stays")] = 0.9,
+        damping_w: Annotated[float, Doc("added to that diagonal")] = 1e-2,
+        w_mean: Annotated[
+            Literal["diagonal", "direction"], Doc("the mean step: by the diagonal, or all of L-BFGS")
+        ] = "diagonal",
+        smallest_w: Annotated[float, Doc("bounds of the inverse curvature of the weights")] = 1e-3,
+        largest_w: Annotated[float, Doc("see smallest_w")] = 50.0,
+        step_clip_w: Annotated[float, Doc("largest mean step of a weight tensor, relative to it; 0 is off")] = 0.1,
+        noise_clip_w: Annotated[float, Doc("largest noise on a weight tensor, relative to it; 0 is off")] = 0.02,
+        gamma_shape: Annotated[
+            float, Doc("of a Gamma prior on both precisions, which are then drawn as well; 0 is off")
+        ] = 0.0,
+        gamma_rate: Annotated[float, Doc("of that prior")] = 1.0,
+        none: Annotated[Literal["free", "absent"], Doc("whether `none` takes part in the mixture")] = "free",
+        keep_none: Annotated[bool | None, Doc("may `none` win; left out: as the space has it")] = False,
+        warmup: Annotated[float, Doc("share of the epochs that moves the weights alone")] = 0.0,
+        finalists: Annotated[
+            int, Doc("what is derived and its neighbours, trained for a short while to decide; 1 is none")
+        ] = 20,
+        burn_in: Annotated[float, Doc("first share of the draws that the posterior leaves out")] = 0.67,
+        derive_from: Annotated[
+            Literal["mean", "last"], Doc("of the draws after the burn-in, or the last draw alone")
+        ] = "mean",
     ) -> None:
         positive = {
             "learning_rate_a": learning_rate_a,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from annotated_doc import Doc
 
 from archloom.core.errors import SettingError, require
 from archloom.objectives.target import Target
@@ -24,8 +25,10 @@ class RandomSearch(BlackBox):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        window: float | None = None,  # how far from the target a draw may be, in its unit; left out: its tolerance
-        most_draws: int = 100_000,  # for one that is near enough; then the search gives up
+        window: Annotated[
+            float | None, Doc("how far from the target a draw may be, in its unit; left out: its tolerance")
+        ] = None,
+        most_draws: Annotated[int, Doc("for one that is near enough; then the search gives up")] = 100_000,
     ) -> None:
         super().__init__(space, generator)
         require(

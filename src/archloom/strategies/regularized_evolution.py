@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_doc import Doc
 
 from archloom.core.errors import require
 from archloom.spaces import SearchSpace
@@ -22,8 +23,8 @@ class RegularizedEvolution(BlackBox):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        population: int = 10,  # architectures alive; as many trials are drawn uniformly at first
-        sample: int = 3,  # drawn from the living, with replacement; the best of them becomes the parent
+        population: Annotated[int, Doc("architectures alive; as many trials are drawn uniformly at first")] = 10,
+        sample: Annotated[int, Doc("drawn from the living, with replacement; the best of them becomes the parent")] = 3,
     ) -> None:
         super().__init__(space, generator)
         require(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_doc import Doc
 from torch import Tensor
 
 from archloom.core.errors import require
@@ -30,8 +31,12 @@ class Reinforce(BlackBox):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        learning_rate: float = 0.01,  # of Adam on the logits; scores are accuracies in percent, but Adam forgets scale
-        baseline_momentum: float = 0.9,  # of the moving average that scores are compared with; 0 learns nothing
+        learning_rate: Annotated[
+            float, Doc("of Adam on the logits; scores are accuracies in percent, but Adam forgets scale")
+        ] = 0.01,
+        baseline_momentum: Annotated[
+            float, Doc("of the moving average that scores are compared with; 0 learns nothing")
+        ] = 0.9,
     ) -> None:
         super().__init__(space, generator)
         require(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
+from annotated_doc import Doc
 
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Evaluate, Metrics, OneShot, SearchBatch, metrics
@@ -18,8 +21,8 @@ class Rsps(OneShot):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        candidates: int = 100,  # architectures compared by shared weights at the end
-        candidates_each_epoch: int = 10,  # and at the end of every epoch
+        candidates: Annotated[int, Doc("architectures compared by shared weights at the end")] = 100,
+        candidates_each_epoch: Annotated[int, Doc("and at the end of every epoch")] = 10,
     ) -> None:
         super().__init__(space, generator)
         self._candidates = Candidates(candidates, candidates_each_epoch)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_doc import Doc
 
 from archloom.policies.gumbel import drawn_scores
 from archloom.spaces import Architecture, SearchSpace
@@ -34,13 +35,15 @@ class Setn(Differentiable):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        candidates: int = 100,  # architectures drawn by their probabilities and compared by shared weights at the end
-        candidates_each_epoch: int = 10,  # and at the end of every epoch
-        learning_rate: float = 3e-4,  # of Adam on the logits
-        weight_decay: float = 1e-3,  # of Adam on the logits
-        warmup: float = 0.0,  # share of the epochs that trains the weights alone
-        none: Literal["free", "absent"] = "free",  # whether `none` takes part in the template
-        keep_none: bool | None = None,  # may `none` win; left out: as the space has it
+        candidates: Annotated[
+            int, Doc("architectures drawn by their probabilities and compared by shared weights at the end")
+        ] = 100,
+        candidates_each_epoch: Annotated[int, Doc("and at the end of every epoch")] = 10,
+        learning_rate: Annotated[float, Doc("of Adam on the logits")] = 3e-4,
+        weight_decay: Annotated[float, Doc("of Adam on the logits")] = 1e-3,
+        warmup: Annotated[float, Doc("share of the epochs that trains the weights alone")] = 0.0,
+        none: Annotated[Literal["free", "absent"], Doc("whether `none` takes part in the template")] = "free",
+        keep_none: Annotated[bool | None, Doc("may `none` win; left out: as the space has it")] = None,
     ) -> None:
         super().__init__(
             space,

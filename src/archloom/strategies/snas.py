@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from annotated_doc import Doc
 
 from archloom.policies.gumbel import check_temperatures, concrete_gates
 from archloom.spaces import SearchSpace
@@ -39,8 +40,10 @@ class Snas(Differentiable):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        temperature_start: float = 1.0,  # of the concrete distribution, at the first step
-        temperature_end: float = 0.03,  # where the last step comes to; towards 0 samples become single paths
+        temperature_start: Annotated[float, Doc("of the concrete distribution, at the first step")] = 1.0,
+        temperature_end: Annotated[
+            float, Doc("where the last step comes to; towards 0 samples become single paths")
+        ] = 0.03,
         **common: Any,
     ) -> None:
         super().__init__(space, generator, **common)

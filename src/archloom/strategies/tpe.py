@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from annotated_doc import Doc
 
 from archloom.core.errors import ParseError, require
 from archloom.spaces import NONE, Architecture, SearchSpace
@@ -34,9 +35,11 @@ class Tpe(BlackBox):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        startup_trials: int = 10,  # drawn uniformly before the densities are trusted
-        candidates: int = 24,  # drawn from the density of good trials, of which the most promising is taken
-        multivariate: bool = True,  # one density of all decisions together; else one for each
+        startup_trials: Annotated[int, Doc("drawn uniformly before the densities are trusted")] = 10,
+        candidates: Annotated[
+            int, Doc("drawn from the density of good trials, of which the most promising is taken")
+        ] = 24,
+        multivariate: Annotated[bool, Doc("one density of all decisions together; else one for each")] = True,
     ) -> None:
         super().__init__(space, generator)
         require(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from annotated_doc import Doc
 from torch import Tensor
 
 from archloom.core.errors import require
@@ -66,20 +67,36 @@ class Tunas(OneShot):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        learning_rate: float = 0.02,  # of Adam on the logits, when they begin to learn
-        growth: float = 10.0,  # factor by which it rises, exponentially, until the end
-        delay: float = 0.25,  # share of the steps that trains the weights alone
-        operation_warmup: float = 0.25,  # share of the steps in which a decision may run all its options at once
-        width_warmup: float = 0.25,  # share of the steps in which a width may be the largest whatever was drawn
-        baseline_momentum: float = 0.95,  # of the moving average that rewards are compared with; 0 learns nothing
-        order: Literal["weights_first", "policy_first"] = "weights_first",  # which of the two steps sees the other
-        valid_batches: int = 4,  # validation batches that judge a path
-        cost_paths: int = 32,  # further paths of which only the cost is asked; 0 leaves that to the path that is judged
-        optimizer: Literal["sgd", "rmsprop"] = "sgd",  # of the weights: that of section weights, or the paper's
-        rmsprop_learning_rate: float = 0.165,  # of rmsprop, for each 256 images of a batch; on a cosine to 0
-        rmsprop_weight_decay: float = 4e-5,  # of rmsprop
-        derive: Literal["at_target", "most_probable"] = "at_target",  # at_target: one change may bring it there
-        keep_none: bool | None = None,  # may `none` win; left out: as the space has it
+        learning_rate: Annotated[float, Doc("of Adam on the logits, when they begin to learn")] = 0.02,
+        growth: Annotated[float, Doc("factor by which it rises, exponentially, until the end")] = 10.0,
+        delay: Annotated[float, Doc("share of the steps that trains the weights alone")] = 0.25,
+        operation_warmup: Annotated[
+            float, Doc("share of the steps in which a decision may run all its options at once")
+        ] = 0.25,
+        width_warmup: Annotated[
+            float, Doc("share of the steps in which a width may be the largest whatever was drawn")
+        ] = 0.25,
+        baseline_momentum: Annotated[
+            float, Doc("of the moving average that rewards are compared with; 0 learns nothing")
+        ] = 0.95,
+        order: Annotated[
+            Literal["weights_first", "policy_first"], Doc("which of the two steps sees the other")
+        ] = "weights_first",
+        valid_batches: Annotated[int, Doc("validation batches that judge a path")] = 4,
+        cost_paths: Annotated[
+            int, Doc("further paths of which only the cost is asked; 0 leaves that to the path that is judged")
+        ] = 32,
+        optimizer: Annotated[
+            Literal["sgd", "rmsprop"], Doc("of the weights: that of section weights, or the paper's")
+        ] = "sgd",
+        rmsprop_learning_rate: Annotated[
+            float, Doc("of rmsprop, for each 256 images of a batch; on a cosine to 0")
+        ] = 0.165,
+        rmsprop_weight_decay: Annotated[float, Doc("of rmsprop")] = 4e-5,
+        derive: Annotated[
+            Literal["at_target", "most_probable"], Doc("at_target: one change may bring it there")
+        ] = "at_target",
+        keep_none: Annotated[bool | None, Doc("may `none` win; left out: as the space has it")] = None,
     ) -> None:
         super().__init__(space, generator)
         warmups = {"operation_warmup": operation_warmup, "width_warmup": width_warmup}

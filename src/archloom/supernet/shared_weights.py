@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
+from annotated_doc import Doc
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -59,15 +60,19 @@ class SharedWeights:
         network: nn.Module,
         noise_seed: int = 0,
         *,
-        learning_rate: float = 0.025,  # of SGD, at the start of the cosine
-        learning_rate_end: float = 0.001,  # at its end
-        momentum: float = 0.9,  # of SGD
-        weight_decay: float = 3e-4,  # of SGD
-        nesterov: bool = False,  # look ahead along the momentum
-        clip: float = 5.0,  # largest norm of the gradient; 0 is off
-        mixed_precision: bool = False,  # bfloat16 where it is safe, on a GPU; cells then run module by module
-        auxiliary_weight: float = 0.4,  # of the auxiliary head's loss, where network.auxiliary is on
-        label_smoothing: float = 0.0,  # share of the truth that is spread over all classes, in every loss
+        learning_rate: Annotated[float, Doc("of SGD, at the start of the cosine")] = 0.025,
+        learning_rate_end: Annotated[float, Doc("at its end")] = 0.001,
+        momentum: Annotated[float, Doc("of SGD")] = 0.9,
+        weight_decay: Annotated[float, Doc("of SGD")] = 3e-4,
+        nesterov: Annotated[bool, Doc("look ahead along the momentum")] = False,
+        clip: Annotated[float, Doc("largest norm of the gradient; 0 is off")] = 5.0,
+        mixed_precision: Annotated[
+            bool, Doc("bfloat16 where it is safe, on a GPU; cells then run module by module")
+        ] = False,
+        auxiliary_weight: Annotated[float, Doc("of the auxiliary head's loss, where network.auxiliary is on")] = 0.4,
+        label_smoothing: Annotated[
+            float, Doc("share of the truth that is spread over all classes, in every loss")
+        ] = 0.0,
     ) -> None:
         require(
             {
