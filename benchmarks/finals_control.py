@@ -23,7 +23,7 @@ from archloom.benchmarks.nb201 import Nb201Table
 from archloom.core.settings import merge, read_toml
 from archloom.execution.run_folder import RunFolder
 from archloom.searches.build import build_search
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 from archloom.spaces import NONE, Architecture, SearchSpace
 from archloom.strategies.base import OneShot
 from nb201_grid import DATASETS, seeds, spread
@@ -54,7 +54,7 @@ def main() -> None:
 
 def finals(options: argparse.Namespace, seed: int, run: Path | None, table: Nb201Table) -> dict:
     given = {"seed": seed, "data": {"directory": str(options.data_dir)}, "machine": {"threads": options.threads}}
-    experiment = Experiment.resolve(merge(read_toml(options.recipe), given))
+    experiment = SearchSpec.resolve(merge(read_toml(options.recipe), given))
     search = build_search(experiment)
     count = experiment.settings["strategy"]["finalists"]
     if run is None:
@@ -82,7 +82,7 @@ def seed_of(run: Path) -> int:
 def strategy_of(run: Path, given: dict) -> OneShot:
     """The strategy of a run as its last checkpoint has it."""
     directory = RunFolder.open(run)
-    search = build_search(Experiment.resolve(merge(directory.config, given)))
+    search = build_search(SearchSpec.resolve(merge(directory.config, given)))
     search.load_state_dict(directory.checkpoints.load_latest(warn=print))
     return search.strategy
 

@@ -18,7 +18,7 @@ from archloom.core.settings import merge, read_toml
 from archloom.data.source import ImageData
 from archloom.execution.loop import Loop
 from archloom.searches.build import build_search
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 
 
 def measured(
@@ -39,7 +39,7 @@ def measured(
 def built(recipes: Sequence[str], folder: Path | None) -> dict[str, Loop]:
     """The searches of recipes, all on the data of the first."""
     here = {"machine": {"threads": 1, "workers": 0}, "data": {} if folder is None else {"directory": str(folder)}}
-    experiments = {name: Experiment.resolve(merge(read_toml(find_recipe(name)), here)) for name in recipes}
+    experiments = {name: SearchSpec.resolve(merge(read_toml(find_recipe(name)), here)) for name in recipes}
     data: ImageData = experiments[recipes[0]].data()
     return {name: build_search(experiment, data=data) for name, experiment in experiments.items()}
 

@@ -20,7 +20,7 @@ import typer.main
 from archloom.cli.main import app
 from archloom.core.registry import Catalogue
 from archloom.data import DATA
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 from archloom.spaces import SPACES
 from archloom.strategies import STRATEGIES
 
@@ -80,7 +80,7 @@ def test_python_of_a_page_runs_as_it_stands(page: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", with_any("toml"), ids=by_name)
 def test_recipes_of_a_page_resolve(page: Path) -> None:
     for block in blocks(page, "toml"):
-        Experiment.resolve(tomllib.loads(block.text))
+        SearchSpec.resolve(tomllib.loads(block.text))
 
 
 # --- commands

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from archloom.comparisons.spec import Comparison
+from archloom.comparisons.spec import ComparisonSpec
 from archloom.core.recipes import NOT_SEARCHES, comparisons, find_comparison, recipes, shipped, summary
 from archloom.core.settings import read_toml
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 
 RECIPES = recipes()
 CHECKOUT = Path(__file__).resolve().parents[1] / "recipes"
 
 
 @cache
-def resolved(name: str) -> Experiment:
-    return Experiment.resolve(read_toml(RECIPES[name]))
+def resolved(name: str) -> SearchSpec:
+    return SearchSpec.resolve(read_toml(RECIPES[name]))
 
 
 def test_the_recipes_of_this_checkout_are_the_ones_found() -> None:
@@ -45,7 +45,7 @@ def test_a_comparison_resolves_and_says_what_it_is(name: str) -> None:
     path = comparisons()[name]
     assert summary(path).endswith(".") and path.read_text(encoding="utf-8").startswith("# ")
     assert find_comparison(name) == find_comparison(name.removeprefix("compare/")) == path
-    made = Comparison.resolve(read_toml(path), beside=path.parent)
+    made = ComparisonSpec.resolve(read_toml(path), beside=path.parent)
     assert made.against is not None and len(made.contenders) > 2
     rival = made.contenders[made.against].experiment.names["strategy"]
     assert rival == ("darts" if name == "compare/stability" else "random_search")

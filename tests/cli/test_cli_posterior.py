@@ -13,7 +13,7 @@ import torch
 from archloom.cli.posterior import summary
 from archloom.execution.run_folder import RunFolder
 from archloom.policies import Chain
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 
 Archloom = Callable[..., Any]
 OPTIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
@@ -23,7 +23,7 @@ def write_run(path: Path, *, seed: int = 0, best: tuple[int, ...] = (3, 3, 3, 1)
     """A run whose draws all have the first two edges of nb201_mini at a 1x1 convolution, and the last as told."""
     burn_in = {"burn_in": 0.5} if strategy == "gibbs" else {}
     settings = {"seed": seed, "space": {"name": "nb201_mini"}, "strategy": {"name": strategy, **burn_in}}
-    run = RunFolder.create(path, settings=Experiment.resolve(settings).to_settings())
+    run = RunFolder.create(path, settings=SearchSpec.resolve(settings).to_settings())
     chain = Chain(15)
     for option in (2,) * len(best) + best:  # the first half is left out as burn-in
         values = torch.zeros(15)

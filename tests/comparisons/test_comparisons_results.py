@@ -11,7 +11,7 @@ import pytest
 
 from archloom.benchmarks.digits import DigitsTable
 from archloom.comparisons.results import Outcome, check_limit, outcome_of
-from archloom.comparisons.spec import Comparison, Task
+from archloom.comparisons.spec import ComparisonSpec, Task
 from archloom.core.errors import SettingError
 from archloom.execution.run_folder import RunFolder
 
@@ -27,9 +27,9 @@ strategy.name = "{other}"
 """
 
 
-def comparison(top: str = "", *, other: str = "random_search", **overruling: Any) -> Comparison:
+def comparison(top: str = "", *, other: str = "random_search", **overruling: Any) -> ComparisonSpec:
     against = "" if "against" in top else 'against = "random"\n'
-    return Comparison.resolve(tomllib.loads(against + top + ENTRIES.format(other=other)), **overruling)
+    return ComparisonSpec.resolve(tomllib.loads(against + top + ENTRIES.format(other=other)), **overruling)
 
 
 def test_of(row: int) -> float:
@@ -65,12 +65,12 @@ def write_result(run: RunFolder, row: int, *, seconds: float, **more: Any) -> No
     run.write_result({"architecture": architecture, "text": f"row {row}", "run": {"seconds": seconds}, **more})
 
 
-def tasks_of(made: Comparison, folder: Path) -> tuple[list[Task], list[Task]]:
+def tasks_of(made: ComparisonSpec, folder: Path) -> tuple[list[Task], list[Task]]:
     tasks = made.tasks(folder)
     return [t for t in tasks if t.entry == "random"], [t for t in tasks if t.entry == "other"]
 
 
-def found(made: Comparison, folder: Path, **failures: str) -> Outcome:
+def found(made: ComparisonSpec, folder: Path, **failures: str) -> Outcome:
     return outcome_of(made, made.tasks(folder), failures)
 
 

@@ -16,7 +16,7 @@ import pytest
 from archloom.comparisons import report
 from archloom.comparisons import run as api
 from archloom.comparisons.results import Outcome
-from archloom.comparisons.spec import Comparison
+from archloom.comparisons.spec import ComparisonSpec
 from archloom.core.errors import ArchloomError
 from archloom.execution import workers
 from archloom.execution.loop import Interrupted
@@ -53,12 +53,12 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def comparison() -> Comparison:
-    return Comparison.resolve(GIVEN)
+def comparison() -> ComparisonSpec:
+    return ComparisonSpec.resolve(GIVEN)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(comparison: Comparison, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def undisturbed(comparison: ComparisonSpec, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers, "carry_out", here)
         patch.setattr(report, "files_of", lambda outcome: {})
@@ -109,7 +109,7 @@ def ended(leader: int, reading: int) -> bool:
 
 
 def test_killed_at_any_moment_no_finished_run_is_lost_or_run_twice(
-    comparison: Comparison, undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    comparison: ComparisonSpec, undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All processes at once, again and again. They are forked, since each would have to import torch otherwise."""
     monkeypatch.setattr(workers, "START", "fork")
@@ -147,7 +147,7 @@ def none_is_left(tasks: Any, perform: Any, **options: Any) -> dict[str, str]:
 
 
 def test_asked_to_stop_it_saves_and_goes_on_later(
-    comparison: Comparison, undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    comparison: ComparisonSpec, undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "carry_out", here)
     questions = iter(range(1000))
@@ -158,20 +158,20 @@ def test_asked_to_stop_it_saves_and_goes_on_later(
     assert told(api.run_comparison(comparison, tmp_path)) == told(undisturbed)
 
 
-def test_entries_can_be_run_by_themselves(comparison: Comparison, tmp_path: Path, monkeypatch: Any) -> None:
+def test_entries_can_be_run_by_themselves(comparison: ComparisonSpec, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(workers, "carry_out", here)
     outcome = api.run_comparison(comparison, tmp_path, only=["few"])
     assert [len(row.results) for row in outcome.rows] == [8, 0]
     assert outcome.missing == 8
 
 
-def test_two_do_not_work_in_one_folder(comparison: Comparison, tmp_path: Path) -> None:
+def test_two_do_not_work_in_one_folder(comparison: ComparisonSpec, tmp_path: Path) -> None:
     with RunFolder(tmp_path).lock(), pytest.raises(ArchloomError, match="in use by another process"):
         api.run_comparison(comparison, tmp_path)
 
 
 def test_what_nobody_expected_is_written_down_in_full(
-    comparison: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    comparison: ComparisonSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(tasks: Any, perform: Any, *, listen: Any, **options: Any) -> dict[str, str]:
         listen(workers.Ended(tasks[0], failure="OSError: full", details="Traceback: all of it"))

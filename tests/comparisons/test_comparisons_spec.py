@@ -10,7 +10,7 @@ import pytest
 
 from archloom.comparisons import spec as module
 from archloom.comparisons.spec import (
-    Comparison,
+    ComparisonSpec,
     Limit,
     jobs_that_fit,
     longest_first,
@@ -43,16 +43,16 @@ search.trials = 8
 """
 
 
-def resolved(text: str, **overruling: Any) -> Comparison:
-    return Comparison.resolve(tomllib.loads(text), **overruling)
+def resolved(text: str, **overruling: Any) -> ComparisonSpec:
+    return ComparisonSpec.resolve(tomllib.loads(text), **overruling)
 
 
 @pytest.fixture(scope="module")
-def two() -> Comparison:
+def two() -> ComparisonSpec:
     return resolved(TWO)
 
 
-def test_entries_are_experiments_with_seeds(two: Comparison) -> None:
+def test_entries_are_experiments_with_seeds(two: ComparisonSpec) -> None:
     random, gdas = two.contenders["random"], two.contenders["gdas"]
     assert (random.seeds, random.black_box) == ((4, 9), True)
     assert (gdas.seeds, gdas.black_box) == ((0, 1, 2), False)
@@ -64,7 +64,7 @@ def test_entries_are_experiments_with_seeds(two: Comparison) -> None:
     assert two.against == "random"
 
 
-def test_a_task_is_a_run_of_its_seed(two: Comparison, tmp_path: Path) -> None:
+def test_a_task_is_a_run_of_its_seed(two: ComparisonSpec, tmp_path: Path) -> None:
     tasks = two.tasks(tmp_path)
     assert [task.name for task in tasks] == ["random-4", "random-9", "gdas-0", "gdas-1", "gdas-2"]
     assert [task.experiment.seed for task in tasks] == [4, 9, 0, 1, 2]
@@ -210,7 +210,7 @@ def test_seeds_are_written_short() -> None:
 # --- what is on disk
 
 
-def test_a_changed_setting_is_named_and_nothing_is_overwritten(two: Comparison, tmp_path: Path) -> None:
+def test_a_changed_setting_is_named_and_nothing_is_overwritten(two: ComparisonSpec, tmp_path: Path) -> None:
     for task in two.tasks(tmp_path):
         RunFolder.create(task.path, settings=task.experiment.to_settings())
     refuse_changed(two.tasks(tmp_path))
@@ -225,7 +225,7 @@ def test_a_changed_setting_is_named_and_nothing_is_overwritten(two: Comparison, 
     assert {path: path.read_text() for path in tmp_path.rglob("config.toml")} == before
 
 
-def test_where_a_run_goes_on_may_change_and_so_may_defaults_be_added(two: Comparison, tmp_path: Path) -> None:
+def test_where_a_run_goes_on_may_change_and_so_may_defaults_be_added(two: ComparisonSpec, tmp_path: Path) -> None:
     task = two.tasks(tmp_path)[0]
     settings = task.experiment.to_settings()
     older = {**settings, "search": {n: v for n, v in settings["search"].items() if n != "chance_samples"}}
@@ -235,14 +235,14 @@ def test_where_a_run_goes_on_may_change_and_so_may_defaults_be_added(two: Compar
     refuse_changed(moved.tasks(tmp_path))
 
 
-def test_a_folder_of_something_else_is_left_alone(two: Comparison, tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_left_alone(two: ComparisonSpec, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(SettingError, match="choose another --out"):
         two.write(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_states_and_the_longest_first(two: Comparison, tmp_path: Path) -> None:
+def test_states_and_the_longest_first(two: ComparisonSpec, tmp_path: Path) -> None:
     random_4, random_9, gdas_0, gdas_1, gdas_2 = two.tasks(tmp_path)
     for task in (random_4, gdas_0, gdas_1):
         RunFolder.create(task.path, settings=task.experiment.to_settings())

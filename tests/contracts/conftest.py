@@ -10,7 +10,7 @@ import torch
 from archloom.data.arrays import from_tensors
 from archloom.execution.loop import Loop
 from archloom.searches.build import build_search
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 
 SMALL_SPACES = {
     "nb201": {"cells_per_stage": 1},
@@ -63,6 +63,6 @@ def make_search(tiny_data):
             "machine": {"threads": 1, "device": "cpu"},
             **sections,
         }
-        return build_search(Experiment.resolve(settings), data=data or tiny_data)
+        return build_search(SearchSpec.resolve(settings), data=data or tiny_data)
 
     return make

@@ -15,7 +15,7 @@ from archloom.data.arrays import from_tensors
 from archloom.execution.checkpoint import decode, encode
 from archloom.execution.loop import Interrupted
 from archloom.searches.build import build_search
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 from archloom.spaces import SPACES
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot
@@ -285,7 +285,7 @@ def test_no_strategy_touches_the_global_generators(make_search, name, settings):
 def test_finds_the_right_way_through_a_toy(name, settings):
     """Chance finds it one time in eight; a flipped sign finds the opposite."""
     learning = {"learning_rate": 0.05} if "learning_rate" in schema(STRATEGIES[name].load()) else {}
-    experiment = Experiment.resolve(
+    experiment = SearchSpec.resolve(
         {
             "space": {"name": "toy:ToySpace"},
             "strategy": {"name": name, **learning, **settings},
@@ -313,7 +313,7 @@ def test_bad_settings_are_refused_by_name_and_value(name):
     assert bool(rows) == bool(keywords), "a strategy with settings needs rows in BAD_SETTINGS"
     for key, value in rows:
         with pytest.raises(SettingError) as caught:
-            Experiment.resolve({"strategy": {"name": name, key: value}})
+            SearchSpec.resolve({"strategy": {"name": name, key: value}})
         problem = caught.value.problems[0]
         assert problem.startswith(f"strategy.{key} must")
         assert problem.endswith(f"got {value!r}")
@@ -324,13 +324,13 @@ def test_a_mistyped_setting_gets_a_suggestion(name):
     for key in schema(STRATEGIES[name].load()):
         typo = key[:-1] + ("x" if key[-1] != "x" else "y")
         with pytest.raises(SettingError, match=rf"unknown setting 'strategy.{typo}'; did you mean '"):
-            Experiment.resolve({"strategy": {"name": name, typo: 1}})
+            SearchSpec.resolve({"strategy": {"name": name, typo: 1}})
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_presets_resolve(name):
     for preset in STRATEGIES[name].load().presets:
-        settings = Experiment.resolve({"strategy": {"name": name, "preset": preset}}).settings
+        settings = SearchSpec.resolve({"strategy": {"name": name, "preset": preset}}).settings
         for section, values in STRATEGIES[name].load().presets[preset].items():
             assert {key: settings[section][key] for key in values} == dict(values)
 

@@ -17,7 +17,7 @@ from archloom.execution.run_folder import RunFolder
 from archloom.pipelines import run as module
 from archloom.pipelines.results import outcome_of
 from archloom.pipelines.run import run
-from archloom.pipelines.spec import Pipeline
+from archloom.pipelines.spec import PipelineSpec
 
 TINY: dict[str, Any] = {
     "searches": 2,
@@ -119,7 +119,7 @@ def test_short_trainings_decide_and_hold_images_back(tmp_path: Path) -> None:
 
 def test_a_table_takes_no_part_in_picking(tmp_path: Path) -> None:
     """A search with the better test score in a table, and the worse validation accuracy, is not picked."""
-    pipeline = Pipeline.resolve(TINY)
+    pipeline = PipelineSpec.resolve(TINY)
     for task, shared, test in zip(pipeline.searches(tmp_path), (0.8, 0.6), (10.0, 99.0), strict=True):
         choices = dict(_some(task))
         directory = RunFolder.create(task.path, settings=task.experiment.to_settings())
@@ -130,7 +130,7 @@ def test_a_table_takes_no_part_in_picking(tmp_path: Path) -> None:
 
 
 def test_without_its_own_comparison_a_search_is_told_by_its_last_epoch_or_best_trial(tmp_path: Path) -> None:
-    pipeline = Pipeline.resolve(TINY)
+    pipeline = PipelineSpec.resolve(TINY)
     first, second = pipeline.searches(tmp_path)
     choices = dict(_some(first))
     records = [

@@ -12,7 +12,7 @@ from archloom.core.errors import SettingError
 from archloom.core.recipes import find_pipeline, find_recipe, shipped, summary
 from archloom.core.settings import read_toml
 from archloom.pipelines import spec as module
-from archloom.pipelines.spec import Pipeline, epochs_that_fit, open_pipeline
+from archloom.pipelines.spec import PipelineSpec, epochs_that_fit, open_pipeline
 
 SHIPPED = [name for name in shipped() if name.startswith("run/")]
 GIVEN: dict[str, Any] = {
@@ -24,37 +24,37 @@ GIVEN: dict[str, Any] = {
 
 
 def test_searches_have_seeds_and_a_thread_each(tmp_path: Path) -> None:
-    tasks = Pipeline.resolve(GIVEN).searches(tmp_path)
+    tasks = PipelineSpec.resolve(GIVEN).searches(tmp_path)
     assert [(task.seed, task.experiment.seed) for task in tasks] == [(0, 0), (1, 1), (2, 2)]
     assert [task.path for task in tasks] == [tmp_path / "searches" / f"seed-{seed}" for seed in range(3)]
     assert {task.experiment.settings["machine"]["threads"] for task in tasks} == {1}
-    assert Pipeline.resolve({**GIVEN, "seeds": "4,9"}).seeds == (4, 9)
-    one = Pipeline.resolve({"searches": 1, "search": {"data": {"name": "cifar10"}}})
+    assert PipelineSpec.resolve({**GIVEN, "seeds": "4,9"}).seeds == (4, 9)
+    one = PipelineSpec.resolve({"searches": 1, "search": {"data": {"name": "cifar10"}}})
     assert one.experiment.settings["machine"]["threads"] == 0  # one search alone has all cores
 
 
 def test_retrainings_of_the_best_or_of_all(tmp_path: Path) -> None:
-    tasks = Pipeline.resolve(GIVEN).retrainings(tmp_path, [2])
+    tasks = PipelineSpec.resolve(GIVEN).retrainings(tmp_path, [2])
     assert [task.name for task in tasks] == ["search-2-seed-0", "search-2-seed-1"]
     assert tasks[1].what == tmp_path / "searches" / "seed-2" and tasks[1].seed == 1
     assert tasks[0].recipe == "nb201_12" and tasks[0].budget is None
     assert tasks[0].settings == {"machine": {"threads": 1}, "training": {"epochs": 4}}
-    assert len(Pipeline.resolve(GIVEN).retrainings(tmp_path, [0, 1, 2])) == 6
+    assert len(PipelineSpec.resolve(GIVEN).retrainings(tmp_path, [0, 1, 2])) == 6
 
 
 def test_short_trainings_only_where_something_is_picked(tmp_path: Path) -> None:
-    assert Pipeline.resolve(GIVEN).short_trainings(tmp_path) == []
-    short = Pipeline.resolve({**GIVEN, "pick_epochs": 7}).short_trainings(tmp_path)
+    assert PipelineSpec.resolve(GIVEN).short_trainings(tmp_path) == []
+    short = PipelineSpec.resolve({**GIVEN, "pick_epochs": 7}).short_trainings(tmp_path)
     assert [task.search for task in short] == [0, 1, 2] and all(task.short for task in short)
     assert short[0].settings["training"] == {"epochs": 7, "keep": "last"}
     assert short[0].path == tmp_path / "picking" / "search-0"
-    assert Pipeline.resolve({**GIVEN, "pick_epochs": 7, "protocol": "repeats"}).short_trainings(tmp_path) == []
-    assert Pipeline.resolve({**GIVEN, "pick_epochs": 7, "searches": 1}).short_trainings(tmp_path) == []
+    assert PipelineSpec.resolve({**GIVEN, "pick_epochs": 7, "protocol": "repeats"}).short_trainings(tmp_path) == []
+    assert PipelineSpec.resolve({**GIVEN, "pick_epochs": 7, "searches": 1}).short_trainings(tmp_path) == []
 
 
 def test_what_is_written_gives_the_same_pipeline_and_needs_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('seed = 3\n[space]\nname = "nb201_mini"\n[search]\nepochs = 2\n')
-    made = Pipeline.resolve({**GIVEN, "search": {"recipe": "mine.toml"}, "seeds": [1, 5]}, beside=tmp_path)
+    made = PipelineSpec.resolve({**GIVEN, "search": {"recipe": "mine.toml"}, "seeds": [1, 5]}, beside=tmp_path)
     assert made.experiment.settings["search"]["epochs"] == 2
     made.write(tmp_path / "out")
     (tmp_path / "mine.toml").unlink()
@@ -86,7 +86,7 @@ def test_what_is_written_gives_the_same_pipeline_and_needs_nothing_else(tmp_path
 )
 def test_mistakes_are_lines(wrong: dict[str, Any], line: str) -> None:
     with pytest.raises(SettingError) as caught:
-        Pipeline.resolve({**GIVEN, **wrong})
+        PipelineSpec.resolve({**GIVEN, **wrong})
     assert str(caught.value).startswith(line)
 
 
@@ -144,12 +144,12 @@ def test_shipped_pipelines_resolve(name: str) -> None:
     path = find_pipeline(name)
     assert path == find_pipeline(name.removeprefix("run/"))
     assert summary(path).endswith(".") and path.read_text(encoding="utf-8").startswith("# ")
-    Pipeline.resolve(read_toml(path), beside=path.parent)
+    PipelineSpec.resolve(read_toml(path), beside=path.parent)
 
 
 def test_shipped_pipelines_are_the_protocols_they_name() -> None:
     def settings(name: str) -> Any:
-        return Pipeline.resolve(read_toml(find_pipeline(name))).settings
+        return PipelineSpec.resolve(read_toml(find_pipeline(name))).settings
 
     assert (settings("gdas_cifar10").protocol, settings("gdas_cifar10").searches) == ("best_of_searches", 4)
     assert (settings("repeats").protocol, settings("repeats").searches) == ("repeats", 5)

@@ -12,7 +12,7 @@ import pytest
 from archloom.core.errors import SettingError
 from archloom.core.recipes import find_retraining, retrainings, summary
 from archloom.core.settings import read_toml, write_toml
-from archloom.retrainings.spec import KIND, Retrain, compose, family_of
+from archloom.retrainings.spec import KIND, RetrainSpec, compose, family_of
 from archloom.searches.architectures import find_architecture, find_space
 
 NB201 = "nb201_best"
@@ -25,8 +25,8 @@ def composed(what: str, recipe: str, **said: Any) -> dict[str, Any]:
     return compose(*parts, recipe=(recipe, told), inherited=said.pop("inherited", {}), said=said)
 
 
-def resolved(what: str, recipe: str, **said: Any) -> Retrain:
-    return Retrain.resolve(composed(what, recipe, **said))
+def resolved(what: str, recipe: str, **said: Any) -> RetrainSpec:
+    return RetrainSpec.resolve(composed(what, recipe, **said))
 
 
 @pytest.mark.parametrize("recipe", retrainings())
@@ -37,7 +37,7 @@ def test_every_shipped_recipe_resolves_for_every_family_and_says_what_it_is(reci
     assert summary(retrainings()[recipe]).endswith(".")
     assert retrain.to_settings()["kind"] == KIND
     if what == NB201:
-        assert Retrain.resolve(tomllib.loads(write_toml(retrain.to_settings()))) == retrain
+        assert RetrainSpec.resolve(tomllib.loads(write_toml(retrain.to_settings()))) == retrain
 
 
 def test_the_cifar_protocol_is_that_of_the_papers() -> None:
@@ -108,7 +108,7 @@ def test_layouts_of_gdas_are_as_deep_as_the_recipe_says_and_own_cells_stay() -> 
     s2 = find_architecture(_any_of("s2"), space_name="s2")
     parts = (s2.space_name, s2.space, s2.architecture)
     told = read_toml(find_retraining("cifar_8cells"))
-    made = Retrain.resolve(compose(*parts, recipe=("cifar_8cells", told), inherited={}, said={}))
+    made = RetrainSpec.resolve(compose(*parts, recipe=("cifar_8cells", told), inherited={}, said={}))
     assert len(made.space().slots) == 20  # type: ignore[attr-defined]
 
 

@@ -172,7 +172,7 @@ def stationary_law(conditionals: tuple[Conditional, Conditional], rate: float) -
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonSpec:
     """Draws beside the law they should have."""
 
     mean_error: float  # largest distance of a mean, in standard deviations
@@ -180,12 +180,12 @@ class Comparison:
     correlation_error: float  # largest
 
 
-def compare(draws: Tensor, mean: Tensor, covariance: Tensor) -> Comparison:
+def compare(draws: Tensor, mean: Tensor, covariance: Tensor) -> ComparisonSpec:
     flat = draws[BURN_IN:].flatten(0, 1)
     deviations = covariance.diagonal().sqrt()
     seen = flat.T.cov()
     wanted = covariance / torch.outer(deviations, deviations)
-    return Comparison(
+    return ComparisonSpec(
         float(((flat.mean(dim=0) - mean) / deviations).abs().max()),
         seen.diagonal() / covariance.diagonal(),
         float((flat.T.corrcoef() - wanted).abs().max()),

@@ -13,7 +13,7 @@ from archloom.searches.black_box import BlackBoxLoop
 from archloom.searches.build import build_search
 from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.short_training import StandaloneScore
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 from archloom.spaces import Nb201
 
 
@@ -31,7 +31,7 @@ def build(images, /, **sections):
         "machine": {"device": "cpu", "threads": 1},
         "search": {"batch_size": 8, "epochs": 1, "trials": 2, "score_epochs": 1, "evaluation_images": 10},
     }
-    return build_search(Experiment.resolve({**settings, **sections}), data=images)
+    return build_search(SearchSpec.resolve({**settings, **sections}), data=images)
 
 
 def test_a_one_shot_strategy_gets_shared_weights_and_two_parts_of_the_data(data):
@@ -75,7 +75,7 @@ def test_asking_for_a_table_that_is_not_there_is_one_line(data):
 
 def test_data_given_in_python_must_be_given_again():
     with pytest.raises(DataError, match=r"given its data in Python: pass `data=` to archloom.resume"):
-        build_search(Experiment.resolve({"data": {"name": "given"}}))
+        build_search(SearchSpec.resolve({"data": {"name": "given"}}))
 
 
 def test_the_nb201_split_needs_its_file(data, monkeypatch, tmp_path):
@@ -91,7 +91,7 @@ def test_real_cifar10_with_the_split_and_table_of_nb201(cifar10_dir, shared_data
     folder.mkdir()
     (folder / "cifar-10-batches-py").symlink_to(cifar10_dir / "cifar-10-batches-py")
     (folder / "nb201").symlink_to(shared_data / "nb201")
-    experiment = Experiment.resolve(
+    experiment = SearchSpec.resolve(
         {
             "space": {"cells_per_stage": 1},
             "network": {"channels": 2},

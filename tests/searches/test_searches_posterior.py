@@ -11,14 +11,14 @@ import archloom
 from archloom.core.errors import CheckpointError, SettingError
 from archloom.execution.run_folder import RunFolder
 from archloom.policies import Chain
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 
 
 def write_chain(path: Path, draws: torch.Tensor, *, seed: int = 0, **settings) -> Path:
     """A gibbs run on nb201_mini, of which nothing is there but its configuration and its draws."""
     chosen = {"name": "gibbs", "burn_in": 0.5, "none": "absent", **settings}
     given = {"seed": seed, "space": {"name": "nb201_mini"}, "strategy": chosen}
-    run = RunFolder.create(path, settings=Experiment.resolve(given).to_settings())
+    run = RunFolder.create(path, settings=SearchSpec.resolve(given).to_settings())
     chain = Chain(draws.shape[1])
     for values in draws:
         chain.append(values)

@@ -16,7 +16,7 @@ from archloom.execution.loop import Interrupted
 from archloom.searches.paths import trained_paths
 from archloom.searches.report_draws import SHOWN_WITH_DRAWS
 from archloom.searches.run import run_experiment
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 from archloom.spaces import Nb201
 from archloom.strategies.rsps import Rsps
 
@@ -207,7 +207,7 @@ def test_a_search_on_a_table_needs_no_images(tmp_path, nb201_dir):
 
 
 def test_a_run_may_leave_its_report_for_later(tmp_path):
-    experiment = Experiment.resolve(
+    experiment = SearchSpec.resolve(
         {"space": {"name": "nb201_mini"}, "strategy": {"name": "random_search"}, **of_a_table(tmp_path)}
     )
     run_experiment(experiment, out=tmp_path / "run", report=False)
@@ -240,7 +240,7 @@ def test_a_search_under_trained_weights(tmp_path):
         archloom.search("nb201_mini", "random_search", settings={**settings, "space": {}}, out=tmp_path / "no")
     for wrong in ({"score": "shared"}, {"shared_run": "somewhere"}):
         with pytest.raises(SettingError, match=r"search\.shared_run"):
-            Experiment.resolve({"search": wrong})
+            SearchSpec.resolve({"search": wrong})
 
 
 def test_interrupted_among_its_finalists_and_resumed_trains_only_the_others(tmp_path):

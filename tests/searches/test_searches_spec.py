@@ -6,12 +6,12 @@ import pytest
 
 from archloom.core.errors import SettingError
 from archloom.core.settings import read_toml, write_toml
-from archloom.searches.spec import Experiment, SearchSettings, stream
+from archloom.searches.spec import SearchSettings, SearchSpec, stream
 
 
 def problems(given: dict) -> tuple[str, ...]:
     with pytest.raises(SettingError) as caught:
-        Experiment.resolve(given)
+        SearchSpec.resolve(given)
     return caught.value.problems
 
 
@@ -19,7 +19,7 @@ PLAIN = {"auxiliary": False, "drop_path": 0.0, "dropout": 0.0}
 
 
 def test_nothing_said_is_gdas_on_nb201_and_digits_with_what_small_data_wants():
-    experiment = Experiment.resolve({})
+    experiment = SearchSpec.resolve({})
     assert experiment.names == {"space": "nb201", "strategy": "gdas", "data": "digits"}
     assert experiment.settings["network"] == {"channels": 8, **PLAIN}
     assert experiment.settings["space"]["cells_per_stage"] == 1
@@ -29,14 +29,14 @@ def test_nothing_said_is_gdas_on_nb201_and_digits_with_what_small_data_wants():
 
 
 def test_large_data_keeps_the_defaults_of_the_papers():
-    experiment = Experiment.resolve({"data": {"name": "cifar10"}})
+    experiment = SearchSpec.resolve({"data": {"name": "cifar10"}})
     assert experiment.settings["network"] == {"channels": 16, **PLAIN}
     assert experiment.settings["space"]["cells_per_stage"] == 5
     assert experiment.settings["strategy"]["learning_rate"] == 3e-4
 
 
 def test_what_the_user_says_beats_preset_beats_named_space_beats_small_data():
-    experiment = Experiment.resolve(
+    experiment = SearchSpec.resolve(
         {
             "space": {"name": "nb201_mini"},
             "strategy": {"name": "gdas", "preset": "paper", "temperature_start": 5.0},
@@ -53,9 +53,9 @@ def test_what_the_user_says_beats_preset_beats_named_space_beats_small_data():
 @pytest.mark.parametrize("preset", [None, "paper", "public"])
 def test_a_resolved_configuration_resolves_to_itself_through_toml(tmp_path: Path, preset):
     given = {"strategy": {"preset": preset} if preset else {}, "seed": 7, "data": {"train_images": 100}}
-    experiment = Experiment.resolve(given)
+    experiment = SearchSpec.resolve(given)
     (tmp_path / "config.toml").write_text(write_toml(experiment.to_settings()))
-    assert Experiment.resolve(read_toml(tmp_path / "config.toml")) == experiment
+    assert SearchSpec.resolve(read_toml(tmp_path / "config.toml")) == experiment
 
 
 def test_all_problems_are_told_at_once():
@@ -69,29 +69,29 @@ def test_all_problems_are_told_at_once():
 
 
 def test_a_preset_is_as_published_even_on_small_data():
-    experiment = Experiment.resolve({"strategy": {"preset": "public"}})
+    experiment = SearchSpec.resolve({"strategy": {"preset": "public"}})
     assert experiment.settings["strategy"]["learning_rate"] == 3e-4
     assert experiment.settings["weights"]["learning_rate"] == 0.025
     assert experiment.settings["network"] == {"channels": 16, **PLAIN}
 
 
 def test_none_over_a_preset_survives_the_file(tmp_path: Path):
-    experiment = Experiment.resolve({"strategy": {"preset": "paper", "keep_none": None}})
+    experiment = SearchSpec.resolve({"strategy": {"preset": "paper", "keep_none": None}})
     (tmp_path / "config.toml").write_text(write_toml(experiment.to_settings()))
-    assert Experiment.resolve(read_toml(tmp_path / "config.toml")).settings["strategy"]["keep_none"] is None
+    assert SearchSpec.resolve(read_toml(tmp_path / "config.toml")).settings["strategy"]["keep_none"] is None
 
 
 def test_the_data_folder_is_kept_as_it_was_found(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ARCHLOOM_DATA", "tables")
-    assert Experiment.resolve({}).settings["data"]["directory"] == tmp_path / "tables"
-    assert Experiment.resolve({"data": {"directory": "own"}}).settings["data"]["directory"] == tmp_path / "own"
+    assert SearchSpec.resolve({}).settings["data"]["directory"] == tmp_path / "tables"
+    assert SearchSpec.resolve({"data": {"directory": "own"}}).settings["data"]["directory"] == tmp_path / "own"
     monkeypatch.delenv("ARCHLOOM_DATA")
-    assert Experiment.resolve({}).settings["data"]["directory"] is None
+    assert SearchSpec.resolve({}).settings["data"]["directory"] is None
 
 
 def test_a_device_that_is_not_here_does_not_keep_a_run_from_being_read():
-    assert Experiment.resolve({"machine": {"device": "cuda:31"}}).settings["machine"]["device"] == "cuda:31"
+    assert SearchSpec.resolve({"machine": {"device": "cuda:31"}}).settings["machine"]["device"] == "cuda:31"
 
 
 def test_an_unknown_section_gets_a_suggestion():

@@ -14,7 +14,7 @@ from archloom.objectives.linear_cost import LinearCost
 from archloom.objectives.target import Target
 from archloom.searches.black_box import BlackBoxLoop
 from archloom.searches.build import build_search
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 from archloom.searches.studies import Scored
 from archloom.searches.target_check import LOOK_EVERY, aimed, pursue, with_target
 from archloom.spaces import Nb201
@@ -146,7 +146,7 @@ def make(images, *, strategy="tunas", strict=True, **settings):
         "machine": {"threads": 1, "device": "cpu"},
         "monitor": {"action": "off"},
     }
-    return build_search(Experiment.resolve(given), data=images)
+    return build_search(SearchSpec.resolve(given), data=images)
 
 
 @pytest.mark.parametrize(("strategy", "value"), [("tunas", 25_243.0), ("darts", 31_387.0)])

@@ -15,7 +15,7 @@ from archloom.data import Facts
 from archloom.objectives import CostTable
 from archloom.objectives.linear_cost import fitted
 from archloom.objectives.target import TargetSettings
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 from archloom.searches.targets import decisions_of, find_target, read_model, write_model
 from archloom.spaces import SPACES, Nb201
 
@@ -117,16 +117,16 @@ def test_ones_own_latencies(tmp_path):
 def test_the_section_is_resolved_checked_and_anchored(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     given = {"target": {"metric": "latency", "value": 20, "source": "here.json"}}
-    experiment = Experiment.resolve(given)
+    experiment = SearchSpec.resolve(given)
     assert experiment.settings["target"]["source"] == str(tmp_path / "here.json")
-    assert Experiment.resolve(experiment.to_settings()).settings["target"] == experiment.settings["target"]
-    device = Experiment.resolve({"target": {"metric": "latency", "value": 20, "source": "pixel3"}})
+    assert SearchSpec.resolve(experiment.to_settings()).settings["target"] == experiment.settings["target"]
+    device = SearchSpec.resolve({"target": {"metric": "latency", "value": 20, "source": "pixel3"}})
     assert device.settings["target"]["source"] == "pixel3"
     with pytest.raises(SettingError, match=r"unknown setting 'target.vale'; did you mean 'value'"):
-        Experiment.resolve({"target": {"vale": 3}})
+        SearchSpec.resolve({"target": {"vale": 3}})
 
 
 def test_studies_that_were_begun_before_there_were_targets_go_on():
-    assert not any(name.startswith("target.") for name in Experiment.resolve({}).determining())
-    aimed = Experiment.resolve({"target": {"metric": "parameters", "value": 1e4}})
+    assert not any(name.startswith("target.") for name in SearchSpec.resolve({}).determining())
+    aimed = SearchSpec.resolve({"target": {"metric": "parameters", "value": 1e4}})
     assert aimed.determining()["target.value"] == 1e4

@@ -67,9 +67,9 @@ def _with_logits() -> list[str]:
 
 def _checked(name: str, settings: dict[str, Any], space: Any, samples: int, seed: int) -> GradientCheck:
     from archloom.searches.gradient_check import check_gradient
-    from archloom.searches.spec import Experiment
+    from archloom.searches.spec import SearchSpec
 
-    experiment = Experiment.resolve({"strategy": {**settings, "name": name}, "data": {"name": "given"}})
+    experiment = SearchSpec.resolve({"strategy": {**settings, "name": name}, "data": {"name": "given"}})
     kind = type(experiment.strategy(space))
     return check_gradient(
         name,

@@ -20,7 +20,7 @@ from archloom.execution.workers import Listener
 
 if TYPE_CHECKING:  # torch is imported when a pipeline begins, not to print help
     from archloom.pipelines.results import PipelineOutcome
-    from archloom.pipelines.spec import Pipeline
+    from archloom.pipelines.spec import PipelineSpec
 
 FAILED = 1
 FOLDER = "folder"  # the data set of anybody's own images
@@ -100,7 +100,7 @@ def run(
         raise typer.Exit(FAILED)
 
 
-def _list_runs(pipeline: Pipeline, folder: Path, console: Console) -> None:
+def _list_runs(pipeline: PipelineSpec, folder: Path, console: Console) -> None:
     """What there is to do, as far as it is known before anything was found."""
     tasks: list[Any] = [*pipeline.searches(folder), *pipeline.short_trainings(folder)]
     if pipeline.settings.protocol == "repeats":

@@ -13,7 +13,7 @@ from archloom.core.errors import SettingError
 from archloom.core.recipes import find_recipe
 
 if TYPE_CHECKING:
-    from archloom.searches.spec import Experiment
+    from archloom.searches.spec import SearchSpec
 
 CHOICE, LENGTH, COST, MACHINE = "What to search", "How to search", "What it may cost", "Where and how to run"
 
@@ -131,16 +131,16 @@ def aimed_at(target: str | None) -> dict[str, Any]:
         raise SettingError(f"--target must be METRIC=NUMBER such as latency=20, got '{target}'") from error
 
 
-def resolved(recipe: str | None, options: dict[str, Any], assignments: list[str]) -> Experiment:
+def resolved(recipe: str | None, options: dict[str, Any], assignments: list[str]) -> SearchSpec:
     """The experiment asked for, or a SettingError with everything that is wrong with it."""
     from archloom.core.settings import merge, parse_assignments, read_toml
-    from archloom.searches.spec import Experiment
+    from archloom.searches.spec import SearchSpec
 
     given = {} if recipe is None else read_toml(find_recipe(recipe))
     assigned, problems = parse_assignments(assignments)
     settings = merge(given, said(options), assigned)
     try:
-        experiment = Experiment.resolve(settings)
+        experiment = SearchSpec.resolve(settings)
     except SettingError as error:
         problems += error.problems
     else:
@@ -157,7 +157,7 @@ def said(options: dict[str, Any]) -> dict[str, Any]:
     return plain | {name: table for name, table in tables.items() if table}
 
 
-def _missing_folder(experiment: Experiment) -> list[str]:
+def _missing_folder(experiment: SearchSpec) -> list[str]:
     """A data folder that is not there, even where the data need none: the table would silently not be found."""
     folder = experiment.settings["data"]["directory"]
     return [] if folder is None or folder.exists() else [f"no data folder {folder}; check --data-dir"]

@@ -10,13 +10,13 @@ from functools import cached_property
 from typing import Any, Literal
 
 from archloom.benchmarks import Benchmark, find_benchmark
-from archloom.comparisons.spec import Comparison, Contender, Limit, Published
+from archloom.comparisons.spec import ComparisonSpec, Contender, Limit, Published
 from archloom.comparisons.statistics import Pair, Verdict, judge
 from archloom.core.errors import ArchloomError, BenchmarkError, SettingError
 from archloom.data import Facts
 from archloom.objectives import CostTable
 from archloom.searches.jobs import Task
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 
 ROUNDING = 1e-9  # sums of costs
 
@@ -108,7 +108,7 @@ class Outcome:
         return sum(row.seeds - len(row.results) for row in self.rows)
 
 
-def outcome_of(comparison: Comparison, tasks: Sequence[Task], failures: Mapping[str, str]) -> Outcome:
+def outcome_of(comparison: ComparisonSpec, tasks: Sequence[Task], failures: Mapping[str, str]) -> Outcome:
     """Read what is finished, and judge it."""
     readers = {name: Reader(contender, comparison) for name, contender in comparison.contenders.items()}
     rows = {
@@ -121,7 +121,7 @@ def outcome_of(comparison: Comparison, tasks: Sequence[Task], failures: Mapping[
 class Reader:
     """Reads the runs of one entry: scores from the table that knows them, costs, trials."""
 
-    def __init__(self, contender: Contender, comparison: Comparison) -> None:
+    def __init__(self, contender: Contender, comparison: ComparisonSpec) -> None:
         self.contender = contender
         self._experiment = contender.experiment
         self._settings, self._limit = comparison.settings, comparison.limit
@@ -298,7 +298,7 @@ def _curve(history: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
 Measure = Callable[[Mapping[str, str]], float]
 
 
-def check_limit(comparison: Comparison) -> None:
+def check_limit(comparison: ComparisonSpec) -> None:
     """Find out before anything runs whether the costs that a limit speaks of can be told."""
     problems = []
     for contender in comparison.contenders.values() if comparison.limit else ():
@@ -311,7 +311,7 @@ def check_limit(comparison: Comparison) -> None:
         raise SettingError(problems)
 
 
-def _costs(experiment: Experiment, found: tuple[Benchmark, str] | None, limit: Limit) -> list[tuple[Measure, float]]:
+def _costs(experiment: SearchSpec, found: tuple[Benchmark, str] | None, limit: Limit) -> list[tuple[Measure, float]]:
     """What is limited, and how much of it there may be."""
     costs: list[tuple[Measure, float]] = []
     if limit.parameters is not None:
@@ -328,7 +328,7 @@ def _costs(experiment: Experiment, found: tuple[Benchmark, str] | None, limit: L
 
 
 def _counted(
-    experiment: Experiment, found: tuple[Benchmark, str] | None, column: str, attribute: str, factor: float
+    experiment: SearchSpec, found: tuple[Benchmark, str] | None, column: str, attribute: str, factor: float
 ) -> Measure:
     """A cost by the table, whose networks are those that were trained; else of the network that is searched."""
     if found is not None and column in found[0].metrics:
@@ -346,7 +346,7 @@ def _counted(
 # --- verdicts
 
 
-def _verdicts(comparison: Comparison, readers: Mapping[str, Reader], rows: Mapping[str, Row]) -> dict[str, Verdict]:
+def _verdicts(comparison: ComparisonSpec, readers: Mapping[str, Reader], rows: Mapping[str, Row]) -> dict[str, Verdict]:
     against = comparison.against
     assert against is not None
     reader, row = readers[against], rows[against]
@@ -363,7 +363,7 @@ def _verdicts(comparison: Comparison, readers: Mapping[str, Reader], rows: Mappi
     return {name: verdicts[name] for name in rows if name != against}
 
 
-def _pair(comparison: Comparison, reader: Reader, row: Row, other: Reader, others: Row) -> Pair:
+def _pair(comparison: ComparisonSpec, reader: Reader, row: Row, other: Reader, others: Row) -> Pair:
     own = [reader.final(result) for result in row.results]
     by, reason = _matching(comparison, row, other, others)
     if by is None or not row.results:
@@ -383,7 +383,7 @@ def _pair(comparison: Comparison, reader: Reader, row: Row, other: Reader, other
     )
 
 
-def _matching(comparison: Comparison, row: Row, other: Reader, others: Row) -> tuple[str | None, str]:
+def _matching(comparison: ComparisonSpec, row: Row, other: Reader, others: Row) -> tuple[str | None, str]:
     """By what cost is matched, or why it cannot be."""
     settings = comparison.settings
     by = settings.match or ("trials" if row.black_box else "seconds")

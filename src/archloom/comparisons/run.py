@@ -8,7 +8,7 @@ from typing import Any
 
 from archloom.comparisons import report as comparison_report
 from archloom.comparisons.results import Outcome, check_limit, outcome_of
-from archloom.comparisons.spec import Comparison, jobs_that_fit, longest_first, open_comparison
+from archloom.comparisons.spec import ComparisonSpec, jobs_that_fit, longest_first, open_comparison
 from archloom.core.files import write_atomically
 from archloom.execution import workers
 from archloom.execution.loop import Interrupted
@@ -42,7 +42,7 @@ def compare(
 
 
 def run_comparison(
-    comparison: Comparison,
+    comparison: ComparisonSpec,
     folder: Path,
     *,
     jobs: int | None = None,

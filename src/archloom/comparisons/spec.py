@@ -24,7 +24,7 @@ from archloom.execution.machine import pick_device
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.survey import usable_cores
 from archloom.searches.jobs import FEWEST_THREADS, Task
-from archloom.searches.spec import SECTIONS, Experiment
+from archloom.searches.spec import SECTIONS, SearchSpec
 from archloom.strategies.base import BlackBox
 
 FILE_NAME = "comparison.toml"
@@ -103,7 +103,7 @@ class Contender:
     """One entry: an experiment, and the seeds it is run with."""
 
     name: str
-    experiment: Experiment  # of its first seed; with another one nothing else changes
+    experiment: SearchSpec  # of its first seed; with another one nothing else changes
     seeds: tuple[int, ...]
     black_box: bool
 
@@ -113,7 +113,7 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonSpec:
     """A resolved comparison: what `comparison.toml` of its folder holds."""
 
     settings: ComparisonSettings
@@ -130,7 +130,7 @@ class Comparison:
         beside: Path | None = None,
         seeds: str | None = None,
         assigned: Mapping[str, Any] | None = None,
-    ) -> Comparison:
+    ) -> ComparisonSpec:
         """Check a comparison as a whole; a SettingError lists everything that is wrong with it.
 
         `beside` is the folder that paths of recipes start from; `seeds` and `assigned` overrule what every entry says.
@@ -168,7 +168,7 @@ def open_comparison(
     out: Path | None = None,
     seeds: str | None = None,
     assigned: Mapping[str, Any] | None = None,
-) -> tuple[Comparison, Path]:
+) -> tuple[ComparisonSpec, Path]:
     """The comparison meant (a mapping, a TOML file, the name of a shipped one, or its own folder), and its folder.
 
     Unless `out` names another one that is below `root`, and the same every time: beginning again goes on.
@@ -180,11 +180,11 @@ def open_comparison(
     else:
         path = find_comparison(str(given))
         settings = read_toml(path)
-    resolved = Comparison.resolve(settings, beside=path.parent, seeds=seeds, assigned=assigned)
+    resolved = ComparisonSpec.resolve(settings, beside=path.parent, seeds=seeds, assigned=assigned)
     return resolved, out or root / f"compare-{path.stem}"
 
 
-def longest_first(comparison: Comparison, tasks: Sequence[Task]) -> list[Task]:
+def longest_first(comparison: ComparisonSpec, tasks: Sequence[Task]) -> list[Task]:
     """Tasks that are left, so that none is still at work when all others are done: by what finished ones took.
 
     Where none has finished, a task may be long; trials are told from a one-shot search, which rarely is the shorter.
@@ -199,7 +199,7 @@ def longest_first(comparison: Comparison, tasks: Sequence[Task]) -> list[Task]:
     return sorted(left, key=lambda t: (-seconds.get(t.entry, math.inf), comparison.contenders[t.entry].black_box))
 
 
-def jobs_that_fit(comparison: Comparison) -> int:
+def jobs_that_fit(comparison: ComparisonSpec) -> int:
     """How many searches this machine can run side by side: as many as their threads leave cores for."""
     machines = [contender.experiment.settings["machine"] for contender in comparison.contenders.values()]
     if any(pick_device(machine["device"]).type != "cpu" for machine in machines):
@@ -219,7 +219,7 @@ class _Resolver:
         if not self._settings.entry and "entry" not in given:
             self._problems.append("a comparison needs entries: [entry.NAME] with a recipe or sections of its own")
 
-    def comparison(self) -> Comparison:
+    def comparison(self) -> ComparisonSpec:
         self._raise_if_any()  # what stands at the top is needed for the rest
         contenders = [self._contender(str(name), values) for name, values in self._settings.entry.items()]
         published = tuple(self._published(str(name), row) for name, row in self._settings.published.items())
@@ -227,7 +227,7 @@ class _Resolver:
         known = {contender.name: contender for contender in contenders if contender is not None}
         against = self._against(known)
         self._raise_if_any()
-        return Comparison(self._settings, known, against, self._limit, published)
+        return ComparisonSpec(self._settings, known, against, self._limit, published)
 
     def _raise_if_any(self) -> None:
         if self._problems:
@@ -266,14 +266,14 @@ class _Resolver:
             raise SettingError(f'seeds must be numbers from 0 such as "0-4", "0-4,9" or [0, 3], got {seeds!r}')
         return parse_seeds(seeds)
 
-    def _experiment(self, values: Mapping[str, Any], seed: int) -> Experiment:
+    def _experiment(self, values: Mapping[str, Any], seed: int) -> SearchSpec:
         own = {name: value for name, value in values.items() if name not in ("seeds", "recipe")}
         for layer in (self._settings.all, own, self._assigned):
             if "seed" in layer:
                 raise SettingError("a comparison has seeds, not a seed")
         recipe = {name: value for name, value in self._recipe(values).items() if name != "seed"}
         layers = (FEWEST_THREADS, recipe, self._settings.all, own, self._assigned)
-        experiment = Experiment.resolve({**merge(*layers), "seed": seed})
+        experiment = SearchSpec.resolve({**merge(*layers), "seed": seed})
         folder = experiment.settings["data"]["directory"]
         require({f"no data folder {folder}; check --data-dir": folder is None or folder.exists()})
         return experiment

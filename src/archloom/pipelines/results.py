@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from archloom.core.errors import StorageError
-from archloom.pipelines.spec import Pipeline, RetrainTask
+from archloom.pipelines.spec import PipelineSpec, RetrainTask
 from archloom.pipelines.spread import Spread, spread_of
 from archloom.searches.jobs import Task
 
@@ -168,7 +168,7 @@ def _result(task: Task | RetrainTask) -> dict[str, Any] | None:
 
 
 def outcome_of(
-    pipeline: Pipeline,
+    pipeline: PipelineSpec,
     folder: Path,
     *,
     failures: Mapping[str, str] | None = None,
@@ -193,7 +193,7 @@ def outcome_of(
     )
 
 
-def chosen_searches(pipeline: Pipeline, found: Sequence[Found]) -> list[int]:
+def chosen_searches(pipeline: PipelineSpec, found: Sequence[Found]) -> list[int]:
     """The seeds of the searches that are retrained: all that finished, or the best, once all have finished."""
     if pipeline.settings.protocol == "repeats":
         return [run.seed for run in found]

@@ -16,7 +16,7 @@ from archloom.execution.run_folder import RunFolder
 from archloom.export import export_model
 from archloom.pipelines.report import render_pipeline
 from archloom.pipelines.results import PipelineOutcome, chosen_searches, found_by, outcome_of
-from archloom.pipelines.spec import Pipeline, RetrainTask, open_pipeline, sample_of
+from archloom.pipelines.spec import PipelineSpec, RetrainTask, open_pipeline, sample_of
 from archloom.retrainings import run as retraining
 from archloom.retrainings.report import write_retrain_report
 from archloom.searches.jobs import refuse_changed, run_task, share_listener
@@ -50,7 +50,7 @@ def run(
 
 
 def run_pipeline(
-    pipeline: Pipeline,
+    pipeline: PipelineSpec,
     folder: Path,
     *,
     jobs: int | None = None,
@@ -75,7 +75,7 @@ def run_pipeline(
     return outcome
 
 
-def _carry_out(pipeline: Pipeline, folder: Path, stages: _Stages) -> None:
+def _carry_out(pipeline: PipelineSpec, folder: Path, stages: _Stages) -> None:
     """All runs that are left, stage by stage: what is trained depends on what was found."""
     searches = pipeline.searches(folder)
     stages.work("searching", searches, run_task, pipeline.search_jobs)
@@ -86,7 +86,7 @@ def _carry_out(pipeline: Pipeline, folder: Path, stages: _Stages) -> None:
     stages.work("training from scratch", tasks, run_retraining, pipeline.retrain_jobs(len(tasks)))
 
 
-def check_retrainings(pipeline: Pipeline) -> None:
+def check_retrainings(pipeline: PipelineSpec) -> None:
     """A SettingError for what could not be retrained, before hours of search."""
     experiment = pipeline.experiment
     if experiment.names["space"] not in SPACES:
@@ -138,7 +138,7 @@ class _Stages:
             raise Interrupted
 
 
-def _export(pipeline: Pipeline, outcome: PipelineOutcome, failures: dict[str, str], tell: Tell) -> list[Path]:
+def _export(pipeline: PipelineSpec, outcome: PipelineOutcome, failures: dict[str, str], tell: Tell) -> list[Path]:
     """The best model in the forms asked for, once all are trained; what is there already is written again."""
     best = outcome.best
     if not pipeline.settings.export or best is None or not outcome.complete:

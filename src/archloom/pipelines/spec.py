@@ -30,7 +30,7 @@ from archloom.retrainings.sizes import AUTO, seconds_of
 from archloom.retrainings.spec import SECTIONS as RETRAIN_SECTIONS
 from archloom.searches.build import build_search
 from archloom.searches.jobs import FEWEST_THREADS, Task
-from archloom.searches.spec import SECTIONS, Experiment
+from archloom.searches.spec import SECTIONS, SearchSpec
 from archloom.spaces import SPACES
 from archloom.strategies.base import BlackBox
 
@@ -112,11 +112,11 @@ class RetrainTask:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class PipelineSpec:
     """A resolved pipeline: what `pipeline.toml` of its folder holds."""
 
     settings: PipelineSettings
-    experiment: Experiment  # of the first search
+    experiment: SearchSpec  # of the first search
     seeds: tuple[int, ...]  # of the searches
     recipe: str  # of the retrainings
     retrain: Mapping[str, Any]  # sections that overrule it
@@ -124,7 +124,7 @@ class Pipeline:
     @classmethod
     def resolve(
         cls, given: Mapping[str, Any], *, beside: Path | None = None, assigned: Mapping[str, Any] | None = None
-    ) -> Pipeline:
+    ) -> PipelineSpec:
         """Check a pipeline as a whole; a SettingError lists everything that is wrong with it.
 
         `beside` is the folder that paths of recipes start from; `assigned` overrules what the file says.
@@ -232,7 +232,7 @@ def open_pipeline(
     out: Path | None = None,
     assigned: Mapping[str, Any] | None = None,
     tell: Callable[[str], None] = lambda line: None,
-) -> tuple[Pipeline, Path]:
+) -> tuple[PipelineSpec, Path]:
     """The pipeline meant (a mapping, a TOML file, the name of a shipped one, or its own folder), and its folder.
 
     Unless `out` names another one that is below `root`, and the same every time: beginning again goes on. A budget
@@ -245,12 +245,12 @@ def open_pipeline(
     else:
         path = find_pipeline(str(given))
         settings = read_toml(path)
-    pipeline = Pipeline.resolve(settings, beside=path.parent, assigned=assigned)
+    pipeline = PipelineSpec.resolve(settings, beside=path.parent, assigned=assigned)
     folder = out or root / f"run-{path.stem}"
     return _with_epochs(pipeline, folder, tell), folder
 
 
-def _with_epochs(pipeline: Pipeline, folder: Path, tell: Callable[[str], None]) -> Pipeline:
+def _with_epochs(pipeline: PipelineSpec, folder: Path, tell: Callable[[str], None]) -> PipelineSpec:
     """The pipeline with as many epochs of search as its budget allows, and not more than its recipe says."""
     if pipeline.settings.budget is None or isinstance(_strategy(pipeline.experiment), BlackBox):
         return pipeline
@@ -266,9 +266,9 @@ def _with_epochs(pipeline: Pipeline, folder: Path, tell: Callable[[str], None]) 
     return _of_epochs(pipeline, epochs)
 
 
-def _of_epochs(pipeline: Pipeline, epochs: int) -> Pipeline:
+def _of_epochs(pipeline: PipelineSpec, epochs: int) -> PipelineSpec:
     given = merge(pipeline.experiment.to_settings(), {"search": {"epochs": epochs}})
-    return replace(pipeline, experiment=Experiment.resolve(given))
+    return replace(pipeline, experiment=SearchSpec.resolve(given))
 
 
 def epochs_that_fit(search: Loop, seconds: float, *, most: int, clock: Callable[[], float] = time.perf_counter) -> int:
@@ -282,11 +282,11 @@ def epochs_that_fit(search: Loop, seconds: float, *, most: int, clock: Callable[
     return max(FEWEST_EPOCHS, min(most, int(SPENT * seconds / of_an_epoch) if of_an_epoch > 0 else most))
 
 
-def _strategy(experiment: Experiment) -> Any:
+def _strategy(experiment: SearchSpec) -> Any:
     return experiment.strategy(experiment.space())
 
 
-def sample_of(experiment: Experiment) -> str:
+def sample_of(experiment: SearchSpec) -> str:
     """Some architecture of the space that is searched, as JSON: to check what comes after a search before it."""
     space = experiment.space()
     content = {
@@ -305,14 +305,14 @@ class _Resolver:
         made = None if self._problems else self._attempt("", lambda: PipelineSettings(**values))
         self._settings: PipelineSettings = made or PipelineSettings()
 
-    def pipeline(self) -> Pipeline:
+    def pipeline(self) -> PipelineSpec:
         self._raise_if_any()  # what stands at the top is needed for the rest
         seeds = self._attempt("", self._seeds)
         self._raise_if_any()
         experiment = self._attempt("search: ", lambda: self._experiment(seeds))
         recipe, sections = self._attempt("retrain: ", self._retrain) or ("", {})
         self._raise_if_any()
-        return Pipeline(self._settings, experiment, seeds, recipe, sections)
+        return PipelineSpec(self._settings, experiment, seeds, recipe, sections)
 
     def _raise_if_any(self) -> None:
         if self._problems:
@@ -329,13 +329,13 @@ class _Resolver:
         given = self._settings.seeds
         return tuple(range(self._settings.searches)) if given is None else parse_seeds(given)
 
-    def _experiment(self, seeds: Sequence[int]) -> Experiment:
+    def _experiment(self, seeds: Sequence[int]) -> SearchSpec:
         own = {name: value for name, value in self._settings.search.items() if name != "recipe"}
         if "seed" in own:
             raise SettingError("a pipeline has seeds, not a seed")
         recipe = {name: value for name, value in self._search_recipe().items() if name != "seed"}
         threads = FEWEST_THREADS if len(seeds) > 1 else {}
-        experiment = Experiment.resolve({**merge(threads, recipe, own), "seed": seeds[0]})
+        experiment = SearchSpec.resolve({**merge(threads, recipe, own), "seed": seeds[0]})
         folder = experiment.settings["data"]["directory"]
         require({f"no data folder {folder}; check --data-dir": folder is None or folder.exists()})
         return experiment

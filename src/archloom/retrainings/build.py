@@ -20,7 +20,7 @@ from archloom.families import build_network, deployed
 from archloom.objectives.cost import Cost, cost_of
 from archloom.retrainings.loop import RetrainLoop
 from archloom.retrainings.model_file import ModelCard
-from archloom.retrainings.spec import Retrain
+from archloom.retrainings.spec import RetrainSpec
 from archloom.searches.build import EVALUATION_BATCH
 from archloom.searches.short_training import seeded
 from archloom.searches.spec import stream
@@ -55,13 +55,13 @@ def shown_shape(data: ImageData) -> tuple[int, int, int]:
     return (data.channels, *data.augment.size(*data.resolution))
 
 
-def split_of(retrain: Retrain, data: ImageData) -> tuple[Tensor, Tensor | None]:
+def split_of(retrain: RetrainSpec, data: ImageData) -> tuple[Tensor, Tensor | None]:
     """The images to train on, and those to validate on if there are any."""
     divided = retrain.common.parts(len(data.train))
     return divided.train, divided.valid if len(divided.valid) else None
 
 
-def build_retraining(retrain: Retrain, data: ImageData, *, listeners: Sequence[Listener] = ()) -> RetrainLoop:
+def build_retraining(retrain: RetrainSpec, data: ImageData, *, listeners: Sequence[Listener] = ()) -> RetrainLoop:
     """The training, ready to run or to be given a saved state."""
     device, training = retrain.machine.prepare(), retrain.training
     train, valid = split_of(retrain, data)
@@ -101,7 +101,7 @@ def build_retraining(retrain: Retrain, data: ImageData, *, listeners: Sequence[L
     )
 
 
-def _network(retrain: Retrain, data: ImageData, device: torch.device) -> nn.Module:
+def _network(retrain: RetrainSpec, data: ImageData, device: torch.device) -> nn.Module:
     with seeded(stream(retrain.seed, "weights")):
         made = build_network(
             retrain.space(),
@@ -115,7 +115,7 @@ def _network(retrain: Retrain, data: ImageData, device: torch.device) -> nn.Modu
     return placed
 
 
-def cost_of_model(retrain: Retrain, data: ImageData, **network: Any) -> Cost:
+def cost_of_model(retrain: RetrainSpec, data: ImageData, **network: Any) -> Cost:
     """What the finished model costs; `network` are settings to look at instead."""
     settings = deployed({**retrain.settings["network"], **network})
     with torch.device("meta"):
@@ -132,7 +132,7 @@ def cost_of_model(retrain: Retrain, data: ImageData, **network: Any) -> Cost:
     return cost_of(model, shown_shape(data))
 
 
-def card_of(retrain: Retrain, data: ImageData, details: Mapping[str, Any]) -> ModelCard:
+def card_of(retrain: RetrainSpec, data: ImageData, details: Mapping[str, Any]) -> ModelCard:
     return ModelCard(
         space={"name": retrain.names["space"], **retrain.settings["space"]},
         architecture=dict(retrain.architecture),
@@ -147,7 +147,7 @@ def card_of(retrain: Retrain, data: ImageData, details: Mapping[str, Any]) -> Mo
 
 
 def seconds_per_image(
-    retrain: Retrain, data: ImageData, *, steps: int = 3, clock: Callable[[], float] = time.perf_counter
+    retrain: RetrainSpec, data: ImageData, *, steps: int = 3, clock: Callable[[], float] = time.perf_counter
 ) -> float:
     """How long training takes for one image, by a few real steps on this machine."""
     training = build_retraining(retrain, data)

@@ -34,7 +34,7 @@ from archloom.retrainings.loop import RetrainLoop
 from archloom.retrainings.model_file import BEST, LAST, save_model
 from archloom.retrainings.report import write_retrain_report
 from archloom.retrainings.sizes import AUTO, DEFAULT_BUDGET, SIZES, Job, choose, seconds_of
-from archloom.retrainings.spec import SECTIONS, Retrain, compose, family_of
+from archloom.retrainings.spec import SECTIONS, RetrainSpec, compose, family_of
 from archloom.retrainings.transfer import Origin, adapted, depth_of, differences, origin_of
 from archloom.searches.architectures import find_architecture
 from archloom.searches.run import RUNS, as_image_data, versions
@@ -59,7 +59,7 @@ class RetrainResult:
 class Request:
     """What somebody asked to be trained: resolved as far as that goes without the images."""
 
-    retrain: Retrain
+    retrain: RetrainSpec
     given: Mapping[str, Any]
     said: Mapping[str, Any]  # the part of it that the user said
     origin: Origin
@@ -120,7 +120,7 @@ def request(what: Any, *, recipe: str = AUTO, budget: str | None = None, said: M
         inherited=origin.data,
         said=said,
     )
-    return Request(Retrain.resolve(given), given, said, origin, budget)
+    return Request(RetrainSpec.resolve(given), given, said, origin, budget)
 
 
 def carry_out(
@@ -160,7 +160,7 @@ def resume_retraining(
 ) -> RetrainResult:
     """Go on with a retraining that was interrupted; one that is complete is returned as it is."""
     run = RetrainFolder.open(Path(directory))
-    resolved = Retrain.resolve(merge(run.config, settings or {}))
+    resolved = RetrainSpec.resolve(merge(run.config, settings or {}))
     with run.lock():
         if run.finished:
             return _result(run)
@@ -177,7 +177,7 @@ def _refuse_other(run: RunFolder, asked: Request) -> None:
     config = run.config
     if config.get("kind") != asked.retrain.to_settings()["kind"]:
         run.refuse_if_taken()
-    there, wanted = _flat(Retrain.resolve(config).to_settings()), _flat(asked.retrain.to_settings())
+    there, wanted = _flat(RetrainSpec.resolve(config).to_settings()), _flat(asked.retrain.to_settings())
     said = [*_flat(asked.said), *(name for name in wanted if name.startswith("architecture.")), "recipe", "data.name"]
     for name in said:
         if not name.startswith(MAY_DIFFER) and there.get(name) != wanted.get(name):
@@ -196,13 +196,13 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 # --- what the images decide
 
 
-def _fitted(asked: Request, data: ImageData, tell: Tell) -> Retrain:
+def _fitted(asked: Request, data: ImageData, tell: Tell) -> RetrainSpec:
     """The retraining with all that depends on the images filled in, and what that changed."""
     network, notes = adapted(asked.given, asked.retrain, data)
     given = merge(asked.given, {"network": network})
     if asked.retrain.recipe == AUTO:
         given = _chosen(given, asked, data, tell)
-    resolved = Retrain.resolve(given)
+    resolved = RetrainSpec.resolve(given)
     changed = (*differences(asked.origin, resolved, data), *notes)
     for line in changed:
         tell(line)
@@ -219,7 +219,7 @@ def _chosen(given: Mapping[str, Any], asked: Request, data: ImageData, tell: Tel
     if getattr(space, "sharing", "") == "none":  # every cell has choices of its own: another depth is another space
         sizes = [{**size, "space": {}} for size in sizes]
     options = [merge(given, _fitting(job.held(place), asked), size, asked.said) for place, size in enumerate(sizes)]
-    resolved = [Retrain.resolve(option) for option in options]
+    resolved = [RetrainSpec.resolve(option) for option in options]
     costs = [cost_of_model(option, data).multiply_adds for option in resolved]
     ordered = sorted(range(len(costs)), key=lambda size: costs[size])
     tell("measuring how fast this machine trains")
@@ -253,7 +253,7 @@ def _fitting(settings: Mapping[str, Mapping[str, Any]], asked: Request) -> dict[
 class _Prepared:
     """A training that is built, with what is needed to keep and describe its model."""
 
-    def __init__(self, resolved: Retrain, data: ImageData) -> None:
+    def __init__(self, resolved: RetrainSpec, data: ImageData) -> None:
         check_trainable(data)
         self.retrain, self._data = resolved, data
         self.training: RetrainLoop = build_retraining(resolved, data)

@@ -45,7 +45,7 @@ class RetrainData(DataParts):
 
 
 @dataclass(frozen=True)
-class Retrain:
+class RetrainSpec:
     """A resolved configuration: what `config.toml` of a retraining holds."""
 
     seed: int
@@ -56,7 +56,7 @@ class Retrain:
     changed: tuple[str, ...] = ()  # what is other than where the architecture was found, a sentence each
 
     @classmethod
-    def resolve(cls, given: Mapping[str, Any]) -> Retrain:
+    def resolve(cls, given: Mapping[str, Any]) -> RetrainSpec:
         """Check a configuration as a whole; a SettingError lists everything that is wrong with it."""
         return _Resolver(given).retrain()
 
@@ -171,7 +171,7 @@ class _Resolver:
         self._problems = [f"unknown section '{key}'{suggestion(key, known)}" for key in given if key not in known]
         self._unfit: set[str] = set()  # sections with values of the wrong kind: whether they break rules cannot be told
 
-    def retrain(self) -> Retrain:
+    def retrain(self) -> RetrainSpec:
         seed = self._given.get("seed", 0)
         if type(seed) is not int or not 0 <= seed < 2**63:
             self._problems.append(f"seed must be a whole number from 0, got {seed!r}")
@@ -191,7 +191,7 @@ class _Resolver:
         self._raise_if_any()
         architecture = self._architecture(make_space(names["space"], settings["space"]), tables["architecture"])
         changed = tuple(str(line) for line in self._given.get("changed", ()))
-        made = Retrain(seed, str(self._given.get("recipe", "")), names, architecture, settings, changed)
+        made = RetrainSpec(seed, str(self._given.get("recipe", "")), names, architecture, settings, changed)
         self._try(made)
         self._raise_if_any()
         return made
@@ -230,7 +230,7 @@ class _Resolver:
         except ParseError as error:
             raise SettingError(f"the architecture does not fit the space it is to be trained in: {error}") from error
 
-    def _try(self, made: Retrain) -> None:
+    def _try(self, made: RetrainSpec) -> None:
         """Settings of the right kind may still break a rule: build everything once, without memory or data."""
         for part in ("common", "optimizer", "training", "machine"):
             self._attempt(part, lambda part=part: getattr(made, part))  # type: ignore[misc]
@@ -251,7 +251,7 @@ class _Resolver:
             self._problems.append(f"{what} cannot be built: {one_line(error)}")
 
 
-def _meta_network(made: Retrain, *, classes: int, colours: int) -> Any:
+def _meta_network(made: RetrainSpec, *, classes: int, colours: int) -> Any:
     return build_network(
         made.space(), Only(made.architecture), classes=classes, colours=colours, **made.settings["network"]
     )

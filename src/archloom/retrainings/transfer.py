@@ -19,7 +19,7 @@ from archloom.core.settings import read_toml, schema
 from archloom.data import DATA, FACTS
 from archloom.data.source import ImageData
 from archloom.retrainings.build import cost_of_model, shown_shape
-from archloom.retrainings.spec import Retrain, family_of
+from archloom.retrainings.spec import RetrainSpec, family_of
 from archloom.searches.architectures import Found
 from archloom.searches.spec import GIVEN
 from archloom.spaces import SearchSpace
@@ -68,7 +68,7 @@ def _own(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
 # --- what follows from the images
 
 
-def adapted(given: Mapping[str, Any], retrain: Retrain, data: ImageData) -> tuple[dict[str, Any], list[str]]:
+def adapted(given: Mapping[str, Any], retrain: RetrainSpec, data: ImageData) -> tuple[dict[str, Any], list[str]]:
     """Settings of the network that the images ask for, where nobody said otherwise, and a sentence on each."""
     said, notes = given.get("network", {}), []
     network: dict[str, Any] = {}
@@ -92,7 +92,7 @@ def adapted(given: Mapping[str, Any], retrain: Retrain, data: ImageData) -> tupl
     return network, notes
 
 
-def widest(retrain: Retrain, data: ImageData, limit: int, **network: Any) -> tuple[int, int]:
+def widest(retrain: RetrainSpec, data: ImageData, limit: int, **network: Any) -> tuple[int, int]:
     """The largest even number of channels whose network has at most so many multiply-adds, and how many it has."""
 
     @cache
@@ -116,7 +116,7 @@ def widest(retrain: Retrain, data: ImageData, limit: int, **network: Any) -> tup
 # --- in words
 
 
-def differences(origin: Origin, retrain: Retrain, data: ImageData) -> Iterator[str]:
+def differences(origin: Origin, retrain: RetrainSpec, data: ImageData) -> Iterator[str]:
     """What is other than in the run that found the architecture, a sentence each."""
     if origin.data and origin.data.get("name") != retrain.names["data"]:
         yield f"data: {origin.data['name']} -> {retrain.names['data']}"

@@ -27,7 +27,7 @@ from archloom.searches.finalist_race import Begin, Finals, ShortTraining
 from archloom.searches.monitor import Monitor, MonitorSettings
 from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.short_training import StandaloneScore, seeded, standalone
-from archloom.searches.spec import Experiment, SearchSettings, divided, stream
+from archloom.searches.spec import SearchSettings, SearchSpec, divided, stream
 from archloom.searches.studies import Score, SharedStudy, Study
 from archloom.searches.targets import find_target
 from archloom.spaces import SearchSpace
@@ -39,7 +39,7 @@ FINALISTS_SEE = 4  # times as many images as judge a path: by fewer, luck decide
 SCORE_EPOCHS = 5  # of a trial that is trained, unless said otherwise
 
 
-def build_search(experiment: Experiment, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()) -> Loop:
+def build_search(experiment: SearchSpec, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()) -> Loop:
     """The search, ready to run or to be given a saved state. Data that are not given are read if it needs them."""
     return _Builder(experiment, data).search(listeners)
 
@@ -47,7 +47,7 @@ def build_search(experiment: Experiment, *, data: ImageData | None = None, liste
 class _Builder:
     """Makes the objects of a search from an experiment and its data."""
 
-    def __init__(self, experiment: Experiment, data: ImageData | None) -> None:
+    def __init__(self, experiment: SearchSpec, data: ImageData | None) -> None:
         self._experiment, self._given = experiment, data
         self._settings = SearchSettings(**experiment.settings["search"])
         self._machine = Machine(**experiment.settings["machine"])

@@ -16,7 +16,7 @@ from archloom.execution import workers
 from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder, State
 from archloom.searches.run import resume_search, run_experiment
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 
 FEWEST_THREADS = {"machine": {"threads": 1}}  # several searches at once slow each other down with more
 MAY_DIFFER = ("machine.", "data.directory")  # where a run is resumed, which changes nothing about what it finds
@@ -29,7 +29,7 @@ class Task:
 
     entry: str
     seed: int
-    experiment: Experiment
+    experiment: SearchSpec
     path: Path
 
     @property
@@ -56,7 +56,7 @@ def _changes(task: Task) -> Iterator[str]:
     now, had = _plain(task.experiment.to_settings()), task.run.config
     if now == _flat(had):
         return
-    written = _plain(Experiment.resolve(had).to_settings())  # with whatever has got a default since
+    written = _plain(SearchSpec.resolve(had).to_settings())  # with whatever has got a default since
     for name in dict.fromkeys([*now, *written]):
         if now.get(name) != written.get(name):
             yield (

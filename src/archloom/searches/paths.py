@@ -15,7 +15,7 @@ from archloom.searches.build import build_search
 from archloom.searches.one_shot import OneShotLoop, SharedAccuracy
 from archloom.searches.recalibration import recalibrate
 from archloom.searches.short_training import seeded
-from archloom.searches.spec import GIVEN, Experiment
+from archloom.searches.spec import GIVEN, SearchSpec
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import OneShot
 from archloom.supernet import Only, SharedWeights, inherit
@@ -68,7 +68,7 @@ def trained_paths(
     )
     directory = RunFolder.open(run)
     own = {"search": {"evaluation_images": images}}
-    experiment = Experiment.resolve(merge(directory.config, settings or {}, own))
+    experiment = SearchSpec.resolve(merge(directory.config, settings or {}, own))
     refuse_without_shared_weights(directory, experiment)
     if experiment.names["data"] == GIVEN and data is None:
         raise DataError(f"{run} was given its data in Python, and has to be given them again: archloom.rank(data=...)")
@@ -86,7 +86,7 @@ def trained_paths(
     return Paths(search, build=build, batches=recalibrate)
 
 
-def refuse_without_shared_weights(run: RunFolder, experiment: Experiment) -> None:
+def refuse_without_shared_weights(run: RunFolder, experiment: SearchSpec) -> None:
     """A line for runs that have no trained weights to look at."""
     if not isinstance(experiment.strategy(experiment.space()), OneShot):
         raise SettingError(

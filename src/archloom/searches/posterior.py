@@ -11,7 +11,7 @@ import torch
 from archloom import policies
 from archloom.core.errors import CheckpointError, SettingError
 from archloom.execution.run_folder import RunFolder
-from archloom.searches.spec import SECTIONS, Experiment
+from archloom.searches.spec import SECTIONS, SearchSpec
 from archloom.spaces import SearchSpace
 
 
@@ -27,7 +27,7 @@ def posterior(
     runs = [RunFolder.open(Path(path)) for path in paths]
     if not runs:
         raise SettingError("name at least one run")
-    experiments = [Experiment.resolve(run.config) for run in runs]
+    experiments = [SearchSpec.resolve(run.config) for run in runs]
     _refuse_different(runs, experiments)
     space, settings = experiments[0].space(), experiments[0].settings["strategy"]
     policy = _sampling_strategy(experiments[0], space, runs[0]).policy
@@ -42,7 +42,7 @@ def posterior(
     }
 
 
-def _sampling_strategy(experiment: Experiment, space: SearchSpace, run: RunFolder) -> Any:
+def _sampling_strategy(experiment: SearchSpec, space: SearchSpace, run: RunFolder) -> Any:
     """The strategy of a run, which must be one that keeps its draws: it has a `policy` and a `chain`."""
     strategy = experiment.strategy(space)
     if not isinstance(getattr(strategy, "chain", None), policies.Chain):
@@ -50,7 +50,7 @@ def _sampling_strategy(experiment: Experiment, space: SearchSpace, run: RunFolde
     return strategy
 
 
-def _chain(run: RunFolder, experiment: Experiment, space: SearchSpace, warn: Callable[[str], None]) -> policies.Chain:
+def _chain(run: RunFolder, experiment: SearchSpec, space: SearchSpace, warn: Callable[[str], None]) -> policies.Chain:
     """The draws that the latest checkpoint of a run holds."""
     chain: policies.Chain = _sampling_strategy(experiment, space, run).chain
     size, state = chain.draws.shape[1], run.checkpoints.load_latest(warn=warn)
@@ -67,7 +67,7 @@ def _chain(run: RunFolder, experiment: Experiment, space: SearchSpace, warn: Cal
     return chain
 
 
-def _refuse_different(runs: Sequence[RunFolder], experiments: Sequence[Experiment]) -> None:
+def _refuse_different(runs: Sequence[RunFolder], experiments: Sequence[SearchSpec]) -> None:
     """A SettingError where runs are not chains of one experiment, or are the same chain twice."""
     wanted, seeds = _of_the_posterior(experiments[0]), {experiments[0].seed: runs[0].path}
     for run, experiment in zip(runs[1:], experiments[1:], strict=True):
@@ -86,7 +86,7 @@ def _refuse_different(runs: Sequence[RunFolder], experiments: Sequence[Experimen
         seeds[experiment.seed] = run.path
 
 
-def _of_the_posterior(experiment: Experiment) -> dict[str, Any]:
+def _of_the_posterior(experiment: SearchSpec) -> dict[str, Any]:
     """The settings on which draws depend: all but the seed, the machine, and where the data lie."""
     sections = {name: values for name, values in experiment.to_settings().items() if name in SECTIONS}
     flat = {f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()}

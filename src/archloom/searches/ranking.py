@@ -14,7 +14,7 @@ from archloom.data.source import ImageData
 from archloom.execution.run_folder import RunFolder
 from archloom.searches.paths import refuse_without_shared_weights, trained_paths
 from archloom.searches.rank_correlation import Judged, judged_rows, rank_quality, sampled_rows
-from archloom.searches.spec import Experiment
+from archloom.searches.spec import SearchSpec
 
 METRICS = ("test", "valid")
 
@@ -67,7 +67,7 @@ class _Ranked:
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self._path, directory = path, RunFolder.open(path)
-        self._experiment = Experiment.resolve(merge(directory.config, settings))
+        self._experiment = SearchSpec.resolve(merge(directory.config, settings))
         refuse_without_shared_weights(directory, self._experiment)
         self._table, self._dataset = self._found()
 

@@ -28,7 +28,7 @@ from archloom.objectives import CostTable
 from archloom.reports.cells import draw_cells
 from archloom.searches.build import build_search
 from archloom.searches.report import ReportData, render
-from archloom.searches.spec import GIVEN, Experiment
+from archloom.searches.spec import GIVEN, SearchSpec
 from archloom.searches.tensorboard import tensorboard_listener
 from archloom.spaces import Architecture, SearchSpace
 
@@ -82,11 +82,11 @@ def search(
         {} if epochs is None else {"search": {"epochs": epochs}},
         {} if seed is None else {"seed": seed},
     )
-    return run_experiment(Experiment.resolve(given), data=own, out=out, listeners=listeners, stop=stop)
+    return run_experiment(SearchSpec.resolve(given), data=own, out=out, listeners=listeners, stop=stop)
 
 
 def run_experiment(
-    experiment: Experiment,
+    experiment: SearchSpec,
     *,
     data: ImageData | None = None,
     out: str | Path | None = None,
@@ -115,7 +115,7 @@ def resume_search(
     report: bool = True,
 ) -> SearchResult:
     """Go on with a search that was interrupted; one that is complete is returned as it is."""
-    experiment = Experiment.resolve(merge(run.config, settings or {}))
+    experiment = SearchSpec.resolve(merge(run.config, settings or {}))
     with run.lock():
         if run.finished:
             return _result(run, experiment)
@@ -129,7 +129,7 @@ def resume_search(
 
 def write_search_report(run: RunFolder) -> Path:
     """Write report.html (and cell.svg, if there is a result) of a search, finished or not."""
-    experiment = Experiment.resolve(run.config)
+    experiment = SearchSpec.resolve(run.config)
     space, result = experiment.space(), run.read_result()
     if result is not None:
         architecture = space.check(result["architecture"])
@@ -146,7 +146,7 @@ def write_search_report(run: RunFolder) -> Path:
     return run.report_path
 
 
-def _tested(experiment: Experiment, space: SearchSpace, result: Mapping[str, Any] | None) -> dict[str, float]:
+def _tested(experiment: SearchSpec, space: SearchSpace, result: Mapping[str, Any] | None) -> dict[str, float]:
     """The test accuracies of the most probable architectures, where a table knows them; by text form."""
     rows = ((result or {}).get("posterior") or {}).get("architectures", [])
     if not rows:
@@ -161,7 +161,7 @@ def _tested(experiment: Experiment, space: SearchSpace, result: Mapping[str, Any
 class _Prepared:
     """A search that is built, with what is needed to describe its end."""
 
-    def __init__(self, experiment: Experiment, data: ImageData | None) -> None:
+    def __init__(self, experiment: SearchSpec, data: ImageData | None) -> None:
         self._experiment = experiment
         facts = experiment.facts() if data is None else None
         if facts is None:  # only reading the data tells their shape
@@ -239,7 +239,7 @@ def _keep(append: Callable[[Record], None], note: Callable[[Record], None], even
         note(event.record)
 
 
-def _result(run: RunFolder, experiment: Experiment) -> SearchResult:
+def _result(run: RunFolder, experiment: SearchSpec) -> SearchResult:
     details = run.read_result()
     assert details is not None, "called for finished runs only"
     space = experiment.space()

@@ -124,7 +124,7 @@ class SearchSettings:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class SearchSpec:
     """A resolved configuration: what `config.toml` of a run holds."""
 
     seed: int
@@ -132,7 +132,7 @@ class Experiment:
     settings: Mapping[str, Mapping[str, Any]]  # by section, complete: what a preset said is in it
 
     @classmethod
-    def resolve(cls, given: Mapping[str, Any]) -> Experiment:
+    def resolve(cls, given: Mapping[str, Any]) -> SearchSpec:
         """Check a configuration as a whole; a SettingError lists everything that is wrong with it."""
         return _Resolver(given).experiment()
 
@@ -222,7 +222,7 @@ class _Resolver:
         if self.problems:
             raise SettingError(self.problems)
 
-    def experiment(self) -> Experiment:
+    def experiment(self) -> SearchSpec:
         space = self._entry(SPACES, "space", "nb201")
         strategy = self._entry(STRATEGIES, "strategy", "gdas")
         data = self._data_entry()
@@ -245,7 +245,7 @@ class _Resolver:
         settings["data"] = self._data_section(data[1])
         settings["search"] |= _anchored(settings["search"])
         settings["target"] |= _anchored_source(settings["target"]["source"])
-        experiment = Experiment(self.seed, names, settings)
+        experiment = SearchSpec(self.seed, names, settings)
         self._try(experiment)
         self._raise_if_any()
         return experiment
@@ -297,7 +297,7 @@ class _Resolver:
         folder = data_folder(complete["directory"])  # as it is now, wherever the run is resumed from
         return {**complete, "directory": None if folder is None else folder.expanduser().absolute()}
 
-    def _try(self, experiment: Experiment) -> None:
+    def _try(self, experiment: SearchSpec) -> None:
         """Settings of the right kind may still break a rule: build everything once, without memory or data."""
         settings = experiment.settings
         self._attempt("search", lambda: SearchSettings(**settings["search"]).check_extras())
