@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for seed in track(range(given.seeds), description=f"{reward} {beta}", transient=True)
         ]
         misses = ", ".join(f"{100 * target.miss(one):+.1f}" for one in found)
-        accuracy = statistics.mean(table.standing(one, DATASET).test for one in found)
+        accuracy = statistics.mean(table.look_up(one, DATASET).test for one in found)
         print(f"{reward}, beta {beta:g}, {cost_paths} further paths: {misses} %; test accuracy {accuracy:.2f}")
 
 

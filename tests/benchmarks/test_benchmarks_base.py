@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 import numpy as np
 import pytest
 
-from archloom.benchmarks import Benchmark, Standing
+from archloom.benchmarks import Benchmark, TableEntry
 from archloom.benchmarks.base import Column
 from archloom.core.errors import BenchmarkError, ParseError
 from archloom.spaces import Architecture, Darts, Nb201
@@ -64,16 +64,16 @@ def cell(operation: str) -> Architecture:
     ],
 )
 def test_rank_and_regret(operation: str, test: float, valid: float, rank: int, regret: float) -> None:
-    assert FiveCells().standing(cell(operation), "cifar10") == Standing(
+    assert FiveCells().look_up(cell(operation), "cifar10") == TableEntry(
         dataset="cifar10", test=test, valid=valid, rank=rank, count=5, regret=regret, epochs=200
     )
 
 
 def test_a_standing_is_one_plain_line() -> None:
-    standing = Standing("cifar10", 93.66, 91.0, 1204, 15_625, 0.7133, 200)
+    entry = TableEntry("cifar10", 93.66, 91.0, 1204, 15_625, 0.7133, 200)
     line = "93.66 % test on cifar10 after 200 epochs: rank 1,204 of 15,625, regret 0.71 points"
-    assert standing.describe() == str(standing) == line
-    assert str(Untimed().standing(cell("none"), "cifar10")) == (
+    assert entry.describe() == str(entry) == line
+    assert str(Untimed().look_up(cell("none"), "cifar10")) == (
         "10.00 % test on cifar10: rank 5 of 5, regret 84.37 points"
     )
 
@@ -98,7 +98,7 @@ def test_the_top_is_in_order() -> None:
         "nor_conv_1x1",
         "avg_pool_3x3",
     ]
-    assert [standing.rank for _, standing in top] == [1, 1, 3, 3]
+    assert [entry.rank for _, entry in top] == [1, 1, 3, 3]
 
 
 def test_codes_follow_the_order_of_enumeration() -> None:
@@ -110,7 +110,7 @@ def test_codes_follow_the_order_of_enumeration() -> None:
 def test_unknown_names_are_refused() -> None:
     table = FiveCells()
     with pytest.raises(BenchmarkError, match=r"^the five table has no data set 'cifar11'; did you mean 'cifar10'\?$"):
-        table.standing(cell("none"), "cifar11")
+        table.look_up(cell("none"), "cifar11")
     with pytest.raises(BenchmarkError, match=r"^the five table has no metric 'tset'; did you mean 'test'\?$"):
         table.best("cifar10", metric="tset")
     with pytest.raises(BenchmarkError, match=r"^the five table trained for 200 or 12 epochs, asked for 100$"):

@@ -52,7 +52,7 @@ def test_rows_follow_the_enumeration(table: DigitsTable) -> None:
 
 
 def test_rank_and_regret_by_hand(table: DigitsTable) -> None:
-    assert str(table.standing(CELLS[120], "digits")) == (
+    assert str(table.look_up(CELLS[120], "digits")) == (
         "60.00 % test on digits after 30 epochs: rank 5 of 125, regret 2.00 points"
     )
     assert table.best("digits") == (CELLS[124], 62.0)
@@ -75,7 +75,7 @@ def test_one_seed_has_no_spread(tmp_path: Path) -> None:
 def test_a_table_need_not_say_how_long_it_trained(tmp_path: Path) -> None:
     table = DigitsTable(written(tmp_path, {**content(), "protocol": {}}))
     assert table.epochs == ()
-    assert table.standing(CELLS[0], "digits").epochs is None
+    assert table.look_up(CELLS[0], "digits").epochs is None
 
 
 def test_unknown_names_are_refused(table: DigitsTable) -> None:

@@ -39,15 +39,15 @@ def table(nb201_dir: Path) -> Nb201Table:
 def test_the_best_cells_are_those_of_the_paper(table: Nb201Table, dataset: str, best: float) -> None:
     architecture, value = table.best(dataset)
     assert round(value, 2) == best
-    standing = table.standing(architecture, dataset)
-    assert (standing.rank, standing.count, standing.regret) == (1, 15_625, 0.0)
+    entry = table.look_up(architecture, dataset)
+    assert (entry.rank, entry.count, entry.regret) == (1, 15_625, 0.0)
 
 
 def test_the_cell_of_skips_reaches_54_30(table: Nb201Table) -> None:
-    standing = table.standing(ALL_SKIP, "cifar10")
-    assert f"{standing.test:.2f}" == "54.30"
-    assert standing.regret == pytest.approx(94.3733 - 54.2967, abs=1e-9)
-    assert standing.epochs == 200
+    entry = table.look_up(ALL_SKIP, "cifar10")
+    assert f"{entry.test:.2f}" == "54.30"
+    assert entry.regret == pytest.approx(94.3733 - 54.2967, abs=1e-9)
+    assert entry.epochs == 200
 
 
 def test_every_lookup_finds_the_row_of_its_string(table: Nb201Table, nb201_dir: Path) -> None:
@@ -80,7 +80,7 @@ def test_numbers_come_back_as_printed(table: Nb201Table) -> None:
 
 def test_the_top_by_test_accuracy_descends(table: Nb201Table) -> None:
     top = table.top("cifar100", 20)
-    values = [standing.test for _, standing in top]
+    values = [entry.test for _, entry in top]
     assert len(values) == 20
     assert values == sorted(values, reverse=True)
     assert top[0][0] == table.best("cifar100")[0]
@@ -129,8 +129,8 @@ def last_edge(operation: str) -> Architecture:
 
 
 def test_a_partial_table_ranks_what_it_holds_and_refuses_the_rest(small: Nb201Table) -> None:
-    standing = small.standing(last_edge("skip_connect"), "cifar10")
-    assert (standing.rank, standing.count, standing.regret) == (2, 3, 1.0)
+    entry = small.look_up(last_edge("skip_connect"), "cifar10")
+    assert (entry.rank, entry.count, entry.regret) == (2, 3, 1.0)
     assert small.best("cifar10") == (last_edge("nor_conv_1x1"), 2.0)
     with pytest.raises(BenchmarkError, match=r"nasbench201_compact\.npz holds 3 of 15,625 cells, not \|none~0\|\+"):
         small.query(last_edge("avg_pool_3x3"), "cifar10")

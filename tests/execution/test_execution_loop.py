@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from archloom.benchmarks.base import Standing
+from archloom.benchmarks.base import TableEntry
 from archloom.core.errors import BenchmarkError
 from archloom.core.events import Recorded, Started
-from archloom.execution.loop import Interrupted, Judge, Loop
+from archloom.execution.loop import Interrupted, Loop, TableLookup
 from archloom.spaces import Nb201
 
 SPACE = Nb201(nodes=2)
@@ -59,14 +59,14 @@ def test_a_stop_at_the_very_end_is_no_interruption():
 
 
 class Table:
-    def standing(self, architecture, dataset):
+    def look_up(self, architecture, dataset):
         if architecture["0->1"] == "none":
             raise BenchmarkError("not in this part of the table")
-        return Standing(dataset, 90.0, 80.0, 1, 5, 0.0)
+        return TableEntry(dataset, 90.0, 80.0, 1, 5, 0.0)
 
 
 def test_an_architecture_is_described_with_its_standing():
-    search = Counting(SPACE, judge=Judge((Table(), "digits")))
+    search = Counting(SPACE, look_up=TableLookup((Table(), "digits")))
     described = search.describe(SPACE.parse("|skip_connect~0|"))
     assert described["architecture"] == {"0->1": "skip_connect"}
     assert described["text"] == "|skip_connect~0|"
@@ -74,5 +74,5 @@ def test_an_architecture_is_described_with_its_standing():
 
 
 def test_without_a_table_or_outside_of_it_there_is_no_standing():
-    assert Judge().standing(SPACE.parse("|skip_connect~0|")) is None
-    assert Judge((Table(), "digits")).standing(SPACE.parse("|none~0|")) is None
+    assert TableLookup()(SPACE.parse("|skip_connect~0|")) is None
+    assert TableLookup((Table(), "digits"))(SPACE.parse("|none~0|")) is None

@@ -38,13 +38,13 @@ def test_a_one_shot_strategy_gets_shared_weights_and_two_parts_of_the_data(data)
     search = build(data)
     assert isinstance(search, OneShotLoop)
     assert search.total == 2  # 20 images in batches of 8
-    assert search.weights.network.head[-1].out_features == 4
+    assert search.weights._network.head[-1].out_features == 4
 
 
 def test_the_first_weights_depend_on_the_seed_alone(data):
     def first(**sections):
         torch.manual_seed(torch.seed() % 1000)  # whatever the global generator is at
-        return build(data, **sections).weights.network.stem[0].weight
+        return build(data, **sections).weights._network.stem[0].weight
 
     assert torch.equal(first(), first())
     assert not torch.equal(first(), first(seed=1))
@@ -129,7 +129,7 @@ def test_a_table_judges_data_it_stands_in_for_but_does_not_lead_the_search(data,
 
 def test_data_called_like_a_published_set_are_not_taken_for_it(data):
     impostor = replace(data, name="digits")
-    assert build(impostor).judge.standing(Nb201(nodes=3).parse("|none~0|+|none~0|none~1|")) is None
+    assert build(impostor).look_up(Nb201(nodes=3).parse("|none~0|+|none~0|none~1|")) is None
 
 
 @pytest.mark.parametrize(("wanted", "used"), [(499, 498), (600, 600), (10_000, 1000)])
@@ -168,16 +168,16 @@ def test_finalists_are_networks_of_full_depth_and_the_width_asked_for_with_one_r
 
     cell = Nb201().parse("|nor_conv_1x1~0|+|none~0|none~1|+|nor_conv_1x1~0|none~1|none~2|")
     weights = begin()(cell)
-    assert len(weights.network.blocks) == 15 + 2  # three stages of five cells, and not of one as in the supernet
+    assert len(weights._network.blocks) == 15 + 2  # three stages of five cells, and not of one as in the supernet
     assert weights.learning_rate == 0.07
     weights.set_progress(1.0)
     assert weights.learning_rate == 0.0  # a short training is judged at its end
     again = begin()(cell)
-    pairs = zip(weights.network.parameters(), again.network.parameters(), strict=True)
+    pairs = zip(weights._network.parameters(), again._network.parameters(), strict=True)
     assert all(torch.equal(one, two) for one, two in pairs)
     wide = begin(finalist_channels=6)(cell)
     assert next(wide.network.parameters()).shape[0] == 6
-    assert next(weights.network.parameters()).shape[0] == 2
+    assert next(weights._network.parameters()).shape[0] == 2
     assert finals(finalist_steps=0) is None
     with pytest.raises(
         SettingError, match=r"search.finalist_shrink must be at most the side of the images, \d+, got 99"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from archloom.benchmarks.base import Benchmark, Standing
+from archloom.benchmarks.base import Benchmark, TableEntry
 from archloom.core.registry import Catalogue, Entry
 from archloom.spaces import SearchSpace
 
@@ -34,4 +34,4 @@ def find_benchmark(space: SearchSpace, dataset: str, directory: Path | None = No
     return None
 
 
-__all__ = ["BENCHMARKS", "Benchmark", "Standing", "find_benchmark"]
+__all__ = ["BENCHMARKS", "Benchmark", "TableEntry", "find_benchmark"]

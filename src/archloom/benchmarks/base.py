@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archloom.core.errors import BenchmarkError, suggestion
+from archloom.core.json_object import JsonObject
 from archloom.spaces import Architecture, SearchSpace
 
 Column = NDArray[np.floating[Any] | np.integer[Any]]
@@ -24,8 +25,8 @@ DIGITS_KEPT = 5  # tables hold single precision: rounding takes away what the co
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where an architecture stands among all that a table knows; accuracies in percent."""
+class TableEntry:
+    """Scores, rank and regret of an architecture in a table; accuracies in percent."""
 
     dataset: str
     test: float
@@ -34,6 +35,11 @@ class Standing:
     count: int
     regret: float  # the best test accuracy minus this one, in points
     epochs: int | None = None  # how long the table trained for
+    instead_of: str | None = None  # the data set of the search, where the table's is another one
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        return cls(**{field.name: value[field.name] for field in fields(cls) if field.name in value})
 
     def describe(self) -> str:
         trained = f" after {self.epochs} epochs" if self.epochs else ""
@@ -97,9 +103,9 @@ class Benchmark(ABC):
         """One number of one architecture: accuracies in percent, parameters as a count, FLOPs in millions."""
         return plain_number(self.column(dataset, metric=metric, epochs=epochs)[self.row(architecture)])
 
-    def standing(self, architecture: Mapping[str, str], dataset: str) -> Standing:
-        """Rank and regret of an architecture, by test accuracy after the full training."""
-        return self._standing(self.row(architecture), dataset)
+    def look_up(self, architecture: Mapping[str, str], dataset: str) -> TableEntry:
+        """Return scores, rank and regret of an architecture, by test accuracy after the full training."""
+        return self._entry(self.row(architecture), dataset)
 
     def best(self, dataset: str, *, metric: str = "test") -> tuple[Architecture, float]:
         """The architecture of the highest number, and that number."""
@@ -107,14 +113,14 @@ class Benchmark(ABC):
         row = int(np.argmax(column))
         return self.architecture(row), plain_number(column[row])
 
-    def top(self, dataset: str, count: int) -> list[tuple[Architecture, Standing]]:
+    def top(self, dataset: str, count: int) -> list[tuple[Architecture, TableEntry]]:
         """The best architectures by test accuracy, the best one first."""
         order = np.argsort(-self.column(dataset), kind="stable")[:count]
-        return [(self.architecture(int(row)), self._standing(int(row), dataset)) for row in order]
+        return [(self.architecture(int(row)), self._entry(int(row), dataset)) for row in order]
 
-    def _standing(self, row: int, dataset: str) -> Standing:
+    def _entry(self, row: int, dataset: str) -> TableEntry:
         test, valid = self.column(dataset), self.column(dataset, metric="valid")
-        return Standing(
+        return TableEntry(
             dataset=dataset,
             test=plain_number(test[row]),
             valid=plain_number(valid[row]),

@@ -60,9 +60,9 @@ def _facts(table: Benchmark, architecture: Architecture) -> Iterator[tuple[str, 
         for epochs in table.epochs if metric in ACCURACIES and table.epochs else (None,):
             values = [table.query(architecture, dataset, metric=metric, epochs=epochs) for dataset in table.datasets]
             yield _name(metric, epochs), *(_number(metric, value) for value in values)
-    standings = [table.standing(architecture, dataset) for dataset in table.datasets]
-    yield "rank by test", *(f"{standing.rank:,} of {standing.count:,}" for standing in standings)
-    yield "regret, points", *(f"{standing.regret:.2f}" for standing in standings)
+    entries = [table.look_up(architecture, dataset) for dataset in table.datasets]
+    yield "rank by test", *(f"{entry.rank:,} of {entry.count:,}" for entry in entries)
+    yield "regret, points", *(f"{entry.regret:.2f}" for entry in entries)
 
 
 def _name(metric: str, epochs: int | None) -> str:
@@ -86,8 +86,8 @@ def top(
     """The best architectures of a table."""
     opened = _open(table, data_dir)
     console = results()
-    for architecture, standing in opened.top(dataset or opened.datasets[0], count):
-        say(f"{standing.test:6.2f} %  {opened.space.format(architecture)}", console=console)
+    for architecture, entry in opened.top(dataset or opened.datasets[0], count):
+        say(f"{entry.test:6.2f} %  {opened.space.format(architecture)}", console=console)
 
 
 @app.command()

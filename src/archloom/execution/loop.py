@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from archloom.benchmarks.base import Benchmark
+from archloom.benchmarks.base import Benchmark, TableEntry
 from archloom.core.errors import BenchmarkError
 from archloom.core.events import Event, Listener, Record, Recorded, Started
 from archloom.spaces import Architecture, SearchSpace
@@ -20,21 +21,22 @@ class Interrupted(Exception):  # noqa: N818 - nothing went wrong
     """The search was asked to stop; everything up to here is saved."""
 
 
-class Judge:
-    """Looks an architecture up in the benchmark table that knows it, if there is one."""
+class TableLookup:
+    """Looks architectures up in the benchmark table that covers the space, if there is one."""
 
     def __init__(self, found: tuple[Benchmark, str] | None = None, *, data: str = "") -> None:
         self._found, self._data = found, data
 
-    def standing(self, architecture: Architecture) -> dict[str, Any] | None:
+    def __call__(self, architecture: Architecture) -> TableEntry | None:
+        """Return the entry of an architecture, or None if there is no table or the table lacks it."""
         if self._found is None:
             return None
         table, dataset = self._found
         try:
-            standing = vars(table.standing(architecture, dataset))
+            entry = table.look_up(architecture, dataset)
         except BenchmarkError:  # a table converted in part does not know every architecture
             return None
-        return {**standing, "instead_of": None if self._data in ("", dataset) else self._data}
+        return replace(entry, instead_of=None if self._data in ("", dataset) else self._data)
 
 
 class Loop(ABC):
@@ -48,12 +50,12 @@ class Loop(ABC):
         self,
         space: SearchSpace,
         *,
-        judge: Judge | None = None,
+        look_up: TableLookup | None = None,
         listeners: Sequence[Listener] = (),
         clock: Clock = time.perf_counter,
     ) -> None:
         self.space = space
-        self.judge = judge or Judge()
+        self.look_up = look_up or TableLookup()
         self.history: list[Record] = []
         self.notes: list[Record] = []  # of long work at the end, from before an interruption
         self.position = 0
@@ -119,7 +121,7 @@ class Loop(ABC):
         return {
             "architecture": dict(architecture),
             "text": self.space.format(architecture),
-            "standing": self.judge.standing(architecture),
+            "standing": None if (entry := self.look_up(architecture)) is None else vars(entry),
         }
 
     def state_dict(self) -> dict[str, Any]:

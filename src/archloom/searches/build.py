@@ -18,7 +18,7 @@ from archloom.data.loader import Loader
 from archloom.data.source import ImageData
 from archloom.data.splits import Split
 from archloom.execution.hands import Hands, InTurn, SideBySide, Work
-from archloom.execution.loop import Judge, Loop
+from archloom.execution.loop import Loop, TableLookup
 from archloom.execution.machine import Machine
 from archloom.families import build_network
 from archloom.objectives.target import Target
@@ -67,7 +67,7 @@ class _Builder:
         strategy = self._experiment.strategy(self._space)
         name = self._experiment.names["data"]  # not that of the files: a folder may be called like a published data set
         found = find_benchmark(self._space, name, self._common.directory)
-        common: dict[str, Any] = {"judge": Judge(found, data=name), "listeners": listeners}
+        common: dict[str, Any] = {"look_up": TableLookup(found, data=name), "listeners": listeners}
         common["target"] = self._target(found)
         strict = self._experiment.settings["target"]["strict"]
         if isinstance(strategy, BlackBox):

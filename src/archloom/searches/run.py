@@ -21,7 +21,7 @@ from archloom.core.settings import merge, settings_of
 from archloom.data import Facts
 from archloom.data.arrays import from_dataset, from_tensors
 from archloom.data.source import ImageData
-from archloom.execution.loop import Interrupted, Judge, Loop
+from archloom.execution.loop import Interrupted, Loop, TableLookup
 from archloom.execution.machine import peak_memory_mb, pick_device
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives import CostTable
@@ -152,9 +152,9 @@ def _tested(experiment: SearchSpec, space: SearchSpace, result: Mapping[str, Any
     if not rows:
         return {}
     with contextlib.suppress(BenchmarkError):  # a report is written all the same where a table was damaged since
-        judge = Judge(find_benchmark(space, experiment.names["data"], experiment.settings["data"]["directory"]))
-        standings = {row["text"]: judge.standing(space.check(row["architecture"])) for row in rows}
-        return {text: standing["test"] for text, standing in standings.items() if standing is not None}
+        look_up = TableLookup(find_benchmark(space, experiment.names["data"], experiment.settings["data"]["directory"]))
+        entries = {row["text"]: look_up(space.check(row["architecture"])) for row in rows}
+        return {text: entry.test for text, entry in entries.items() if entry is not None}
     return {}
 
 

@@ -1,0 +1,35 @@
+"""JSON objects in files of runs: how typed values are written, and how their numbers are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+JsonObject = Mapping[str, Any]
+"""What a JSON file or line holds, before `from_json` of a type has read it."""
+
+
+def to_json_object(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as a JSON object; nested dataclasses, mappings and tuples become plain ones."""
+    assert is_dataclass(value)
+    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return to_json_object(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def number(value: object) -> float:
+    """Return a finite number, or NaN for anything else: files hold null where a number was not finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    return float(value) if math.isfinite(value) else math.nan
+
+
+__all__ = ["JsonObject", "number", "to_json_object"]

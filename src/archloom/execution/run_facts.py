@@ -1,0 +1,70 @@
+"""Facts about one execution: time, memory, machine and versions, as results of searches and retrainings hold them."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import archloom
+from archloom.core.json_object import JsonObject, number, to_json_object
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """How long a run took, on what, and with which versions."""
+
+    seconds: float  # of all records, those before an interruption included
+    seconds_since_start: float  # since it was started or resumed
+    peak_memory_mb: float
+    records: int
+    device: str
+    threads: int
+    versions: Mapping[str, str] = field(default_factory=dict)
+    finished: str = ""  # time in UTC, ISO 8601
+
+    @classmethod
+    def collect(cls, *, seconds: float, seconds_since_start: float, records: int, device: Any) -> Self:
+        """Return the facts of a run that ends now, in this process."""
+        import torch  # late: reading results needs no torch
+
+        from archloom.execution.machine import peak_memory_mb
+
+        return cls(
+            seconds=seconds,
+            seconds_since_start=seconds_since_start,
+            peak_memory_mb=peak_memory_mb(device),
+            records=records,
+            device=str(device),
+            threads=torch.get_num_threads(),
+            versions=installed_versions(),
+            finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        )
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        return cls(
+            seconds=number(value.get("seconds")),
+            seconds_since_start=number(value.get("seconds_since_start")),
+            peak_memory_mb=number(value.get("peak_memory_mb")),
+            records=int(value.get("records", 0)),
+            device=str(value.get("device", "")),
+            threads=int(value.get("threads", 0)),
+            versions=dict(value.get("versions", {})),
+            finished=str(value.get("finished", "")),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return to_json_object(self)
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions that results depend on."""
+    import torch  # late: reading results needs no torch
+
+    return {"archloom": archloom.__version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+__all__ = ["RunFacts", "installed_versions"]

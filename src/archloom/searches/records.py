@@ -1,0 +1,258 @@
+"""Records of a search: what is known after an epoch or a trial, and the parts of its result.
+
+Each type has one writer (`to_json`) and one reader (`from_json`). Readers accept the names of the first edition, too:
+`standing` (now `table_entry`), `scores` (`probabilities`), `worth` (`reward`) and `pursued` (`strict`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from archloom.benchmarks.base import TableEntry
+from archloom.core.errors import CheckpointError, one_line
+from archloom.core.json_object import JsonObject, number, to_json_object
+from archloom.spaces import Architecture
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """What the monitor measured after an epoch."""
+
+    skip: float  # share of the derived operations that are skips
+    none: float
+    pool: float
+    entropy: float | None = None  # mean over decisions, of the option probabilities
+    entropy_least: float | None = None
+    gap: float | None = None  # accuracy of the mixture minus that of the derived architecture
+    eigenvalue: float | None = None  # the largest of the logits' Hessian
+    alarm: str | None = None  # why the monitor warns
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        measured = {name: _optional(value.get(name)) for name in ("entropy", "entropy_least", "gap", "eigenvalue")}
+        shares = {name: number(value.get(name)) for name in ("skip", "none", "pool")}
+        return cls(**shares, **measured, alarm=value.get("alarm"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRecord:
+    """One epoch of a one-shot search, with the architecture that the search would return if it ended here."""
+
+    epoch: int
+    seconds: float
+    images_per_second: float
+    memory_mb: float
+    metrics: Mapping[str, float]  # what the strategy reports, averaged over the epoch
+    learning_rate: float
+    derived_accuracy: float  # of the architecture under the shared weights, from 0 to 1
+    probabilities: Mapping[str, Sequence[float]] | None  # of the options of every decision
+    architecture: Architecture
+    text: str
+    table_entry: TableEntry | None
+    health: Health | None = None
+
+    @property
+    def position(self) -> int:
+        return self.epoch
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        rows, health = value.get("probabilities", value.get("scores")), value.get("health")
+        return cls(
+            epoch=int(value["epoch"]),
+            seconds=number(value.get("seconds")),
+            images_per_second=number(value.get("images_per_second")),
+            memory_mb=number(value.get("memory_mb")),
+            metrics={str(name): number(figure) for name, figure in value["metrics"].items()},
+            learning_rate=number(value.get("learning_rate")),
+            derived_accuracy=number(value.get("derived_accuracy")),
+            probabilities=rows and {str(name): [number(one) for one in row] for name, row in rows.items()},
+            **_described(value),
+            health=health and Health.from_json(health),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return to_json_object(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord:
+    """One trial of a black-box search."""
+
+    trial: int
+    score: float
+    best: float  # score so far; with a target, of the trials that meet it
+    epochs: int = 0  # that the trial was trained for
+    pruned: bool = False  # stopped early: its score does not compare with others
+    trainings: float  # what all trials so far cost, in full trainings
+    seconds: float
+    architecture: Architecture
+    text: str
+    table_entry: TableEntry | None
+    reward: float | None = None  # with a target: the score minus the penalty for missing it
+    cost: float | None = None  # with a target: in its unit
+    met: bool | None = None  # with a target: whether this architecture meets it
+
+    @property
+    def position(self) -> int:
+        return self.trial
+
+    @property
+    def merit(self) -> tuple[bool, float]:
+        """The order of trials: those that meet the target by score, then the others by reward."""
+        if self.met is False:
+            assert self.reward is not None
+            return False, self.reward
+        return True, self.score
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        trial = int(value["trial"])
+        return cls(
+            trial=trial,
+            score=number(value.get("score")),
+            best=number(value.get("best")),
+            epochs=int(value.get("epochs", 0)),
+            pruned=bool(value.get("pruned", False)),
+            trainings=number(value.get("trainings", trial + 1)),
+            seconds=number(value.get("seconds")),
+            **_described(value),
+            reward=_optional(value.get("reward", value.get("worth"))),
+            cost=_optional(value.get("cost")),
+            met=value.get("met"),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return to_json_object(self)
+
+
+SearchRecord = EpochRecord | TrialRecord
+History = Sequence[EpochRecord] | Sequence[TrialRecord]
+
+
+def read_record(value: JsonObject) -> SearchRecord:
+    """Return the record that a line of metrics.jsonl holds.
+
+    Raises:
+        CheckpointError: If the line is no record of a search.
+    """
+    try:
+        return TrialRecord.from_json(value) if "trial" in value else EpochRecord.from_json(value)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(
+            f"a search record is damaged ({type(error).__name__}: {one_line(error)})"
+        ) from error
+
+
+# --- parts of a result
+
+
+@dataclass(frozen=True)
+class FinalistRecord:
+    """How an architecture did in a short training of the finalist race."""
+
+    text: str
+    architecture: Architecture
+    steps: int
+    valid_loss: float | None  # None where the training diverged
+    valid_accuracy: float
+    parameters: int
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        return cls(
+            str(value["text"]),
+            Architecture(value["architecture"]),
+            int(value["steps"]),
+            _optional(value["valid_loss"]),
+            number(value["valid_accuracy"]),
+            int(value["parameters"]),
+        )
+
+
+@dataclass(frozen=True)
+class EarlyStop:
+    """Why the monitor ended a search early, after which epoch, and the epoch that the result stands for."""
+
+    reason: str
+    after_epoch: int
+    as_of_epoch: int
+
+    @property
+    def sentence(self) -> str:
+        back = "" if self.as_of_epoch == self.after_epoch else f" The result is that of epoch {self.as_of_epoch}."
+        return f"The monitor stopped the search after epoch {self.after_epoch}: {self.reason}.{back}"
+
+
+@dataclass(frozen=True)
+class StrictSteps:
+    """Extra steps of the architecture parameters alone, with frozen weights, to meet a missed target."""
+
+    steps: int
+    most_steps: int
+    beta: float  # the last one used
+    met: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetResult:
+    """How the final architecture does by the target of the search."""
+
+    value: float
+    unit: str
+    source: str
+    cost: float
+    miss: float  # relative to the target; below 0 is too cheap
+    met: bool
+    reward: str
+    beta: float
+    binding_beta: float | None  # the beta that sampled architectures suggest, where the target is missed
+    sentence: str
+    strict: StrictSteps | None = None
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        strict = value.get("strict", value.get("pursued"))
+        return cls(
+            value=float(value["value"]),
+            unit=str(value["unit"]),
+            source=str(value["source"]),
+            cost=float(value["cost"]),
+            miss=float(value["miss"]),
+            met=bool(value["met"]),
+            reward=str(value["reward"]),
+            beta=float(value["beta"]),
+            binding_beta=_optional(value.get("binding_beta")),
+            sentence=str(value["sentence"]),
+            strict=strict and StrictSteps(**strict),
+        )
+
+
+def _described(value: JsonObject) -> dict[str, Any]:
+    """Return the fields that describe an architecture."""
+    entry = value.get("table_entry", value.get("standing"))
+    return {
+        "architecture": Architecture(value["architecture"]),
+        "text": str(value["text"]),
+        "table_entry": entry and TableEntry.from_json(entry),
+    }
+
+
+def _optional(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+__all__ = [
+    "EarlyStop",
+    "EpochRecord",
+    "FinalistRecord",
+    "Health",
+    "History",
+    "SearchRecord",
+    "StrictSteps",
+    "TargetResult",
+    "TrialRecord",
+    "read_record",
+]
