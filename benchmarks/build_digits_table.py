@@ -20,7 +20,7 @@ from archloom.data import load
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.splits import random_split
-from archloom.searches.short_training import StandaloneScore, accuracy_of, standalone
+from archloom.searches.short_training import StandaloneScore, standalone
 from archloom.spaces import SPACES
 
 DEFAULT = Path(__file__).parent.parent / "src/archloom/benchmarks/digits_nb201_mini.json"
@@ -91,9 +91,8 @@ def main() -> None:
                 every_epoch=False,
             )
             (scored,) = score(cell)
-            network = weights.network
             of_valid.append(scored.score)
-            of_test.append(100 * accuracy_of(network, loader(data.test, whole, seed=seed, training=False).epoch(0)))
+            of_test.append(100 * weights.deployed_score(loader(data.test, whole, seed=seed, training=False).epoch(0)))
         valid.append([round(value, 3) for value in of_valid])
         test.append([round(value, 3) for value in of_test])
     table = {

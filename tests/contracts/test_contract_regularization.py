@@ -38,7 +38,7 @@ def test_interrupted_and_resumed_ends_in_the_state_of_the_uninterrupted(make_sea
 @ROWS
 def test_another_seed_drops_others(make_search, name, settings) -> None:
     weights = [make_search(name, seed=seed, strategy=settings, network=NETWORK).weights for seed in (0, 1)]
-    weights[1].network.load_state_dict(weights[0].network.state_dict())
+    weights[1]._network.load_state_dict(weights[0]._network.state_dict())
     batch = make_search(name, strategy=settings).train.batch(0, 0)
     gates = make_search(name, strategy=settings).strategy.policy.mixture()
     first, second = (float(each.loss(batch, gates).detach()) for each in weights)

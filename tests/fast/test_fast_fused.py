@@ -223,7 +223,7 @@ def test_gradients_by_both_at_other_weights_are_complete(darts: Any) -> None:
 
 def test_branches_from_one_state_are_convolved_in_one_call(recorder: Recording, darts: Any) -> None:
     space, weights, batch, logits = darts
-    weights.accuracy(batch, mixture(space, logits))
+    weights.score(batch, mixture(space, logits))
     assert max(recorder.depthwise_calls) == 4 * space.nodes  # four operations to each node, from an input
 
 
@@ -529,7 +529,7 @@ def test_cells_of_one_shape_are_compiled_once_and_paths_and_judgements_never(com
     weights, batch, logits = SharedWeights(make_network(space)), make_batch(), make_logits(space)
     with kernels.using("compile"):
         weights.loss(batch, path_gates(space, space.sample(random.Random(0))))
-        weights.accuracy(batch, mixture(space, logits))
+        weights.score(batch, mixture(space, logits))
         assert not compiled
         weights.loss(batch, mixture(space, logits)).backward()
     assert len(compiled) == 2 * 3  # forwards and backwards, for three widths

@@ -176,7 +176,7 @@ def test_finalists_are_networks_of_full_depth_and_the_width_asked_for_with_one_r
     pairs = zip(weights._network.parameters(), again._network.parameters(), strict=True)
     assert all(torch.equal(one, two) for one, two in pairs)
     wide = begin(finalist_channels=6)(cell)
-    assert next(wide.network.parameters()).shape[0] == 6
+    assert next(wide._network.parameters()).shape[0] == 6
     assert next(weights._network.parameters()).shape[0] == 2
     assert finals(finalist_steps=0) is None
     with pytest.raises(

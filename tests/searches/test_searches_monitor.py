@@ -79,7 +79,7 @@ def test_sharpness_is_the_largest_eigenvalue_of_the_logits_hessian() -> None:
     )
     assert right > 1e-4
     assert health["eigenvalue"] == pytest.approx(right, rel=1e-6)
-    assert health["gap"] == pytest.approx(float(weights.accuracy(images, strategy.policy.mixture())) - 0.25)
+    assert health["gap"] == pytest.approx(float(weights.score(images, strategy.policy.mixture())) - 0.25)
     assert health["entropy"] == pytest.approx(torch.log(torch.tensor(5.0)).item(), rel=1e-5)  # hardly decided
 
 

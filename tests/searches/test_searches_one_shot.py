@@ -191,16 +191,16 @@ def test_shared_accuracy_is_that_of_the_path_over_all_images(weights):
     right = 0
     for step in range(images.steps):
         batch = images.batch(0, step)
-        logits = weights.network(batch.images, path_gates(SPACE, architecture))
+        logits = weights._network(batch.images, path_gates(SPACE, architecture))
         right += int((logits.argmax(dim=1) == batch.labels).sum())
     assert value == pytest.approx(right / 22)
 
 
 def test_evaluating_leaves_the_network_as_it_was(weights):
-    before = {name: value.clone() for name, value in weights.network.state_dict().items()}
+    before = {name: value.clone() for name, value in weights._network.state_dict().items()}
     SharedAccuracy(SPACE, weights, loader(torch.arange(10), batch_size=5))(SPACE.parse("|avg_pool_3x3~0|"))
-    assert all(torch.equal(before[name], value) for name, value in weights.network.state_dict().items())
-    assert not any(isinstance(module, nn.Dropout) for module in weights.network.modules())
+    assert all(torch.equal(before[name], value) for name, value in weights._network.state_dict().items())
+    assert not any(isinstance(module, nn.Dropout) for module in weights._network.modules())
 
 
 def test_chance_is_compared_on_images_that_the_choice_did_not_see(weights):

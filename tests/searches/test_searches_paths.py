@@ -68,7 +68,7 @@ def test_an_unfinished_run_will_do(run):
 @pytest.mark.parametrize("recalibrate", [0, 3])  # an epoch has two batches
 def test_a_score_depends_on_nothing_judged_before_and_the_weights_stay_as_they_are(run, weights, recalibrate):
     paths = trained_paths(run, images=64, recalibrate=recalibrate)
-    network = weights[0].weights.network
+    network = weights[0].weights._network
     before = {name: value.clone() for name, value in network.state_dict().items()}
     torch.manual_seed(5)
     drawn = torch.get_rng_state()
@@ -87,7 +87,7 @@ def test_recalibrated_paths_have_the_shared_weights_and_statistics_of_training_i
     cell = paths.space.parse("|nor_conv_3x3~0|+|skip_connect~0|nor_conv_1x1~1|")
     score = paths(cell)
     search, network = weights[0], seen[0]
-    shared = search.weights.network.state_dict()
+    shared = search.weights._network.state_dict()
     assert all(torch.equal(value, shared[name]) for name, value in network.named_parameters())
     stem = network.stem
     with torch.no_grad():

@@ -155,7 +155,7 @@ def test_a_strict_target_is_pursued_with_the_weights_at_rest(images, strategy, v
     saved = []
     outcome = search.run(save=lambda state, step: saved.append(encode(state)))
     end = decode(saved[-1], name="saved")["weights"]["network"]
-    assert all(torch.equal(value, end[name]) for name, value in search.weights.network.state_dict().items())
+    assert all(torch.equal(value, end[name]) for name, value in search.weights._network.state_dict().items())
     assert outcome["target"]["pursued"]["met"] and outcome["target"]["met"]
     assert abs(outcome["target"]["miss"]) <= 0.02
     lax = make(images, strategy=strategy, strict=False, value=value).run()

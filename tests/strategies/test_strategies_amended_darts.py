@@ -130,9 +130,9 @@ def test_the_second_part_is_no_longer_than_asked():
 
 def test_a_gradient_leaves_the_weights_alone():
     strategy, weights = make(products="differences"), smooth_weights()
-    before = {name: value.clone() for name, value in weights.network.state_dict().items()}
+    before = {name: value.clone() for name, value in weights._network.state_dict().items()}
     strategy.gradients(weights, search_batch(0))
-    assert all(torch.equal(before[name], value) for name, value in weights.network.state_dict().items())
+    assert all(torch.equal(before[name], value) for name, value in weights._network.state_dict().items())
     assert all(parameter.grad is None for parameter in weights.parameters.values())
 
 

@@ -27,14 +27,14 @@ def warmed_up(strategy: Darts, **settings) -> SharedWeights:
 
 def unrolled_gradient(strategy: Darts, weights: SharedWeights, batch) -> torch.Tensor:
     """d/da L_valid(w'(a), a) with w'(a) one SGD step, differentiated through the step by autograd itself."""
-    group = weights.optimizer.param_groups[0]
+    group = weights._optimizer.param_groups[0]
     gates = strategy.policy.mixture()
     gradient = torch.autograd.grad(
         weights.loss(batch.train, gates), list(weights.parameters.values()), create_graph=True
     )
     moved = {}
     for (name, parameter), derivative in zip(weights.parameters.items(), gradient, strict=True):
-        buffer = weights.optimizer.state[parameter]["momentum_buffer"]
+        buffer = weights._optimizer.state[parameter]["momentum_buffer"]
         step = derivative + group["weight_decay"] * parameter + group["momentum"] * buffer
         moved[name] = parameter - group["lr"] * step
     loss = weights.loss(batch.valid, gates, parameters=moved)
@@ -96,10 +96,10 @@ def test_finite_differences_agree_with_the_exact_product():
 def test_second_order_gradient_leaves_the_weights_alone(products):
     strategy = make(order="second", products=products)
     weights = warmed_up(strategy)
-    before = {name: value.clone() for name, value in weights.network.state_dict().items()}
+    before = {name: value.clone() for name, value in weights._network.state_dict().items()}
     strategy.gradient(weights, search_batch(0))
-    assert all(torch.equal(before[name], value) for name, value in weights.network.state_dict().items())
-    assert all(parameter.grad is None for parameter in weights.network.parameters())
+    assert all(torch.equal(before[name], value) for name, value in weights._network.state_dict().items())
+    assert all(parameter.grad is None for parameter in weights._network.parameters())
 
 
 def test_step_moves_the_architecture_before_the_weights():
@@ -134,15 +134,15 @@ def test_perturbed_weights_learn_on_shares_near_the_mixture():
     strategy.step(weights, replace(search_batch(0), progress=1.0))
     plain.step(other, replace(search_batch(0), progress=1.0))
     assert torch.equal(strategy.policy.values, plain.policy.values)  # the logits see the mixture itself
-    assert not torch.equal(weights.network.head.weight, other.network.head.weight)
+    assert not torch.equal(weights._network.head.weight, other._network.head.weight)
 
 
 def test_while_warming_up_only_the_weights_move():
     strategy, weights = make(warmup=0.5), smooth_weights()
-    logits, first = strategy.policy.values.detach().clone(), weights.network.head.weight.detach().clone()
+    logits, first = strategy.policy.values.detach().clone(), weights._network.head.weight.detach().clone()
     strategy.step(weights, search_batch(0, epoch=1, epochs=4))
     assert torch.equal(strategy.policy.values, logits)
-    assert not torch.equal(weights.network.head.weight, first)
+    assert not torch.equal(weights._network.head.weight, first)
     strategy.step(weights, search_batch(0, epoch=2, epochs=4))
     assert not torch.equal(strategy.policy.values, logits)
 

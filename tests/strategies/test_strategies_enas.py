@@ -119,7 +119,7 @@ class Weights:
         self.fitted.append((given, gates))
         return self.weights.fit(given, gates)
 
-    def accuracy(self, given, gates):
+    def score(self, given, gates):
         path = tuple(gate.index for gate in gates.values())
         self.judged.append((given, path))
         return ACCURACIES[path[0] * 16 + path[1] * 4 + path[2]]
@@ -152,9 +152,9 @@ def test_the_weight_step_leaves_the_controller_alone_and_the_other_way_round():
     strategy.step(weights, search_batch(0))
     assert all(torch.equal(before[name], value) for name, value in strategy.policy.state_dict().items())
     assert strategy.baseline is None
-    shared = {name: value.clone() for name, value in weights.weights.network.state_dict().items()}
+    shared = {name: value.clone() for name, value in weights.weights._network.state_dict().items()}
     strategy._learn(weights, batch(1))
-    assert all(torch.equal(shared[name], value) for name, value in weights.weights.network.state_dict().items())
+    assert all(torch.equal(shared[name], value) for name, value in weights.weights._network.state_dict().items())
     assert not all(torch.equal(before[name], value) for name, value in strategy.policy.state_dict().items())
 
 

@@ -22,9 +22,12 @@ class Spy:
         self.calls.append(("fit", batch, gates))
         return self.weights.fit(batch, gates)
 
-    def evaluate(self, batch, gates):
+    def gradient(self, value, *, of):
+        return self.weights.gradient(value, of=of)
+
+    def step_result(self, batch, gates):
         self.calls.append(("evaluate", batch, gates))
-        return self.weights.evaluate(batch, gates)
+        return self.weights.step_result(batch, gates)
 
 
 @pytest.mark.parametrize(("epoch", "wanted"), [(0, 10.0), (1, 7.75), (4, 1.0)])

@@ -15,7 +15,6 @@ from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior
 from archloom.spaces import NONE
 from archloom.strategies.base import Plan, SearchBatch, Validation
 from archloom.strategies.gibbs import Gibbs
-from archloom.supernet import gradient_by
 
 PLAN = Plan(train_images=120, valid_images=96, batch_size=12, valid_batch_size=12, steps=40)
 
@@ -42,9 +41,9 @@ def test_without_curvature_and_noise_it_is_darts_with_sgd_to_the_bit(momentum, d
     of_weights = {"learning_rate": 0.1, "learning_rate_end": 0.1, "momentum": momentum, "weight_decay": 1e-3, "clip": 0}
     settings = {"w_update": "sgd", "a_update": "sgd", "schedule": "constant", "draw_images": 12}
     strategy, weights = made(weights=smooth_weights(**of_weights), learning_rate_a=0.5, weight_decay_a=1e-2, **settings)
-    weights.network.to(dtype)
+    weights._network.to(dtype)
     strategy.policy.to(dtype)
-    other = copy.deepcopy(weights.network)
+    other = copy.deepcopy(weights._network)
     logits = copy.deepcopy(strategy.policy)
     on_weights = torch.optim.SGD(other.parameters(), lr=0.1, momentum=momentum, weight_decay=1e-3)
     on_logits = torch.optim.SGD(logits.parameters(), lr=0.5, weight_decay=1e-2)
@@ -58,7 +57,7 @@ def test_without_curvature_and_noise_it_is_darts_with_sgd_to_the_bit(momentum, d
             torch.nn.functional.cross_entropy(other(part.images, logits.mixture()), part.labels).backward()
             optimizer.step()
     assert torch.equal(strategy.policy.values, logits.values)
-    assert all(torch.equal(a, b) for a, b in zip(weights.network.parameters(), other.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(weights._network.parameters(), other.parameters(), strict=True))
     assert strategy.policy.values.abs().max() > 0.02  # it went somewhere
 
 
@@ -84,7 +83,7 @@ def test_the_first_mean_step_goes_down_the_gradient_over_all_validation_batches(
     given = step_batch(0, valids=3)
     weights.fit(given.train, strategy.policy.mixture())  # a twin of the weights step, to know where the draw is taken
     loss = sum(weights.loss(valid, strategy.policy.mixture()) for valid in given.valids) / 3
-    gradient = gradient_by(loss, strategy.policy.values) + 0.5 * start
+    gradient = weights.gradient(loss, of=strategy.policy.values) + 0.5 * start
     fresh, twin = made(order="first", a_update="mean", draw_images=36, learning_rate_a=0.3, weight_decay_a=0.5)
     fresh.step(twin, given)
     moved = fresh.policy.values.detach() - start
@@ -175,14 +174,14 @@ def test_a_draw_takes_its_images_and_waits_for_as_many_training_images(settings,
 )
 def test_how_many_images_the_posterior_believes_in(settings, images, wanted):
     strategy, weights = made(plan=Plan(images, images, 10, 10, 1), **settings)
-    for optimizer in (strategy.optimizer, weights.optimizer):
+    for optimizer in (strategy.optimizer, weights._optimizer):
         assert optimizer.param_groups[0]["observations"] == wanted
 
 
 def test_decays_beside_a_summed_loss_are_divided_by_the_images():
     strategy, weights = made(n_eff=50, weight_decay_a=2.0, weight_decay_w=3.0, decay_units="sum")
     assert strategy.optimizer.param_groups[0]["decay"] == pytest.approx(2 / 50)
-    assert weights.optimizer.param_groups[0]["decay"] == pytest.approx(3 / 50)
+    assert weights._optimizer.param_groups[0]["decay"] == pytest.approx(3 / 50)
 
 
 def test_precisions_are_drawn_around_what_their_block_says():
@@ -191,7 +190,7 @@ def test_precisions_are_drawn_around_what_their_block_says():
     strategy.step(weights, step_batch(0))
     for optimizer, tensors in (
         (strategy.optimizer, [strategy.policy.values]),
-        (weights.optimizer, list(weights.parameters.values())),
+        (weights._optimizer, list(weights.parameters.values())),
     ):
         count, squares = sum(t.numel() for t in tensors), sum(float(t.detach().square().sum()) for t in tensors)
         shape = 200 + count / 2
@@ -199,7 +198,7 @@ def test_precisions_are_drawn_around_what_their_block_says():
         assert optimizer.param_groups[0]["decay"] == pytest.approx(mean, rel=5 / math.sqrt(shape))
     first, weights = made(order="first", gamma_shape=1.0, draw_images=12)
     first.step(weights, step_batch(0))
-    assert weights.optimizer.param_groups[0]["weight_decay"] != 3e-4
+    assert weights._optimizer.param_groups[0]["weight_decay"] != 3e-4
 
 
 # --- settings name updates
@@ -219,7 +218,7 @@ def test_precisions_are_drawn_around_what_their_block_says():
 )
 def test_updates_by_name(settings, of_weights, of_logits):
     strategy, weights = made(**settings)
-    for optimizer, (kind, sample) in ((weights.optimizer, of_weights), (strategy.optimizer, of_logits)):
+    for optimizer, (kind, sample) in ((weights._optimizer, of_weights), (strategy.optimizer, of_logits)):
         assert type(optimizer) is kind
         assert optimizer.param_groups[0].get("sample") is sample
 

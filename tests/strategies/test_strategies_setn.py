@@ -23,16 +23,19 @@ class Spy:
 
     def _note(self, name, batch, gates):
         logits = self.strategy.policy.values.detach().clone()
-        head = self.weights.network.head.weight.detach().clone()
+        head = self.weights._network.head.weight.detach().clone()
         self.calls.append((name, batch, gates, logits, head))
 
     def fit(self, batch, gates):
         self._note("fit", batch, gates)
         return self.weights.fit(batch, gates)
 
-    def evaluate(self, batch, gates):
+    def gradient(self, value, *, of):
+        return self.weights.gradient(value, of=of)
+
+    def step_result(self, batch, gates):
         self._note("evaluate", batch, gates)
-        return self.weights.evaluate(batch, gates)
+        return self.weights.step_result(batch, gates)
 
 
 def test_weights_see_training_images_on_one_path_and_the_logits_validation_images_on_the_template():
@@ -54,7 +57,7 @@ def test_the_weight_step_leaves_the_logits_alone_and_the_other_way_round():
     strategy.step(spy, search_batch(0))
     _, (_, _, _, logits, head) = spy.calls
     assert torch.equal(logits, before)  # after the weight step
-    assert torch.equal(head, spy.weights.network.head.weight)  # after the step of the logits
+    assert torch.equal(head, spy.weights._network.head.weight)  # after the step of the logits
     assert not torch.equal(strategy.policy.values, before)
 
 
@@ -83,13 +86,16 @@ def test_paths_are_drawn_uniformly_whatever_the_logits_say():
             paths.append(tuple(gate.index for gate in gates.values()))
             return outcome
 
-        def evaluate(self, batch, gates):
+        def gradient(self, value, *, of):
+            return torch.zeros_like(of)
+
+        def step_result(self, batch, gates):
             return outcome
 
     paths: list[tuple[int, ...]] = []
     batch = search_batch(0)
-    outcome = smooth_weights().evaluate(batch.train, strategy.policy.mixture())
-    outcome = type(outcome)(outcome.loss.detach(), outcome.accuracy)
+    outcome = smooth_weights().step_result(batch.train, strategy.policy.mixture())
+    outcome = type(outcome)(outcome.loss.detach(), outcome.score)
     for _ in range(600):
         strategy.step(Weights(), batch)
     counts = torch.bincount(torch.tensor(paths).flatten(), minlength=4)

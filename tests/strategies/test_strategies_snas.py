@@ -78,10 +78,10 @@ def test_temperature_falls_linearly_over_the_search(progress, wanted):
 
 def test_while_warming_up_only_the_weights_move():
     strategy, weights = make(warmup=0.5), smooth_weights()
-    logits, head = strategy.policy.values.detach().clone(), weights.network.head.weight.detach().clone()
+    logits, head = strategy.policy.values.detach().clone(), weights._network.head.weight.detach().clone()
     strategy.step(weights, at(0.0, epoch=1))
     assert torch.equal(strategy.policy.values, logits)
-    assert not torch.equal(weights.network.head.weight, head)
+    assert not torch.equal(weights._network.head.weight, head)
     strategy.step(weights, at(0.5, epoch=2))
     assert not torch.equal(strategy.policy.values, logits)
 

@@ -142,7 +142,7 @@ class Weights:
         self.seen.append(("fit", given, gates))
         return self.weights.fit(given, gates)
 
-    def accuracy(self, given, gates):
+    def score(self, given, gates):
         path = [gate.index for gate in gates.values()]
         self.seen.append(("judge", given, gates))
         return torch.tensor(ACCURACIES[path[0] * 16 + path[1] * 4 + path[2]])
@@ -342,8 +342,8 @@ def test_a_beta_that_binds_meets_the_target_and_one_that_does_not_goes_beyond():
 def test_the_paper_moves_weights_by_rmsprop_on_a_rising_rate():
     strategy, weights = make(optimizer="rmsprop"), smooth_weights()
     strategy.begin(weights, Plan(100, 100, 128, 128, steps=40))
-    group = weights.optimizer.param_groups[0]
-    assert isinstance(weights.optimizer, torch.optim.RMSprop)
+    group = weights._optimizer.param_groups[0]
+    assert isinstance(weights._optimizer, torch.optim.RMSprop)
     assert (group["alpha"], group["momentum"], group["eps"], group["weight_decay"]) == (0.9, 0.9, 1.0, 4e-5)
     assert weights.learning_rate == pytest.approx(0.165 * 128 / 256)
     weights.set_progress(0.0)
@@ -357,4 +357,4 @@ def test_the_paper_moves_weights_by_rmsprop_on_a_rising_rate():
 def test_by_default_weights_are_left_to_their_section():
     weights = smooth_weights()
     make().begin(weights, Plan(100, 100, 128, 128, steps=40))
-    assert isinstance(weights.optimizer, torch.optim.SGD)
+    assert isinstance(weights._optimizer, torch.optim.SGD)

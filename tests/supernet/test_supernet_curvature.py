@@ -82,7 +82,7 @@ def dense(weights: SharedWeights) -> Tensor:
     def loss(everything: Tensor) -> Tensor:
         *parts, logits = everything.split([*sizes, 2])
         shaped = {n: part.view(v.shape) for (n, v), part in zip(weights.parameters.items(), parts, strict=True)}
-        return F.cross_entropy(functional_call(weights.network, shaped, (data.images, mixture(logits))), data.labels)
+        return F.cross_entropy(functional_call(weights._network, shaped, (data.images, mixture(logits))), data.labels)
 
     matrix: Tensor = hessian(loss)(torch.cat([flat(weights.parameters.values()).detach(), LOGITS]))
     return matrix
@@ -152,7 +152,7 @@ def test_products_leave_no_trace_and_see_the_same_random_numbers(step: float | N
     weights = made(Restless())
     for parameter in weights.parameters.values():
         parameter.grad = None
-    before = {name: value.clone() for name, value in weights.network.state_dict().items()}
+    before = {name: value.clone() for name, value in weights._network.state_dict().items()}
     made_once = curvature(weights, step=step)
     random = torch.get_rng_state()
     first = products(made_once, size(weights))
@@ -160,7 +160,7 @@ def test_products_leave_no_trace_and_see_the_same_random_numbers(step: float | N
     torch.rand(7)  # the world goes on; the products stay
     for product, again in zip(first, products(made_once, size(weights)), strict=True):
         assert torch.equal(product, again)
-    assert all(torch.equal(before[name], value) for name, value in weights.network.state_dict().items())
+    assert all(torch.equal(before[name], value) for name, value in weights._network.state_dict().items())
     assert all(parameter.grad is None for parameter in weights.parameters.values())
     weights.load_state_dict({**weights.state_dict(), "fits": 1})  # a step later dropout drops others
     exact = products(curvature(weights), size(weights))

@@ -23,7 +23,7 @@ from archloom.supernet import (
     Gates,
     Prediction,
     SharedWeights,
-    gradient_by,
+    gradients_of,
     path_gates,
 )
 
@@ -174,10 +174,10 @@ def test_loss_and_accuracy_are_those_of_the_logits() -> None:
     probability = logits.softmax(dim=1)[torch.arange(8), data.labels]
     right = sum(int(row.argmax()) == int(label) for row, label in zip(logits, data.labels, strict=True))
     assert 0 < right < 8
-    outcome = weights.evaluate(data, BOTH)
+    outcome = weights.step_result(data, BOTH)
     torch.testing.assert_close(outcome.loss, -probability.log().mean())
     torch.testing.assert_close(weights.loss(data, BOTH), outcome.loss)
-    assert outcome.accuracy.item() == weights.accuracy(data, BOTH).item() == right / 8
+    assert outcome.score.item() == weights.score(data, BOTH).item() == right / 8
 
 
 def test_gates_change_what_is_evaluated() -> None:
@@ -189,12 +189,12 @@ def test_gates_change_what_is_evaluated() -> None:
 def test_evaluation_has_a_graph_to_weights_and_gates_but_accuracy_has_none() -> None:
     weights = SharedWeights(smooth_network())
     logits = LOGITS.clone().requires_grad_()
-    outcome = weights.evaluate(batch(), mixture(logits))
+    outcome = weights.step_result(batch(), mixture(logits))
     by_gate, by_weight = torch.autograd.grad(outcome.loss, [logits, weights.parameters["head.weight"]])
     assert by_gate.abs().max() > 0
     assert by_weight.abs().max() > 0
-    assert not outcome.accuracy.requires_grad
-    assert not weights.accuracy(batch(), mixture(logits)).requires_grad
+    assert not outcome.score.requires_grad
+    assert not weights.score(batch(), mixture(logits)).requires_grad
 
 
 def test_evaluation_at_other_parameters_uses_those_and_leaves_the_own_alone() -> None:
@@ -202,7 +202,7 @@ def test_evaluation_at_other_parameters_uses_those_and_leaves_the_own_alone() ->
     other = Smooth().double()
     own = snapshot(weights)
     parameters = {name: value.detach().clone().requires_grad_() for name, value in other.named_parameters()}
-    outcome = weights.evaluate(batch(), BOTH, parameters=parameters)
+    outcome = weights.step_result(batch(), BOTH, parameters=parameters)
     torch.testing.assert_close(outcome.loss, F.cross_entropy(other(batch().images, BOTH), batch().labels))
     assert outcome.loss.item() != weights.loss(batch(), BOTH).item()
     torch.testing.assert_close(weights.loss(batch(), BOTH, parameters=parameters), outcome.loss)
@@ -261,8 +261,8 @@ def test_five_fitting_steps_are_five_steps_of_sgd(momentum: float, decay: float,
 
 def test_fitting_tells_the_accuracy_before_the_step() -> None:
     weights = SharedWeights(smooth_network(), learning_rate=5.0)
-    before = weights.accuracy(batch(), BOTH)
-    assert weights.fit(batch(), BOTH).accuracy == before
+    before = weights.score(batch(), BOTH)
+    assert weights.fit(batch(), BOTH).score == before
 
 
 def test_what_is_not_on_the_path_rests_bitwise() -> None:
@@ -334,7 +334,7 @@ def test_a_virtual_step_leaves_out_the_look_ahead_of_nesterov() -> None:
     )
     plain.fit(batch(), BOTH)
     nesterov.load_state_dict(plain.state_dict())
-    nesterov.optimizer.param_groups[0]["nesterov"] = True  # it came with the state of the other
+    nesterov._optimizer.param_groups[0]["nesterov"] = True  # it came with the state of the other
     assert_same(dict(plain.virtual_step(batch(1), BOTH)), dict(nesterov.virtual_step(batch(1), BOTH)))
 
 
@@ -343,7 +343,7 @@ def test_a_virtual_step_leaves_out_the_look_ahead_of_nesterov() -> None:
 
 def test_the_gradient_is_that_of_each_weight_and_zero_off_the_path() -> None:
     weights = SharedWeights(smooth_network())
-    gradient = weights.gradient(weights.loss(batch(), FIRST))
+    gradient = weights.gradient(weights.loss(batch(), FIRST), of=weights.parameters)
     assert list(gradient) == list(weights.parameters)
     for name, value in gradient.items():
         assert value.shape == weights.parameters[name].shape
@@ -359,10 +359,10 @@ def test_the_gradient_is_that_of_each_weight_and_zero_off_the_path() -> None:
 def test_the_gradient_can_be_taken_at_other_parameters() -> None:
     weights = SharedWeights(smooth_network())
     moved = weights.virtual_step(batch(), BOTH)
-    gradient = weights.gradient(weights.loss(batch(1), BOTH, parameters=moved), at=moved)
+    gradient = weights.gradient(weights.loss(batch(1), BOTH, parameters=moved), of=moved)
     at_moved = SharedWeights(smooth_network())
-    at_moved.network.load_state_dict({name: value.detach() for name, value in moved.items()})
-    expected = at_moved.gradient(at_moved.loss(batch(1), BOTH))
+    at_moved._network.load_state_dict({name: value.detach() for name, value in moved.items()})
+    expected = at_moved.gradient(at_moved.loss(batch(1), BOTH), of=at_moved.parameters)
     for name, value in expected.items():
         torch.testing.assert_close(gradient[name], value)
 
@@ -370,15 +370,15 @@ def test_the_gradient_can_be_taken_at_other_parameters() -> None:
 def test_a_gradient_has_a_graph_only_if_asked() -> None:
     weights = SharedWeights(smooth_network())
     loss = weights.loss(batch(), BOTH)
-    assert not weights.gradient(loss, retain_graph=True)["head.weight"].requires_grad
-    assert weights.gradient(loss, create_graph=True)["head.weight"].requires_grad
+    assert not weights.gradient(loss, of=weights.parameters, retain_graph=True)["head.weight"].requires_grad
+    assert weights.gradient(loss, of=weights.parameters, create_graph=True)["head.weight"].requires_grad
 
 
-def test_gradient_by_is_zero_where_nothing_depends() -> None:
+def test_a_gradient_is_zero_where_nothing_depends() -> None:
     by = torch.ones(3, requires_grad=True)
-    assert torch.equal(gradient_by(torch.tensor(2.0), by), torch.zeros(3))
-    assert torch.equal(gradient_by(torch.tensor(2.0, requires_grad=True) * 3, by), torch.zeros(3))
-    assert torch.equal(gradient_by((by * torch.tensor([1.0, 2.0, 3.0])).sum(), by), torch.tensor([1.0, 2.0, 3.0]))
+    assert torch.equal(gradients_of(torch.tensor(2.0), [by])[0], torch.zeros(3))
+    assert torch.equal(gradients_of(torch.tensor(2.0, requires_grad=True) * 3, [by])[0], torch.zeros(3))
+    assert torch.equal(gradients_of((by * torch.tensor([1.0, 2.0, 3.0])).sum(), [by])[0], torch.tensor([1.0, 2.0, 3.0]))
 
 
 # --- state
@@ -413,7 +413,7 @@ def test_one_image_of_one_pixel_is_one_clear_line() -> None:
             return result
 
     with pytest.raises(SettingError, match="batch normalisation needs more than one value per channel"):
-        SharedWeights(Normalized()).evaluate(Batch(torch.zeros(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64)), {})
+        SharedWeights(Normalized()).step_result(Batch(torch.zeros(1, 1, 1, 1), torch.zeros(1, dtype=torch.int64)), {})
 
 
 # --- another optimizer
@@ -422,7 +422,7 @@ def test_one_image_of_one_pixel_is_one_clear_line() -> None:
 def test_another_optimizer_takes_over_with_its_own_rate_and_without_clipping():
     plain, other = SharedWeights(smooth_network(), clip=0), SharedWeights(smooth_network(), clip=1e-9)
     for weights in (plain, other):
-        make = torch.optim.SGD([{"params": list(weights.network.parameters()), "lr_end": 0.1}], lr=0.3)
+        make = torch.optim.SGD([{"params": list(weights._network.parameters()), "lr_end": 0.1}], lr=0.3)
         weights.optimize_with(make)
         weights.set_progress(0.5)
         assert weights.learning_rate == pytest.approx(0.2)
@@ -441,13 +441,13 @@ def test_an_optimizer_that_looks_twice_gets_the_first_outcome_reported():
             return first
 
     weights = SharedWeights(smooth_network())
-    weights.optimize_with(Twice(weights.network.parameters(), lr=0.3))
+    weights.optimize_with(Twice(weights._network.parameters(), lr=0.3))
     given = batch()
     before = float(weights.loss(given, BOTH).detach())
     outcome = weights.fit(given, BOTH)
     assert float(outcome.loss) == pytest.approx(before)
-    assert weights.optimizer.losses[0] == pytest.approx(before)
-    assert weights.optimizer.losses[1] == pytest.approx(float(weights.loss(given, BOTH).detach()))
+    assert weights._optimizer.losses[0] == pytest.approx(before)
+    assert weights._optimizer.losses[1] == pytest.approx(float(weights.loss(given, BOTH).detach()))
 
 
 # --- an auxiliary head, and dropout
@@ -478,7 +478,7 @@ def regularized(*, dropout: float = 0.0, noise_seed: int = 0, **settings: Any) -
 def parts(weights: SharedWeights) -> tuple[Tensor, Tensor]:
     """The losses of both heads."""
     given = batch()
-    prediction = weights.network(given.images, BOTH)
+    prediction = weights._network(given.images, BOTH)
     return F.cross_entropy(prediction.logits, given.labels), F.cross_entropy(prediction.auxiliary, given.labels)
 
 
@@ -492,7 +492,7 @@ def test_the_auxiliary_loss_is_added_with_its_weight() -> None:
 
 def test_labels_are_smoothed_in_both_heads() -> None:
     weights, given = regularized(auxiliary_weight=0.7, label_smoothing=0.2), batch()
-    prediction = weights.network(given.images, BOTH)
+    prediction = weights._network(given.images, BOTH)
 
     def smoothed(logits: Tensor) -> Tensor:
         certain = -logits.log_softmax(dim=1)
@@ -527,19 +527,19 @@ def test_curvature_has_the_auxiliary_part_too() -> None:
 
 def test_accuracy_is_that_of_the_main_head_with_nothing_dropped() -> None:
     weights, batches = regularized(dropout=0.9), [batch(seed) for seed in range(8)]
-    weights.network.eval()
-    wanted = [(weights.network(b.images, BOTH).argmax(dim=1) == b.labels).float().mean() for b in batches]
-    weights.network.train()
-    assert [weights.accuracy(b, BOTH) for b in batches] == wanted
-    assert [weights.evaluate(b, BOTH).accuracy for b in batches] != wanted
-    assert all(module.training for module in weights.network.modules())
-    assert [regularized().fit(b, BOTH).accuracy for b in batches] == wanted
+    weights._network.eval()
+    wanted = [(weights._network(b.images, BOTH).argmax(dim=1) == b.labels).float().mean() for b in batches]
+    weights._network.train()
+    assert [weights.score(b, BOTH) for b in batches] == wanted
+    assert [weights.step_result(b, BOTH).score for b in batches] != wanted
+    assert all(module.training for module in weights._network.modules())
+    assert [regularized().fit(b, BOTH).score for b in batches] == wanted
 
 
 def test_accuracy_leaves_normalisation_to_the_batch() -> None:
     network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(3), nn.Dropout(0.5), nn.Linear(3, 3))
     weights = SharedWeights(Gateless(network).double())
-    weights.accuracy(batch(), {})
+    weights.score(batch(), {})
     assert int(network[1].num_batches_tracked) == 1
     assert network[1].training and network[2].training
 
@@ -584,3 +584,22 @@ def test_a_state_from_before_there_was_dropout_still_loads() -> None:
     resumed = regularized()
     resumed.load_state_dict(old)
     assert torch.equal(weights.fit(batch(1), BOTH).loss, resumed.fit(batch(1), BOTH).loss)
+
+
+def test_the_deployed_score_counts_images_in_evaluation_mode() -> None:
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1))
+
+        def forward(self, images: Tensor) -> Tensor:
+            assert not self.training
+            return torch.nn.functional.one_hot(images[:, 0].long(), 3).float()
+
+    weights = SharedWeights(Network())
+    batches = [
+        Batch(torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([0, 1, 1])),
+        Batch(torch.tensor([[2.0]]), torch.tensor([2])),
+    ]
+    assert weights.deployed_score(batches) == 0.75
+    assert weights._network.training

@@ -80,13 +80,12 @@ class ShortTraining:
         losses, rights, images = 0.0, 0.0, 0
         with torch.no_grad():  # by the batch's own statistics: running ones lag behind a short training
             for batch in map(self._seen, self._judge.epoch(0)):
-                outcome = weights.evaluate(batch, {})
+                outcome = weights.step_result(batch, {})
                 losses += float(outcome.loss) * len(batch)
-                rights += float(outcome.accuracy) * len(batch)
+                rights += float(outcome.score) * len(batch)
                 images += len(batch)
         loss = losses / images if math.isfinite(losses) else math.inf
-        size = sum(parameter.numel() for parameter in weights.parameters.values())
-        return Trained(architecture, steps, loss, rights / images, size)
+        return Trained(architecture, steps, loss, rights / images, weights.parameter_count)
 
     def _seen(self, batch: Batch) -> Batch:
         """The images as finalists see them: smaller, by the mean over squares."""

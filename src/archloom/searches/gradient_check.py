@@ -167,9 +167,7 @@ def _gradients(strategy: Differentiable, problem: Problem, samples: int) -> list
     valids = (problem.valid,) if strategy.validation.batches else ()
     for _ in range(samples):
         problem.network.load_state_dict(start)
-        weights.set_progress(1.0)  # the step of the weights itself is as small as it gets
-        for group in weights.optimizer.param_groups:
-            group["lr"] = LEARNING_RATE
+        weights.set_learning_rate(LEARNING_RATE)  # small: the step of the weights must not matter
         strategy.step(weights, SearchBatch(problem.train, valids, epoch=0, epochs=1))
     return seen.gradients
 

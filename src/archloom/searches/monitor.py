@@ -98,7 +98,7 @@ class Monitor:
             entropies = [_entropy(row) for row in scores.values()]
             health |= {"entropy": sum(entropies) / len(entropies), "entropy_least": min(entropies)}
         if policy is not None:
-            health["gap"] = float(weights.accuracy(images, policy.mixture())) - derived_accuracy
+            health["gap"] = float(weights.score(images, policy.mixture())) - derived_accuracy
         if policy is not None and self.settings.eigenvalue_steps:
             health["eigenvalue"] = self._eigenvalue(policy, weights, images)
         return health

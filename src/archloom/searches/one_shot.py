@@ -18,7 +18,7 @@ from archloom.objectives.target import Target, binding_beta
 from archloom.searches.finalist_race import Finals
 from archloom.searches.monitor import Monitor
 from archloom.searches.random_baseline import against_chance
-from archloom.searches.target_check import aimed, pursue, resting, with_target
+from archloom.searches.target_check import aimed, pursue, with_target
 from archloom.spaces import Architecture, Scores, SearchSpace
 from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
 from archloom.supernet import SharedWeights, path_gates
@@ -40,7 +40,7 @@ class SharedAccuracy:
 
     def __call__(self, architecture: Architecture) -> float:
         gates = path_gates(self._space, architecture)
-        right = sum(float(self._weights.accuracy(batch, gates)) * len(batch) for batch in self.batches)
+        right = sum(float(self._weights.score(batch, gates)) * len(batch) for batch in self.batches)
         return right / sum(len(batch) for batch in self.batches)
 
     def likelihood(self, architecture: Architecture) -> float:
@@ -268,7 +268,7 @@ class OneShotLoop(Loop):
         if target is None or not steps or target.met_by(self.strategy.best(self._worth, final=False)):
             return None
         self.emit(Deriving("going on with the architecture alone, as the target is missed"))
-        weights, last = resting(self.weights), self._epochs - 1
+        weights, last = self.weights.frozen(), self._epochs - 1
         batches = zip(_stream(self._train, self.total), self._valids(self.total), strict=False)
 
         def step(share: float) -> None:

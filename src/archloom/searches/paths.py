@@ -18,7 +18,7 @@ from archloom.searches.short_training import seeded
 from archloom.searches.spec import GIVEN, SearchSpec
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import OneShot
-from archloom.supernet import Only, SharedWeights, inherit
+from archloom.supernet import Only, SharedWeights
 
 
 class Paths:
@@ -41,7 +41,7 @@ class Paths:
 
     def _alone(self, architecture: Architecture) -> SharedAccuracy:
         network = self._build(architecture).to(self._weights.device)
-        inherit(network, self._weights.network)
+        self._weights.copy_into(network)
         recalibrate(network, self._train)
         return SharedAccuracy(self.space, SharedWeights(network), self._images)
 
@@ -101,7 +101,7 @@ def _load(search: OneShotLoop, run: RunFolder, warn: Callable[[str], None]) -> N
     """Only the weights: how they were optimised does not matter any more."""
     state = run.checkpoints.load_latest(warn=warn) or {}
     try:
-        search.weights.network.load_state_dict(state["weights"]["network"])
+        search.weights.load_network(state["weights"])
     except (KeyError, RuntimeError, TypeError) as error:
         raise CheckpointError(
             f"the checkpoint of {run.path} does not fit its config.toml ({one_line(error)}); was it changed?"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from archloom.data.loader import Batch, Loader
+from archloom.data.loader import Loader
 from archloom.families import build_network
 from archloom.searches.studies import Scored
 from archloom.spaces import Architecture, SearchSpace
@@ -36,24 +36,12 @@ def standalone(
 
 def training(weights: SharedWeights, train: Loader, *, epochs: int) -> Iterator[int]:
     """Fit a network for so many epochs, its learning rate on the cosine; tells after each how many are done."""
-    weights.network.train()
+    weights.train()
     for epoch in range(epochs):
         weights.set_progress(epoch / epochs)
         for batch in train.epoch(epoch):
             weights.fit(batch, {})
         yield epoch + 1
-
-
-def accuracy_of(network: nn.Module, batches: Iterator[Batch]) -> float:
-    """Share of images that a network in evaluation mode classifies rightly."""
-    network.eval()
-    right = seen = 0
-    with torch.no_grad():
-        for batch in batches:
-            right += int((network(batch.images).argmax(dim=1) == batch.labels).sum())
-            seen += len(batch)
-    network.train()
-    return right / seen
 
 
 class StandaloneScore:
@@ -78,7 +66,7 @@ class StandaloneScore:
         weights = self._begin(architecture)
         for done in training(weights, self._train, epochs=self.epochs):
             if self._every_epoch or done == self.epochs:
-                yield Scored(done, 100 * accuracy_of(weights.network, self._valid.epoch(0)))
+                yield Scored(done, 100 * weights.deployed_score(self._valid.epoch(0)))
 
 
 class seeded:  # noqa: N801 - reads as a word: `with seeded(3):`

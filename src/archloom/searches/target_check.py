@@ -3,36 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
-import torch
-
-from archloom.data.loader import Batch
 from archloom.objectives.target import Target, binding_beta
 from archloom.spaces import Architecture
-from archloom.supernet import Gates, Outcome, SharedWeights
 
 LOOK_EVERY = 10  # steps between two looks at whether the target is met
 RAISES = 4  # how often at most beta is doubled while it is not
-
-
-class Resting:
-    """Shared weights that judge as ever, and do not move."""
-
-    def __init__(self, weights: SharedWeights) -> None:
-        self._weights = weights
-
-    def fit(self, batch: Batch, gates: Gates) -> Outcome:
-        with torch.no_grad():
-            return self._weights.evaluate(batch, gates)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._weights, name)
-
-
-def resting(weights: SharedWeights) -> SharedWeights:
-    """The same to whoever only looks and learns from it."""
-    return cast(SharedWeights, Resting(weights))
 
 
 def pursue(

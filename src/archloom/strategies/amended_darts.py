@@ -20,7 +20,7 @@ from archloom.core.errors import SettingError, require
 from archloom.data.loader import Batch
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics
-from archloom.supernet import Curvature, Outcome, SharedWeights, flat
+from archloom.supernet import Curvature, SharedWeights, StepResult, flat
 
 Product = Callable[[Tensor], Tensor]
 LOGITS = "logits"  # beside the weights, in a gradient by both
@@ -81,10 +81,10 @@ class AmendedDarts(Differentiable):
         fitted = weights.fit(batch.train, self.policy.mixture())
         return metrics(fitted, judged, correction=share)
 
-    def gradients(self, weights: SharedWeights, batch: SearchBatch) -> tuple[Tensor, Tensor, Outcome]:
+    def gradients(self, weights: SharedWeights, batch: SearchBatch) -> tuple[Tensor, Tensor, StepResult]:
         """Both parts of the gradient, at the present weights: no virtual step is taken."""
-        judged = weights.evaluate(batch.valid, self.policy.mixture())
-        vector = weights.gradient(judged.loss, at={**weights.parameters, LOGITS: self.policy.values})
+        judged = weights.step_result(batch.valid, self.policy.mixture())
+        vector = weights.gradient(judged.loss, of={**weights.parameters, LOGITS: self.policy.values})
         direct = vector.pop(LOGITS)
         if self._eta == 0 and self._inverse != "conjugate_gradient":
             return direct, torch.zeros_like(direct), judged
@@ -107,8 +107,7 @@ class AmendedDarts(Differentiable):
     def _added(self, weights: SharedWeights) -> float:
         if self._damping is not None:
             return self._damping
-        decay = float(weights.optimizer.param_groups[0].get("weight_decay", 0.0))
-        return 0.0 if self._inverse == "hessian" else decay
+        return 0.0 if self._inverse == "hessian" else weights.weight_decay
 
 
 def approximate_inverse(name: str, terms: int, product: Product, vector: Tensor, *, eta: float) -> Tensor:

@@ -21,7 +21,7 @@ from archloom.data.loader import Batch
 from archloom.objectives.target import Target
 from archloom.policies import Logits
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
-from archloom.supernet import Outcome, SharedWeights, gradient_by
+from archloom.supernet import SharedWeights, StepResult, gradients_of
 
 Metrics = Mapping[str, float]
 Evaluate = Callable[[Architecture], float]
@@ -191,7 +191,8 @@ class Differentiable(OneShot):
         if self.target is None:
             return gradient
         probabilities = {name: row.softmax(dim=0) for name, row in self.policy.rows().items()}
-        return gradient + gradient_by(self.target.penalty(probabilities), self.policy.values)
+        (penalty,) = gradients_of(self.target.penalty(probabilities), [self.policy.values])
+        return gradient + penalty
 
     def warming_up(self, batch: SearchBatch) -> bool:
         return batch.epoch < self._warmup * batch.epochs
@@ -208,11 +209,11 @@ class Differentiable(OneShot):
         return self.space.neighbours(self.scores(), self._finalists, keep_none=self._keep_none)
 
 
-def metrics(train: Outcome, valid: Outcome | None = None, **others: float) -> Metrics:
+def metrics(train: StepResult, valid: StepResult | None = None, **others: float) -> Metrics:
     """The usual figures of a step under their usual names."""
-    figures = {"train_loss": float(train.loss.detach()), "train_accuracy": float(train.accuracy)}
+    figures = {"train_loss": float(train.loss.detach()), "train_accuracy": float(train.score)}
     if valid is not None:
-        figures |= {"valid_loss": float(valid.loss.detach()), "valid_accuracy": float(valid.accuracy)}
+        figures |= {"valid_loss": float(valid.loss.detach()), "valid_accuracy": float(valid.score)}
     return {**figures, **others}
 
 

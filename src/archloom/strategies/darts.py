@@ -11,7 +11,7 @@ from torch import Tensor
 from archloom.core.errors import require
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, SearchBatch, metrics
-from archloom.supernet import Curvature, Gate, Gates, Outcome, SharedWeights, flat, gradient_by
+from archloom.supernet import Curvature, Gate, Gates, SharedWeights, StepResult, flat
 
 LOGITS = "logits"  # beside the weights, in a gradient by both
 
@@ -65,15 +65,15 @@ class Darts(Differentiable):
         total = moved.sum()
         return moved / total if float(total) > 0 else shares
 
-    def gradient(self, weights: SharedWeights, batch: SearchBatch) -> tuple[Tensor, Outcome]:
+    def gradient(self, weights: SharedWeights, batch: SearchBatch) -> tuple[Tensor, StepResult]:
         """Of the validation loss by the logits, at the present weights or after one virtual training step."""
         if not self._second:
-            judged = weights.evaluate(batch.valid, self.policy.mixture())
-            return gradient_by(judged.loss, self.policy.values), judged
+            judged = weights.step_result(batch.valid, self.policy.mixture())
+            return weights.gradient(judged.loss, of=self.policy.values), judged
         # d/da L_valid(w - rate * dL_train/dw, a) = direct part - rate * (mixed second derivative of L_train) * v
         moved = weights.virtual_step(batch.train, self.policy.mixture())
-        judged = weights.evaluate(batch.valid, self.policy.mixture(), parameters=moved)
-        vector = weights.gradient(judged.loss, at={**moved, LOGITS: self.policy.values})
+        judged = weights.step_result(batch.valid, self.policy.mixture(), parameters=moved)
+        vector = weights.gradient(judged.loss, of={**moved, LOGITS: self.policy.values})
         direct = vector.pop(LOGITS)
         curvature = Curvature(weights, batch.train, self.policy.mixture, self.policy.values, step=self._difference_step)
         return direct - weights.learning_rate * curvature.mixed(flat(vector.values())), judged

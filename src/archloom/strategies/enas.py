@@ -108,7 +108,7 @@ class Enas(OneShot):
 
     def _learn(self, weights: SharedWeights, valid: Batch) -> Metrics:
         """One step of the controller."""
-        judge = cache(lambda path: float(weights.accuracy(valid, path_gates(self.space, path))))
+        judge = cache(lambda path: float(weights.score(valid, path_gates(self.space, path))))
         drawn = self.policy.sample(self.generator, self._samples)
         accuracies = torch.tensor([judge(path) for path in drawn.paths])
         rewards = self.rewards(drawn, accuracies)

@@ -13,7 +13,7 @@ from archloom.policies import gumbel_gates
 from archloom.policies.gumbel import Gradient, check_temperatures
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics
-from archloom.supernet import Gates, SharedWeights, gradient_by
+from archloom.supernet import Gates, SharedWeights
 
 
 class Gdas(Differentiable):
@@ -72,6 +72,6 @@ class Gdas(Differentiable):
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
         temperature = self.temperature(batch)
         fitted = weights.fit(batch.train, self._sample(temperature, len(batch.train)))
-        judged = weights.evaluate(batch.valid, self._sample(temperature, len(batch.valid)))
-        self.descend(gradient_by(judged.loss, self.policy.values), batch)
+        judged = weights.step_result(batch.valid, self._sample(temperature, len(batch.valid)))
+        self.descend(weights.gradient(judged.loss, of=self.policy.values), batch)
         return metrics(fitted, judged, temperature=temperature)

@@ -19,7 +19,7 @@ from archloom.policies import Chain, mean_scores, mixing, posterior
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior, NoiseRule, PosteriorSampler, draw_precision
 from archloom.spaces import Scores, SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Plan, Preset, SearchBatch, Validation, metrics
-from archloom.supernet import Outcome, SharedWeights, gradient_by
+from archloom.supernet import SharedWeights, StepResult
 
 SKIP = "skip_connect"
 
@@ -220,6 +220,7 @@ class Gibbs(Differentiable):
             "noise_clip": noise_clip_w,
         }
         self._decay, self._decay_w = weight_decay_a, weight_decay_w
+        self._weight_sampler: PosteriorSampler | None = None
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
         """Give both blocks their samplers, now that the numbers of images are known."""
@@ -254,6 +255,7 @@ class Gibbs(Differentiable):
                 **self._for_weights,
             )
             weights.optimize_with(sampler)
+            self._weight_sampler = sampler
 
     def _believed(self, images: int) -> int:
         return self._n_eff if self._n_eff is not None else max(images, self._n_eff_least)
@@ -262,17 +264,21 @@ class Gibbs(Differentiable):
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
         fitted = weights.fit(batch.train, self.policy.mixture())
-        self._draw_precision("w", weights.optimizer, list(weights.parameters.values()))
-        figures = self._figures("w", weights.optimizer)
+        if self._gamma is not None:
+            weights.set_weight_decay(self._draw_decay("w", list(weights.parameters.values())))
+        figures = self._figures("w", self._weight_sampler)
         if not batch.valids or self.warming_up(batch):
             return {**metrics(fitted), **figures}
         judged = self._draw(weights, batch)
-        self._draw_precision("a", self.optimizer, [self.policy.values])
+        if self._gamma is not None:
+            decay = self._draw_decay("a", [self.policy.values])
+            for group in self.optimizer.param_groups:
+                group["decay" if "decay" in group else "weight_decay"] = decay
         return {**metrics(fitted, judged), **figures, **self._figures("a", self.optimizer), **self._shape()}
 
-    def _draw(self, weights: SharedWeights, batch: SearchBatch) -> Outcome:
+    def _draw(self, weights: SharedWeights, batch: SearchBatch) -> StepResult:
         """New logits, given the weights: the gradient is taken over all validation images, here and where it leads."""
-        outcomes: list[Outcome] = []
+        outcomes: list[StepResult] = []
 
         def gradient() -> Tensor:
             outcomes.append(self._judge(weights, batch))
@@ -284,26 +290,22 @@ class Gibbs(Differentiable):
         self.chain.append(self.policy.values)
         return outcomes[0]
 
-    def _judge(self, weights: SharedWeights, batch: SearchBatch) -> Outcome:
+    def _judge(self, weights: SharedWeights, batch: SearchBatch) -> StepResult:
         """Mean loss over the validation batches, one in memory at a time; its gradient is left with the logits."""
         values, images = self.policy.values, sum(map(len, batch.valids))
         total, loss, accuracy = torch.zeros_like(values), values.new_zeros(()), values.new_zeros(())
         for valid in batch.valids:
-            outcome, share = weights.evaluate(valid, self.policy.mixture()), len(valid) / images
-            total += gradient_by(outcome.loss, values) * share
+            outcome, share = weights.step_result(valid, self.policy.mixture()), len(valid) / images
+            total += weights.gradient(outcome.loss, of=values) * share
             loss += outcome.loss.detach() * share
-            accuracy += outcome.accuracy * share
+            accuracy += outcome.score * share
         values.grad = self.steered(total)
-        return Outcome(loss, accuracy)
+        return StepResult(loss, accuracy)
 
-    def _draw_precision(self, block: str, optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> None:
-        """The precision of a block's prior, given the block, where it has a prior of its own."""
-        if self._gamma is None:
-            return
-        precision = draw_precision(parameters, self.generator, **self._gamma)
-        for group in optimizer.param_groups:
-            name = "decay" if "decay" in group else "weight_decay"
-            group[name] = precision / self._believed_images[block]
+    def _draw_decay(self, block: str, parameters: list[Tensor]) -> float:
+        """Sample the precision of a block's prior, given the block, and return the weight decay it stands for."""
+        assert self._gamma is not None
+        return draw_precision(parameters, self.generator, **self._gamma) / self._believed_images[block]
 
     # --- what it came to
 
@@ -329,7 +331,7 @@ class Gibbs(Differentiable):
             }
         }
 
-    def _figures(self, block: str, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+    def _figures(self, block: str, optimizer: torch.optim.Optimizer | None) -> dict[str, float]:
         """How the last draw of a block went."""
         if not isinstance(optimizer, PosteriorSampler):
             return {}

@@ -13,7 +13,7 @@ from archloom.policies.gumbel import drawn_scores
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Differentiable, Evaluate, Metrics, Preset, SearchBatch, metrics
 from archloom.strategies.candidates import Candidates
-from archloom.supernet import SharedWeights, gradient_by, path_gates
+from archloom.supernet import SharedWeights, path_gates
 
 
 class Setn(Differentiable):
@@ -59,8 +59,8 @@ class Setn(Differentiable):
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
         path = path_gates(self.space, self.space.sample(self.python_random()))
         fitted = weights.fit(batch.train, path)
-        judged = weights.evaluate(batch.valid, self.policy.mixture())
-        self.descend(gradient_by(judged.loss, self.policy.values), batch)
+        judged = weights.step_result(batch.valid, self.policy.mixture())
+        self.descend(weights.gradient(judged.loss, of=self.policy.values), batch)
         return metrics(fitted, judged)
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:

@@ -11,7 +11,7 @@ from annotated_doc import Doc
 from archloom.policies.gumbel import check_temperatures, concrete_gates
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, Validation, metrics
-from archloom.supernet import SharedWeights, gradient_by
+from archloom.supernet import SharedWeights
 
 
 class Snas(Differentiable):
@@ -57,7 +57,7 @@ class Snas(Differentiable):
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
         temperature = self.temperature(batch)
         gates = concrete_gates(self.policy, self.generator, temperature=temperature)
-        gradient = gradient_by(weights.loss(batch.train, gates), self.policy.values)
+        gradient = weights.gradient(weights.loss(batch.train, gates), of=self.policy.values)
         fitted = weights.fit(batch.train, gates)  # the same draw, the same weights: the same loss
         self.descend(gradient, batch)
         return metrics(fitted, temperature=temperature)

@@ -17,7 +17,7 @@ from archloom.policies import Logits
 from archloom.policies.multinomial import drawn, log_likelihood, mean_entropy
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
 from archloom.strategies.base import Evaluate, Metrics, OneShot, Plan, Preset, SearchBatch, Validation, metrics
-from archloom.supernet import Gate, Gates, SharedWeights, gradient_by, path_gates
+from archloom.supernet import Gate, Gates, SharedWeights, gradients_of, path_gates
 
 RMSPROP: Mapping[str, Any] = {"alpha": 0.9, "momentum": 0.9, "eps": 1.0}
 RMSPROP_IMAGES = 256  # that its learning rate is told for
@@ -178,7 +178,7 @@ class Tunas(OneShot):
             return {}
         gates = path_gates(self.space, path)
         images = sum(map(len, batch.valids))
-        accuracy = sum(float(weights.accuracy(valid, gates)) * len(valid) for valid in batch.valids) / images
+        accuracy = sum(float(weights.score(valid, gates)) * len(valid) for valid in batch.valids) / images
         reward = self.learn(path, accuracy, rate=self.learning_rate(batch.progress))
         return {"valid_accuracy": accuracy, "reward": reward, "entropy": mean_entropy(self.policy), **self._costs(path)}
 
@@ -203,7 +203,8 @@ class Tunas(OneShot):
         self.weight = self._momentum * self.weight + (1 - self._momentum)
         advantages = [reward - self.average / self.weight, *self._advantages_of_costs(others)]
         likely = log_likelihood(self.space, self.policy, [path, *others], advantages)
-        self.policy.values.grad = -gradient_by(likely, self.policy.values)
+        (gradient,) = gradients_of(likely, [self.policy.values])
+        self.policy.values.grad = -gradient
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
@@ -258,5 +259,4 @@ def _reopened(logits: Tensor) -> Tensor:
 def _rise(weights: SharedWeights, progress: float) -> None:
     """Let a learning rate that was just set rise linearly over the first steps of a search."""
     if progress < RMSPROP_WARMUP:
-        for group in weights.optimizer.param_groups:
-            group["lr"] *= progress / RMSPROP_WARMUP
+        weights.set_learning_rate(weights.learning_rate * (progress / RMSPROP_WARMUP))

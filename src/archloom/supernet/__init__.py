@@ -4,9 +4,10 @@ from archloom.supernet.blend import Blend
 from archloom.supernet.choice import Choice, Dag, Fixed
 from archloom.supernet.curvature import Curvature, flat
 from archloom.supernet.gate import CLOSED, Gate, Gates, path_gates
+from archloom.supernet.gradients import gradients_of
 from archloom.supernet.masked_width import Extent, SharedConv2d, SharedLinear, Width, normalized
 from archloom.supernet.resolve import EveryOption, Only, Resolve, inherit
-from archloom.supernet.shared_weights import Outcome, Parameters, Prediction, SharedWeights, gradient_by
+from archloom.supernet.shared_weights import Parameters, Prediction, SharedWeights, StepResult
 
 __all__ = [
     "CLOSED",
@@ -20,16 +21,16 @@ __all__ = [
     "Gate",
     "Gates",
     "Only",
-    "Outcome",
     "Parameters",
     "Prediction",
     "Resolve",
     "SharedConv2d",
     "SharedLinear",
     "SharedWeights",
+    "StepResult",
     "Width",
     "flat",
-    "gradient_by",
+    "gradients_of",
     "inherit",
     "normalized",
     "path_gates",

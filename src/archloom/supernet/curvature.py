@@ -12,7 +12,7 @@ from torch import Tensor
 from archloom.data.loader import Batch
 from archloom.fast import using
 from archloom.supernet.gate import Gates
-from archloom.supernet.shared_weights import Parameters, SharedWeights, gradient_by
+from archloom.supernet.shared_weights import Parameters, SharedWeights
 
 SMALLEST_NORM = 1e-12  # below it a direction is noise, and its product is zero
 
@@ -43,21 +43,19 @@ class Curvature:
     def of_weights(self, vector: Tensor) -> Tensor:
         """The Hessian by the weights times a vector."""
         if self._step is None:
-            return flat(_gradients(self._along(vector), self._weights.parameters.values()))
+            return self._gradient_of_weights(self._along(vector), self._weights.parameters, retain_graph=True)
         return self._difference(vector, self._gradient_by_weights, vector)
 
     def mixed(self, vector: Tensor) -> Tensor:
         """What the gradient by the logits changes by as the weights move along a vector."""
         if self._step is None:
-            (product,) = _gradients(self._along(vector), [self._logits])
-            return product
+            return self._weights.gradient(self._along(vector), of=self._logits, retain_graph=True)
         return self._difference(vector, self._gradient_by_logits, self._logits)
 
     def of_logits(self, vector: Tensor) -> Tensor:
         """The Hessian by the logits times a vector."""
         if self._step is None:
-            gradient = self._logits_graph
-            return gradient_by(gradient @ vector, self._logits, retain_graph=True)
+            return self._weights.gradient(self._logits_graph @ vector, of=self._logits, retain_graph=True)
         return self._difference(vector, self._gradient_at_logits, self._logits)
 
     # --- exact
@@ -71,13 +69,13 @@ class Curvature:
         parameters = self._weights.parameters
         with using("plain"):  # fused cells have no second derivative
             loss = self._loss(parameters, self._logits)
-            return flat(_gradients(loss, parameters.values(), create_graph=True))
+            return self._gradient_of_weights(loss, parameters, create_graph=True)
 
     @cached_property
     def _logits_graph(self) -> Tensor:
         with using("plain"):
-            (gradient,) = _gradients(self._loss(self._weights.parameters, self._logits), [self._logits], True)
-            return gradient
+            loss = self._loss(self._weights.parameters, self._logits)
+            return self._weights.gradient(loss, of=self._logits, create_graph=True)
 
     # --- by differences
 
@@ -91,15 +89,15 @@ class Curvature:
 
     def _gradient_by_weights(self, displacement: Tensor) -> Tensor:
         moved = {name: value.requires_grad_() for name, value in self._moved(displacement).items()}
-        return flat(_gradients(self._loss(moved, self._logits.detach()), moved.values()))
+        return self._gradient_of_weights(self._loss(moved, self._logits.detach()), moved)
 
     def _gradient_by_logits(self, displacement: Tensor) -> Tensor:
-        return gradient_by(self._loss(self._moved(displacement), self._logits), self._logits)
+        return self._weights.gradient(self._loss(self._moved(displacement), self._logits), of=self._logits)
 
     def _gradient_at_logits(self, displacement: Tensor) -> Tensor:
         moved = (self._logits.detach() + displacement).requires_grad_()
         fixed = {name: value.detach() for name, value in self._weights.parameters.items()}
-        return gradient_by(self._loss(fixed, moved), moved)
+        return self._weights.gradient(self._loss(fixed, moved), of=moved)
 
     def _moved(self, displacement: Tensor) -> dict[str, Tensor]:
         parameters = self._weights.parameters
@@ -111,8 +109,14 @@ class Curvature:
 
     # --- one pass
 
+    def _gradient_of_weights(
+        self, value: Tensor, parameters: Parameters, *, create_graph: bool = False, retain_graph: bool | None = None
+    ) -> Tensor:
+        found = self._weights.gradient(value, of=parameters, create_graph=create_graph, retain_graph=retain_graph)
+        return flat(found.values())
+
     def _loss(self, parameters: Parameters, logits: Tensor) -> Tensor:
-        buffers = {name: buffer.clone() for name, buffer in self._weights.network.named_buffers()}
+        buffers = self._weights.copy_buffers()
         with _random_numbers(self._random):
             return self._weights.loss(self._batch, self._gates(logits), parameters={**parameters, **buffers})
 
@@ -120,15 +124,6 @@ class Curvature:
 def flat(tensors: Iterable[Tensor]) -> Tensor:
     """Tensors one after the other in one vector."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
-
-
-def _gradients(value: Tensor, by: Iterable[Tensor], create_graph: bool = False) -> list[Tensor]:
-    """Gradients of a value whose graph is kept; zero where it does not depend on a tensor."""
-    tensors = list(by)
-    if not value.requires_grad:
-        return [torch.zeros_like(tensor) for tensor in tensors]
-    found = torch.autograd.grad(value, tensors, create_graph=create_graph, retain_graph=True, allow_unused=True)
-    return [torch.zeros_like(t) if gradient is None else gradient for t, gradient in zip(tensors, found, strict=True)]
 
 
 def _random_state(device: torch.device) -> dict[torch.device, Tensor]:

@@ -1,17 +1,17 @@
-"""The one door through which a strategy touches the network: losses, gradients, a fitting step.
+"""Shared weights: the only access that a strategy has to the network and its optimizer.
 
-Mixed precision, compilation and data parallelism belong behind it; no strategy sees them.
+Mixed precision, compilation and data parallelism stay behind it; no strategy sees them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, overload
 
 import torch
 from annotated_doc import Doc
@@ -23,36 +23,39 @@ from torch.nn.modules.dropout import _DropoutNd
 from archloom.core.errors import SettingError, require
 from archloom.data.loader import Batch
 from archloom.samplers import Classification
+from archloom.supernet.frozen_slices import freeze_unused_slices
 from archloom.supernet.gate import Gates
+from archloom.supernet.gradients import find_gradients, gradients_of
 from archloom.supernet.masked_width import SharedKernel
-from archloom.supernet.partial_rest import unused_parts_resting
+from archloom.supernet.resolve import inherit
 
 Parameters = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Mean loss on a batch (with its graph, if asked for) and the share of images classified rightly."""
+class StepResult:
+    """Hold the mean loss of a batch (with its graph, if there is one) and its score: the share of correct images."""
 
     loss: Tensor
-    accuracy: Tensor
+    score: Tensor
 
 
 class Prediction(NamedTuple):
-    """What a network with an auxiliary head returns in training mode."""
+    """Hold what a network with an auxiliary head returns in training mode."""
 
     logits: Tensor
     auxiliary: Tensor
 
 
 class SharedWeights:
-    """A network, its loss and its optimizer: SGD with a cosine learning rate and clipped gradients, or another one.
+    """Hold a network, its loss and its optimizer: SGD with a cosine learning rate and clipped gradients by default.
 
-    What dropout drops is a function of `noise_seed` and of the number of fits done. So all that a strategy computes in
-    one step sees the same network, and nothing outside sees a random number drawn.
+    Network and optimizer are private: strategies and loops use the methods.
 
-    Weights outside the sampled path get no gradient at all, and so neither decay nor momentum moves them: what was not
-    part of the loss rests.
+    Dropout is a function of `noise_seed` and the number of fits. All evaluations within one step therefore see the same
+    network, and the global random state is left untouched.
+
+    Parameters outside the sampled path get no gradient at all. Neither weight decay nor momentum updates them.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class SharedWeights:
                 f"weights.nesterov must be false where momentum is 0, got {nesterov}": momentum > 0 or not nesterov,
             }
         )
-        self.network = network
+        self._network = network
         self._mixed_precision = mixed_precision
         self._auxiliary_weight, self._label_smoothing = auxiliary_weight, label_smoothing
         self._noise_seed, self._fits = noise_seed, 0
@@ -107,16 +110,16 @@ class SharedWeights:
         }
 
     @cached_property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """SGD, unless another one was given; made when first needed, as torch imports a compiler for it."""
+    def _optimizer(self) -> torch.optim.Optimizer:
+        """Make SGD when first needed, because torch imports a compiler for it."""
         return torch.optim.SGD(self._parameters, **self._sgd)
 
     def optimize_with(self, optimizer: torch.optim.Optimizer) -> None:
-        """Move the weights by another optimizer, which sees gradients as they are and does its own clipping.
+        """Replace SGD by another optimizer. It sees unclipped gradients and does its own clipping.
 
-        Its learning rate falls on a cosine from where it is to the `lr_end` of its group, 0 where there is none.
+        Its learning rate falls on a cosine from its present value to the `lr_end` of its first group (default 0).
         """
-        self.optimizer, self._clip = optimizer, 0.0
+        self._optimizer, self._clip = optimizer, 0.0
         group = optimizer.param_groups[0]
         self._start, self._end = group["lr"], group.get("lr_end", 0.0)
 
@@ -129,21 +132,68 @@ class SharedWeights:
         return dict(zip(self._names, self._parameters, strict=True))
 
     @property
+    def parameter_count(self) -> int:
+        return sum(parameter.numel() for parameter in self._parameters)
+
+    @property
     def learning_rate(self) -> float:
-        return float(self.optimizer.param_groups[0]["lr"])
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    @property
+    def weight_decay(self) -> float:
+        return float(self._optimizer.param_groups[0].get("weight_decay", 0.0))
 
     def set_progress(self, progress: float) -> None:
-        """Put the learning rate on its cosine, for progress from 0 to 1."""
-        rate = self._end + (self._start - self._end) * (1 + math.cos(math.pi * progress)) / 2
-        for group in self.optimizer.param_groups:
+        """Set the learning rate to its value on the cosine, for progress from 0 to 1."""
+        self.set_learning_rate(self._end + (self._start - self._end) * (1 + math.cos(math.pi * progress)) / 2)
+
+    def set_learning_rate(self, rate: float) -> None:
+        for group in self._optimizer.param_groups:
             group["lr"] = rate
 
-    # --- values
+    def set_weight_decay(self, decay: float) -> None:
+        """Set the weight decay, or the `decay` of an optimizer that has its own."""
+        for group in self._optimizer.param_groups:
+            group["decay" if "decay" in group else "weight_decay"] = decay
 
-    def evaluate(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Outcome:
-        """Loss and accuracy, at other parameters if given. The graph reaches parameters and gates."""
+    def train(self) -> None:
+        """Put the network into training mode."""
+        self._network.train()
+
+    def frozen(self) -> SharedWeights:
+        """Return a view of these weights that evaluates as usual and whose `fit` updates nothing."""
+        view = object.__new__(_FrozenWeights)
+        view.__dict__ = self.__dict__  # a view, not a copy: both see the same network, optimizer and number of fits
+        return view
+
+    # --- evaluate
+
+    def step_result(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> StepResult:
+        """Return loss and score of a batch, at other parameters if given. The graph reaches parameters and gates."""
         prediction = self._predict(batch, gates, parameters)
-        return Outcome(self._loss(prediction, batch.labels), _accuracy(prediction, batch))
+        return StepResult(self._loss(prediction, batch.labels), _score(prediction, batch))
+
+    def loss(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Tensor:
+        return self.step_result(batch, gates, parameters=parameters).loss
+
+    def score(self, batch: Batch, gates: Gates) -> Tensor:
+        """Return the score without dropout and without a graph.
+
+        Normalisation keeps using the statistics of the batch: shared weights have no running ones.
+        """
+        with torch.no_grad(), _evaluation_mode([self._network, *self._dropouts]):
+            return self.step_result(batch, gates).score
+
+    def deployed_score(self, batches: Iterable[Batch]) -> float:
+        """Return the score over many batches in evaluation mode, where normalisation uses running statistics."""
+        self._network.eval()
+        correct = images = 0
+        with torch.no_grad():
+            for batch in batches:
+                correct += int((self._network(batch.images).argmax(dim=1) == batch.labels).sum())
+                images += len(batch)
+        self._network.train()
+        return correct / images
 
     def _loss(self, prediction: Tensor | Prediction, labels: Tensor) -> Tensor:
         if isinstance(prediction, Tensor):
@@ -155,9 +205,9 @@ class SharedWeights:
         try:
             with self._noise(), torch.autocast(self.device.type, torch.bfloat16, enabled=self._mixed_precision):
                 if parameters is None:
-                    output = self.network(batch.images, gates)
+                    output = self._network(batch.images, gates)
                 else:
-                    output = functional_call(self.network, dict(parameters), (batch.images, gates))
+                    output = functional_call(self._network, dict(parameters), (batch.images, gates))
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
@@ -170,7 +220,7 @@ class SharedWeights:
 
     @contextmanager
     def _noise(self) -> Iterator[None]:
-        """The random numbers of the present step within, and those outside as if nothing had been drawn."""
+        """Seed the random numbers by the present step, and restore the global random state afterwards."""
         if not self._dropouts:
             yield
             return
@@ -179,102 +229,120 @@ class SharedWeights:
             torch.manual_seed(int.from_bytes(digest, "little") >> 1)
             yield
 
-    def loss(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Tensor:
-        return self.evaluate(batch, gates, parameters=parameters).loss
+    # --- update
 
-    def accuracy(self, batch: Batch, gates: Gates) -> Tensor:
-        """Nothing is dropped here. Normalisation stays as it is: shared weights know the batch's statistics only."""
-        with torch.no_grad(), _resting([self.network, *self._dropouts]):
-            return self.evaluate(batch, gates).accuracy
-
-    # --- moving the weights
-
-    def fit(self, batch: Batch, gates: Gates) -> Outcome:
-        """One optimizer step on the weights. Gradients of the gates are not computed."""
+    def fit(self, batch: Batch, gates: Gates) -> StepResult:
+        """Take one optimizer step on the weights. Gradients of the gates are not computed."""
         fixed = {name: gate.detach() for name, gate in gates.items()}
         loss = Classification(
-            self.network,
+            self._network,
             lambda: self._predict(batch, fixed),
             batch.labels,
             loss=self._loss,
             parameters=self._parameters,
         )
-        with unused_parts_resting(self._kernels, self.optimizer):
-            self.optimizer.step(self._clipping(loss) if self._clip else loss)  # type: ignore[arg-type]
-        self.optimizer.zero_grad(set_to_none=True)
+        with freeze_unused_slices(self._kernels, self._optimizer):
+            self._optimizer.step(self._clip_gradients_of(loss) if self._clip else loss)  # type: ignore[arg-type]
+        self._optimizer.zero_grad(set_to_none=True)
         self._fits += 1
         assert loss.loss is not None and loss.logits is not None
-        return Outcome(loss.loss, _accuracy(loss.logits, batch))
+        return StepResult(loss.loss, _score(loss.logits, batch))
 
-    def _clipping(self, closure: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        def clipped() -> Tensor:
+    def _clip_gradients_of(self, closure: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        def compute_and_clip() -> Tensor:
             loss = closure()
             nn.utils.clip_grad_norm_([p for p in self._parameters if p.grad is not None], self._clip, foreach=True)
             return loss
 
-        return clipped
+        return compute_and_clip
 
     def virtual_step(self, batch: Batch, gates: Gates) -> Parameters:
-        """The weights after one SGD step, leaving the real ones alone.
+        """Return the weights after one SGD step, and leave the real ones alone.
 
-        Momentum and decay are included, clipping and the look-ahead of Nesterov are not; weights outside the path rest.
+        Momentum and decay are included, clipping and the look-ahead of Nesterov are not. Weights outside the path keep
+        their values.
         """
-        gradients = torch.autograd.grad(self.loss(batch, gates), self._parameters, allow_unused=True)
+        gradients = find_gradients(self.loss(batch, gates), self._parameters)
         return {
-            name: (parameter.detach() - self._movement(parameter, gradient)).requires_grad_()
+            name: (parameter.detach() - self._sgd_step(parameter, gradient)).requires_grad_()
             for name, parameter, gradient in zip(self._names, self._parameters, gradients, strict=True)
         }
 
-    def _movement(self, parameter: Tensor, gradient: Tensor | None) -> Tensor:
+    def _sgd_step(self, parameter: Tensor, gradient: Tensor | None) -> Tensor:
         if gradient is None:
             return torch.zeros_like(parameter)
-        group = self.optimizer.param_groups[0]
+        group = self._optimizer.param_groups[0]
         step: Tensor = gradient + group.get("weight_decay", 0.0) * parameter.detach()
-        buffer = self.optimizer.state.get(parameter, {}).get("momentum_buffer")  # get: looking must not make an entry
+        buffer = self._optimizer.state.get(parameter, {}).get("momentum_buffer")  # get: reading must not add an entry
         if buffer is not None:
             step = step + group["momentum"] * buffer
         return self.learning_rate * step
 
-    # --- derivatives
+    # --- differentiate
+
+    @overload
+    def gradient(
+        self, value: Tensor, *, of: Tensor, create_graph: bool = False, retain_graph: bool | None = None
+    ) -> Tensor: ...
+
+    @overload
+    def gradient(
+        self, value: Tensor, *, of: Parameters, create_graph: bool = False, retain_graph: bool | None = None
+    ) -> dict[str, Tensor]: ...
 
     def gradient(
         self,
-        loss: Tensor,
+        value: Tensor,
         *,
-        at: Parameters | None = None,
+        of: Tensor | Parameters,
         create_graph: bool = False,
         retain_graph: bool | None = None,
-    ) -> dict[str, Tensor]:
-        """Gradient of a loss by the weights (or by the parameters it was evaluated at); zero where there is none."""
-        parameters = self.parameters if at is None else at
-        gradients = torch.autograd.grad(
-            loss, list(parameters.values()), create_graph=create_graph, retain_graph=retain_graph, allow_unused=True
-        )
-        return {
-            name: torch.zeros_like(parameter) if gradient is None else gradient
-            for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True)
-        }
+    ) -> Tensor | dict[str, Tensor]:
+        """Return the gradient of a value by a tensor or by named tensors, zero where it does not depend on one."""
+        named = {"": of} if isinstance(of, Tensor) else of
+        tensors = list(named.values())
+        found = gradients_of(value, tensors, create_graph=create_graph, retain_graph=retain_graph)
+        return found[0] if isinstance(of, Tensor) else dict(zip(named, found, strict=True))
 
-    # --- state
+    # --- weights and state
+
+    def copy_buffers(self) -> dict[str, Tensor]:
+        return {name: buffer.clone() for name, buffer in self._network.named_buffers()}
+
+    def copy_into(self, standalone: nn.Module) -> None:
+        """Copy the weights of one architecture into a network of its own."""
+        inherit(standalone, self._network)
+
+    def load_network(self, state: Mapping[str, Any]) -> None:
+        """Load the weights of a saved state, and leave the optimizer alone."""
+        self._network.load_state_dict(state["network"])
 
     def state_dict(self) -> dict[str, Any]:
-        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict(), "fits": self._fits}
+        return {"network": self._network.state_dict(), "optimizer": self._optimizer.state_dict(), "fits": self._fits}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self._fits = state.get("fits", 0)  # earlier states have none, and nothing that draws either
+        self.load_network(state)
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._fits = state.get("fits", 0)  # states of older versions have none
 
 
-def _accuracy(prediction: Tensor | Prediction, batch: Batch) -> Tensor:
+class _FrozenWeights(SharedWeights):
+    """A frozen view of shared weights: `fit` evaluates in training mode and updates nothing."""
+
+    def fit(self, batch: Batch, gates: Gates) -> StepResult:
+        with torch.no_grad():
+            return self.step_result(batch, gates)
+
+
+def _score(prediction: Tensor | Prediction, batch: Batch) -> Tensor:
     logits = prediction if isinstance(prediction, Tensor) else prediction.logits
     with torch.no_grad():
         return (logits.argmax(dim=1) == batch.labels).float().mean()
 
 
 @contextmanager
-def _resting(modules: list[nn.Module]) -> Iterator[None]:
-    """These very modules in evaluation mode, and not the parts that they have."""
+def _evaluation_mode(modules: list[nn.Module]) -> Iterator[None]:
+    """Put these modules into evaluation mode, but not the modules inside them."""
     before = [module.training for module in modules]
     for module in modules:
         module.training = False
@@ -283,11 +351,3 @@ def _resting(modules: list[nn.Module]) -> Iterator[None]:
     finally:
         for module, training in zip(modules, before, strict=True):
             module.training = training
-
-
-def gradient_by(value: Tensor, by: Tensor, *, retain_graph: bool | None = None) -> Tensor:
-    """Gradient of a value, zero where the value does not depend on `by`."""
-    if not value.requires_grad:
-        return torch.zeros_like(by)
-    (gradient,) = torch.autograd.grad(value, [by], allow_unused=True, retain_graph=retain_graph)
-    return torch.zeros_like(by) if gradient is None else gradient

@@ -53,7 +53,7 @@ def everything(weights: SharedWeights) -> dict[str, list[Tensor]]:
         name: [parameter.detach().clone()]
         + [
             figure.clone()
-            for figure in weights.optimizer.state[parameter].values()
+            for figure in weights._optimizer.state[parameter].values()
             if isinstance(figure, Tensor) and figure.shape == parameter.shape
         ]
         for name, parameter in weights.parameters.items()
@@ -85,10 +85,10 @@ def test_the_rest_of_a_kernel_rests(name: str) -> None:
 def test_the_used_part_moves_as_if_the_kernel_were_as_narrow(name: str) -> None:
     """Three steps through the narrowest width, against a network that has no other."""
     weights, narrow = shared(name), shared(name)
-    network = narrow.network
+    network = narrow._network
     assert isinstance(network, Network)
     network.first, network.second = SharedConv2d(1, 2, 1), SharedConv2d(2, 4, 1)
-    wide = weights.network
+    wide = weights._network
     assert isinstance(wide, Network)
     for layer in ("first", "second"):
         own = getattr(network, layer)
