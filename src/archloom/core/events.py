@@ -53,3 +53,47 @@ class Deriving:
 
 Event = Started | Advanced | Recorded | Noted | Deriving
 Listener = Callable[[Event], None]
+
+
+# --- events of executors
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a job failed: one line, and the traceback of an error that nobody expected."""
+
+    message: str
+    details: str = ""
+
+
+@dataclass(frozen=True)
+class JobStarted:
+    """An executor starts a job, or starts it again."""
+
+    job: str
+
+
+@dataclass(frozen=True)
+class JobProgressed:
+    """This share of a job is done."""
+
+    job: str
+    share: float
+
+
+@dataclass(frozen=True)
+class JobEnded:
+    """A job is done, was stopped on request, or failed; a failed one may be retried.
+
+    A job that keeps its results in a folder returns None, a small job returns its result.
+    """
+
+    job: str
+    result: Any = None  # whatever the job returns
+    failure: Failure | None = None
+    stopped: bool = False
+    retrying: bool = False
+
+
+JobEvent = JobStarted | JobProgressed | JobEnded
+JobListener = Callable[[JobEvent], None]
