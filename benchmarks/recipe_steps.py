@@ -16,13 +16,13 @@ from pathlib import Path
 from archloom.core.recipes import find_recipe
 from archloom.core.settings import merge, read_toml
 from archloom.data.source import ImageData
-from archloom.execution.loop import Loop
 from archloom.searches.build import build_search
+from archloom.searches.loop import SearchLoop
 from archloom.searches.spec import SearchSpec
 
 
 def measured(
-    searches: dict[str, Loop], *, rounds: int, clock: Callable[[], float] = time.process_time
+    searches: dict[str, SearchLoop], *, rounds: int, clock: Callable[[], float] = time.process_time
 ) -> dict[str, list[float]]:
     """Seconds of `rounds` steps of each search, which take turns."""
     for search in searches.values():
@@ -36,7 +36,7 @@ def measured(
     return seconds
 
 
-def built(recipes: Sequence[str], folder: Path | None) -> dict[str, Loop]:
+def built(recipes: Sequence[str], folder: Path | None) -> dict[str, SearchLoop]:
     """The searches of recipes, all on the data of the first."""
     here = {"machine": {"threads": 1, "workers": 0}, "data": {} if folder is None else {"directory": str(folder)}}
     experiments = {name: SearchSpec.resolve(merge(read_toml(find_recipe(name)), here)) for name in recipes}

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from archloom.data.arrays import from_tensors
-from archloom.execution.loop import Loop
 from archloom.searches.build import build_search
+from archloom.searches.loop import SearchLoop
 from archloom.searches.spec import SearchSpec
 
 SMALL_SPACES = {
@@ -42,7 +42,9 @@ def tiny_data():
 
 @pytest.fixture
 def make_search(tiny_data):
-    def make(strategy_name: str, space_name: str = "nb201_mini", *, seed: int = 0, data=None, **sections: Any) -> Loop:
+    def make(
+        strategy_name: str, space_name: str = "nb201_mini", *, seed: int = 0, data=None, **sections: Any
+    ) -> SearchLoop:
         settings = {
             "seed": seed,
             "space": {"name": space_name, **SMALL_SPACES.get(space_name, {}), **sections.pop("space", {})},

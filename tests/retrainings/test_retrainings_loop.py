@@ -72,7 +72,6 @@ def training_of(
     with seeded(1):
         built = build_network(made, Only(architecture), classes=CLASSES, colours=3, channels=4, **(network or {}))
     return RetrainLoop(
-        made,
         built,
         train=loader(source_of(images), train=True),
         valid=loader(source_of(10, seed=1), train=False) if valid else None,

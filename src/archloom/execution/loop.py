@@ -1,63 +1,36 @@
-"""The loop around every strategy: units of work, records, checkpoints, interruption. It names no strategy."""
+"""The loop of every run: units of work, records, checkpoints, interruption. It names no strategy."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from archloom.benchmarks.base import Benchmark, TableEntry
-from archloom.core.errors import BenchmarkError
-from archloom.core.events import Event, Listener, Record, Recorded, Started
-from archloom.spaces import Architecture, SearchSpace
+from archloom.core.events import Event, Listener, Recorded, Started
+from archloom.core.json_object import JsonObject
 
 Clock = Callable[[], float]
 Save = Callable[[dict[str, Any], int], object]
+"""Receives the whole state of a loop, and how many units are done."""
+
+RecordT = TypeVar("RecordT")
+OutcomeT = TypeVar("OutcomeT")
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """The search was asked to stop; everything up to here is saved."""
+    """A run stopped because it was asked to; everything up to here is saved."""
 
 
-class TableLookup:
-    """Looks architectures up in the benchmark table that covers the space, if there is one."""
-
-    def __init__(self, found: tuple[Benchmark, str] | None = None, *, data: str = "") -> None:
-        self._found, self._data = found, data
-
-    def __call__(self, architecture: Architecture) -> TableEntry | None:
-        """Return the entry of an architecture, or None if there is no table or the table lacks it."""
-        if self._found is None:
-            return None
-        table, dataset = self._found
-        try:
-            entry = table.look_up(architecture, dataset)
-        except BenchmarkError:  # a table converted in part does not know every architecture
-            return None
-        return replace(entry, instead_of=None if self._data in ("", dataset) else self._data)
-
-
-class Loop(ABC):
-    """A search that can be advanced one unit at a time, saved after any of them, and continued exactly."""
+class Loop(ABC, Generic[RecordT, OutcomeT]):
+    """Work that advances one unit at a time, can be saved after any unit, and resumes exactly."""
 
     unit: str  # what is counted: 'step' or 'trial'
     seconds_between_saves: float = 0.0  # where records come faster than they are worth saving
     saves_at_end: bool = True  # after the last unit, however recent the last save is
 
-    def __init__(
-        self,
-        space: SearchSpace,
-        *,
-        look_up: TableLookup | None = None,
-        listeners: Sequence[Listener] = (),
-        clock: Clock = time.perf_counter,
-    ) -> None:
-        self.space = space
-        self.look_up = look_up or TableLookup()
-        self.history: list[Record] = []
-        self.notes: list[Record] = []  # of long work at the end, from before an interruption
+    def __init__(self, *, listeners: Sequence[Listener] = (), clock: Clock = time.perf_counter) -> None:
+        self.history: list[RecordT] = []
         self.position = 0
         self._stop: Callable[[], bool] = lambda: False
         self._listeners = list(listeners)
@@ -66,11 +39,11 @@ class Loop(ABC):
     @property
     @abstractmethod
     def total(self) -> int:
-        """How many units there are."""
+        """Return how many units there are."""
 
     @property
     def ended(self) -> bool:
-        """Whether the search stops before its last unit, by what its records say."""
+        """Return whether the records so far end the loop before its last unit."""
         return False
 
     @property
@@ -78,15 +51,23 @@ class Loop(ABC):
         return 1
 
     @abstractmethod
-    def advance(self) -> Record | None:
-        """Do one unit of work; the record, if it completes one."""
+    def advance(self) -> RecordT | None:
+        """Do one unit of work; return the record if the unit completes one."""
 
     @abstractmethod
-    def conclude(self) -> Mapping[str, Any]:
-        """The final architecture and what is known of it: `architecture`, `verdict`, `standing`, ..."""
+    def conclude(self) -> OutcomeT:
+        """Return the outcome, after the last unit."""
 
-    def run(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> Mapping[str, Any]:
-        """Go on from where the search is to its end. `save` gets the whole state after every record."""
+    @abstractmethod
+    def read_record(self, value: JsonObject) -> RecordT:
+        """Return the record that a checkpoint holds in its JSON form."""
+
+    def run(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> OutcomeT:
+        """Continue from the current position to the end; call `save` after every record.
+
+        Raises:
+            Interrupted: If `stop()` was true after a unit; the state of that unit is saved.
+        """
         self.emit(Started(self.unit, self.position, self.total, self.units_per_record, tuple(self.history)))
         saved, self._stop = self._clock(), stop
         while self.position < self.total and not self.ended:
@@ -104,29 +85,23 @@ class Loop(ABC):
                 raise Interrupted
         return self.conclude()
 
-    def stop_if_asked(self) -> None:
-        """For long work at the end of a search: what came before it is saved, and resuming does the rest by `notes`."""
-        if self._stop():
-            raise Interrupted
-
     def listen(self, listener: Listener) -> None:
+        """Call `listener` with every event from now on."""
         self._listeners.append(listener)
 
     def emit(self, event: Event) -> None:
+        """Call every listener with an event."""
         for listener in self._listeners:
             listener(event)
 
-    def describe(self, architecture: Architecture) -> dict[str, Any]:
-        """The part of a record that tells an architecture."""
-        return {
-            "architecture": dict(architecture),
-            "text": self.space.format(architecture),
-            "standing": None if (entry := self.look_up(architecture)) is None else vars(entry),
-        }
-
     def state_dict(self) -> dict[str, Any]:
-        return {"position": self.position, "history": [dict(record) for record in self.history]}
+        return {"position": self.position, "history": [record_to_json(record) for record in self.history]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.position = state["position"]
-        self.history = list(state["history"])
+        self.history = [self.read_record(value) for value in state["history"]]
+
+
+def record_to_json(record: Any) -> dict[str, Any]:
+    """Return a record as a JSON object."""
+    return record.to_json() if hasattr(record, "to_json") else dict(record)

@@ -21,7 +21,6 @@ from archloom.core.files import write_atomically
 from archloom.core.recipes import find_pipeline, find_recipe
 from archloom.core.seeds import parse_seeds, seeds_text
 from archloom.core.settings import check, merge, read_toml, write_toml
-from archloom.execution.loop import Loop
 from archloom.execution.machine import pick_device
 from archloom.execution.run_folder import RunFolder, State
 from archloom.execution.survey import usable_cores
@@ -30,6 +29,7 @@ from archloom.retrainings.sizes import AUTO, seconds_of
 from archloom.retrainings.spec import SECTIONS as RETRAIN_SECTIONS
 from archloom.searches.build import build_search
 from archloom.searches.jobs import FEWEST_THREADS, Task
+from archloom.searches.loop import SearchLoop
 from archloom.searches.spec import SECTIONS, SearchSpec
 from archloom.spaces import SPACES
 from archloom.strategies.base import BlackBox
@@ -271,7 +271,9 @@ def _of_epochs(pipeline: PipelineSpec, epochs: int) -> PipelineSpec:
     return replace(pipeline, experiment=SearchSpec.resolve(given))
 
 
-def epochs_that_fit(search: Loop, seconds: float, *, most: int, clock: Callable[[], float] = time.perf_counter) -> int:
+def epochs_that_fit(
+    search: SearchLoop, seconds: float, *, most: int, clock: Callable[[], float] = time.perf_counter
+) -> int:
     """How many epochs a search can do in this time, told from its first steps; at least a few."""
     for _ in range(STEPS_BEFORE):
         search.advance()

@@ -88,7 +88,6 @@ def build_retraining(retrain: RetrainSpec, data: ImageData, *, listeners: Sequen
     augment = data.augment if training.cutout is None else replace(data.augment, cutout=training.cutout)
     alone = len(train) % training.batch_size == 1  # one image has no statistics to normalise by
     return RetrainLoop(
-        retrain.space(),
         _network(retrain, data, device),
         train=loader(data.train, train, augment=augment, batch_size=training.batch_size, drop_last=alone),
         valid=None if valid is None else judging(data.train, valid),

@@ -20,13 +20,13 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from archloom.core.errors import DivergedError, require
 from archloom.core.events import Advanced, Deriving, Record
+from archloom.core.json_object import JsonObject
 from archloom.data.loader import Batch, Loader
 from archloom.execution.loop import Loop, Save
 from archloom.families import deployed_weights, set_progress
 from archloom.retrainings.evaluation import MOST_MISTAKES, judge
 from archloom.retrainings.optimization import OptimizerSettings, trained_by
 from archloom.searches.short_training import seeded
-from archloom.spaces import SearchSpace
 from archloom.supernet import Prediction
 
 SECONDS_BETWEEN_SAVES = 180.0  # within an epoch, which may take an hour
@@ -73,14 +73,13 @@ class TrainingSettings:
         )
 
 
-class RetrainLoop(Loop):
+class RetrainLoop(Loop[Record, Mapping[str, Any]]):
     """The training of one network, in steps, with a record for every epoch."""
 
     unit = "step"
 
     def __init__(
         self,
-        space: SearchSpace,
         network: nn.Module,
         *,
         train: Loader,
@@ -92,7 +91,7 @@ class RetrainLoop(Loop):
         seed_of: Callable[[int], int],  # of the random numbers of a step
         **common: Any,
     ) -> None:
-        super().__init__(space, **common)
+        super().__init__(**common)
         self.network = network
         self.schedule, self.settings = optimizer, training
         self.optimizer = optimizer.optimizer_of(network)
@@ -126,6 +125,9 @@ class RetrainLoop(Loop):
     def run(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> Mapping[str, Any]:
         self._save, self._saved = save, self._clock()
         return super().run(save=save, stop=stop)
+
+    def read_record(self, value: JsonObject) -> Record:
+        return value
 
     # --- one step
 

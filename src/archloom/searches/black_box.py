@@ -8,8 +8,8 @@ from typing import Any
 from archloom.benchmarks.base import Benchmark
 from archloom.core.errors import SettingError
 from archloom.core.events import Advanced, Record
-from archloom.execution.loop import Loop
 from archloom.objectives.target import Target
+from archloom.searches.loop import SearchLoop
 from archloom.searches.random_baseline import table_verdict
 from archloom.searches.studies import Finished, LocalStudy, Score, Scored, Study
 from archloom.searches.target_check import aimed, with_target
@@ -47,7 +47,7 @@ class PathScore:
         yield Scored(self.epochs, self._paths(architecture))
 
 
-class BlackBoxLoop(Loop):
+class BlackBoxLoop(SearchLoop):
     """Search by scores alone; the best-scored architecture is the result, with a target the best of those that meet it.
 
     A strategy is told what an architecture is worth: its score, less for missing the target if there is one.

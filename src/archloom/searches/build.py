@@ -18,12 +18,12 @@ from archloom.data.loader import Loader
 from archloom.data.source import ImageData
 from archloom.data.splits import Split
 from archloom.execution.hands import Hands, InTurn, SideBySide, Work
-from archloom.execution.loop import Loop, TableLookup
 from archloom.execution.machine import Machine
-from archloom.families import build_network
+from archloom.families import build_network, family_of
 from archloom.objectives.target import Target
 from archloom.searches.black_box import BlackBoxLoop, PathScore, TableScore
 from archloom.searches.finalist_race import Begin, Finals, ShortTraining
+from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.monitor import Monitor, MonitorSettings
 from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.short_training import StandaloneScore, seeded, standalone
@@ -39,7 +39,9 @@ FINALISTS_SEE = 4  # times as many images as judge a path: by fewer, luck decide
 SCORE_EPOCHS = 5  # of a trial that is trained, unless said otherwise
 
 
-def build_search(experiment: SearchSpec, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()) -> Loop:
+def build_search(
+    experiment: SearchSpec, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()
+) -> SearchLoop:
     """The search, ready to run or to be given a saved state. Data that are not given are read if it needs them."""
     return _Builder(experiment, data).search(listeners)
 
@@ -63,7 +65,7 @@ class _Builder:
     def _shape(self) -> dict[str, int]:
         return {"classes": len(self._data.classes), "colours": self._data.channels}
 
-    def search(self, listeners: Sequence[Listener]) -> Loop:
+    def search(self, listeners: Sequence[Listener]) -> SearchLoop:
         strategy = self._experiment.strategy(self._space)
         name = self._experiment.names["data"]  # not that of the files: a folder may be called like a published data set
         found = find_benchmark(self._space, name, self._common.directory)
@@ -136,7 +138,7 @@ class _Builder:
         """Networks as deep as they will be."""
         width, rate = self._settings.finalist_channels, self._settings.finalist_learning_rate
         return self._standalone(
-            self._space.at_full_depth(),
+            family_of(self._space).at_full_depth(self._space),
             "finalists",
             network={} if width is None else {"channels": width},
             weights={"learning_rate": rate, "learning_rate_end": 0.0},

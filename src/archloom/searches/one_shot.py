@@ -12,10 +12,10 @@ import torch
 from archloom.core.errors import DivergedError
 from archloom.core.events import Advanced, Deriving, Noted, Record
 from archloom.data.loader import Batch, Loader
-from archloom.execution.loop import Loop
 from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.target import Target, binding_beta
 from archloom.searches.finalist_race import Finals
+from archloom.searches.loop import SearchLoop
 from archloom.searches.monitor import Monitor
 from archloom.searches.random_baseline import against_chance
 from archloom.searches.target_check import aimed, pursue, with_target
@@ -51,7 +51,7 @@ class SharedAccuracy:
         return -lost / sum(len(batch) for batch in self.batches)
 
 
-class OneShotLoop(Loop):
+class OneShotLoop(SearchLoop):
     """Search with shared weights."""
 
     unit = "step"

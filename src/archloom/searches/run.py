@@ -21,12 +21,13 @@ from archloom.core.settings import merge, settings_of
 from archloom.data import Facts
 from archloom.data.arrays import from_dataset, from_tensors
 from archloom.data.source import ImageData
-from archloom.execution.loop import Interrupted, Loop, TableLookup
+from archloom.execution.loop import Interrupted
 from archloom.execution.machine import peak_memory_mb, pick_device
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives import CostTable
 from archloom.reports.cells import draw_cells
 from archloom.searches.build import build_search
+from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.report import ReportData, render
 from archloom.searches.spec import GIVEN, SearchSpec
 from archloom.searches.tensorboard import tensorboard_listener
@@ -168,7 +169,7 @@ class _Prepared:
             data = data or experiment.data()
             facts = Facts(len(data.classes), (data.channels, *data.resolution))
         self._data_name = experiment.names["data"] if data is None else data.name
-        self.search: Loop = build_search(experiment, data=data)
+        self.search: SearchLoop = build_search(experiment, data=data)
         # before the search: a network that cannot be counted is told now
         self._costs = _cost_table(self.search.space, facts, experiment.settings["network"])
 
