@@ -4,7 +4,6 @@ from archloom.samplers.base import NOISE_RULES, NoiseRule, PosteriorSampler
 from archloom.samplers.bfgs import BfgsPosterior, InverseHessian
 from archloom.samplers.closures import Classification, SelfLabelling
 from archloom.samplers.diagonal_lbfgs import CompactInverse, DiagonalLbfgsPosterior
-from archloom.samplers.evidence import laplace_evidence
 from archloom.samplers.precision import draw_precision
 
 __all__ = [
@@ -18,5 +17,4 @@ __all__ = [
     "PosteriorSampler",
     "SelfLabelling",
     "draw_precision",
-    "laplace_evidence",
 ]
