@@ -20,10 +20,12 @@ from archloom.core.settings import (
     Setting,
     check,
     expected,
+    flat_schema,
     merge,
     parse_assignments,
     read_toml,
     schema,
+    tables_of,
     write_toml,
 )
 from archloom.spaces import SPACES, Darts, Nb201
@@ -480,3 +482,67 @@ def test_a_class_that_hands_keywords_on_has_those_of_its_parent_too() -> None:
         }
     assert list(schema(_Closed)) == ["steps"]
     assert check("strategy", _Child, {"decay": "x"})[1] == ["strategy.decay must be a finite number, got 'x'"]
+
+
+# --- tables within a section
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    rate: Annotated[float, Doc("learning rate")] = 0.1
+    steps: Annotated[int, Doc("how many")] = 3
+
+    def __post_init__(self) -> None:
+        if self.rate <= 0:
+            raise SettingError(f"strategy.logits.rate must be above 0, got {self.rate}")
+
+
+class Nested:
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        logits: Annotated[Inner, Doc("of the logits")] = Inner(steps=5),
+        extra: Inner | None = None,
+    ) -> None: ...
+
+
+def test_a_setting_that_is_a_dataclass_is_a_table_whose_rest_is_as_in_the_default() -> None:
+    values, lines = check("strategy", Nested, {"logits": {"rate": 1}, "extra": {}})
+    assert lines == []
+    assert values == {"logits": Inner(rate=1.0, steps=5), "extra": Inner()}
+    assert check("strategy", Nested, {"logits": Inner(steps=7)})[0] == {"logits": Inner(steps=7)}
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"logits": {"rat": 1}}, "unknown setting 'strategy.logits.rat'; did you mean 'rate'?"),
+        ({"logits": {"rate": "x"}}, "strategy.logits.rate must be a finite number, got 'x'"),
+        ({"logits": {"rate": -1}}, "strategy.logits.rate must be above 0, got -1.0"),
+        ({"logits": 3}, "strategy.logits must be a table of settings, got 3"),
+    ],
+)
+def test_problems_of_a_table_have_its_dotted_name(given: dict[str, Any], line: str) -> None:
+    assert check("strategy", Nested, given) == ({}, [line])
+
+
+def test_assignments_reach_into_a_table() -> None:
+    given, lines = parse_assignments(["strategy.logits.rate=0.5", "strategy.logits.steps=2"])
+    assert lines == []
+    assert check("strategy", Nested, given["strategy"])[0] == {"logits": Inner(rate=0.5, steps=2)}
+
+
+def test_tables_survive_a_file_and_are_listed_by_dotted_name() -> None:
+    settings = {"strategy": {"seed": 1, "logits": Inner(rate=0.5)}}
+    written = tomllib.loads(write_toml(settings))
+    assert written == tables_of(settings) == {"strategy": {"seed": 1, "logits": {"rate": 0.5, "steps": 3}}}
+    listed = flat_schema(Nested, "strategy")
+    assert list(listed) == [
+        "strategy.seed",
+        "strategy.logits.rate",
+        "strategy.logits.steps",
+        "strategy.extra.rate",
+        "strategy.extra.steps",
+    ]
+    assert listed["strategy.logits.steps"] == Setting("steps", int, 5, False, "how many")

@@ -1,8 +1,8 @@
-"""Settings: what a configuration may say, read off the keywords of whatever it configures.
+"""Settings: what a configuration may contain, read from the keywords of what it configures.
 
-A strategy, a space or a data set declares its settings once, as typed keyword-only parameters. Checking, defaults, help
-and suggestions all come from there, so that none of them can disagree with the code. Problems are collected, not
-raised one by one: a user mends a configuration in one go.
+A strategy, a space or a data set declares its settings once, as typed keyword-only parameters with a `Doc` for help.
+Checking, defaults, help and suggestions all come from there and cannot disagree with the code. A setting whose type is
+a frozen dataclass is a table of its own: `[strategy.logits]`. Problems are collected, so that a user fixes all at once.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ NOT_SETTINGS = ("kept",)  # a search space narrows this itself, see SearchSpace.
 LONGEST_QUOTE = 100
 
 Target: TypeAlias = Callable[..., Any]  # a function or a class
+Settings: TypeAlias = Mapping[str, Any]
+"""Keywords whose types the thing that takes them declares: a strategy, a space, a network or a data set."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One keyword of a target; `default` means nothing where the setting is required."""
+    """One keyword of a target; `default` has no meaning where the setting is required."""
 
     name: str
     type: Any
@@ -41,15 +43,33 @@ class Setting:
     required: bool
     help: str = ""
 
+    @property
+    def section(self) -> type | None:
+        """The dataclass of the settings below this one, if it is a table of its own."""
+        members = typing.get_args(self.type) if _is_union(self.type) else (self.type,)
+        return next((member for member in members if _is_section(member)), None)
+
+
+@dataclass(frozen=True)
+class Component:
+    """Something that a configuration names (a space, a strategy, a data set), and all of its settings."""
+
+    name: str
+    settings: Settings
+
+    def to_settings(self) -> dict[str, Any]:
+        """Return the table that a file has for it; the name comes first."""
+        return {"name": self.name, **tables_of(self.settings)}
+
 
 # --- reading a schema
 
 
 def schema(target: Target, *, skip: Collection[str] = NOT_SETTINGS) -> dict[str, Setting]:
-    """The settings of a function, a class or a dataclass: its keyword-only parameters.
+    """Return the settings of a function, a class or a dataclass: its keyword-only parameters.
 
     A class whose `__init__` ends in `**` has those of its parent too. Help is `Annotated[type, Doc("...")]`.
-    What a caller provides itself (space, generator, directory) is positional, and so no setting.
+    What a caller provides (space, generator, directory) is positional, and therefore no setting.
     """
     try:
         declaring = _declaring(target)
@@ -70,11 +90,36 @@ def schema(target: Target, *, skip: Collection[str] = NOT_SETTINGS) -> dict[str,
     }
 
 
+def flat_schema(target: Target, prefix: str) -> dict[str, Setting]:
+    """Return the settings by dotted name; a table of its own is replaced by the settings in it."""
+    flat: dict[str, Setting] = {}
+    for name, setting in schema(target).items():
+        path = f"{prefix}.{name}"
+        flat |= {path: setting} if setting.section is None else _flat_section(setting, path)
+    return flat
+
+
+def _flat_section(setting: Setting, path: str) -> dict[str, Setting]:
+    assert setting.section is not None
+    defaults = {} if setting.default is None else settings_of(setting.default)
+    return {
+        name: dataclasses.replace(inner, default=defaults.get(inner.name, inner.default))
+        for name, inner in flat_schema(setting.section, path).items()
+    }
+
+
 def settings_of(made: Any) -> dict[str, Any]:
-    """The values that a frozen dataclass, such as a search space, was made with."""
+    """Return the values that a frozen dataclass, such as a search space or a section, was made with."""
     return {
         field.name: getattr(made, field.name) for field in dataclasses.fields(made) if field.name not in NOT_SETTINGS
     }
+
+
+def tables_of(value: Any) -> Any:
+    """Return settings as a file has them: sections become tables, everything else stays as it is."""
+    if isinstance(value, Mapping):
+        return {name: tables_of(item) for name, item in value.items()}
+    return tables_of(settings_of(value)) if _is_section(type(value)) else value
 
 
 def _field_defaults(target: Any) -> dict[str, Any]:
@@ -84,7 +129,7 @@ def _field_defaults(target: Any) -> dict[str, Any]:
 
 
 def _parameter_defaults(declaring: Sequence[Any]) -> dict[str, Any]:
-    """Of the functions given; where two name a parameter alike, the first one counts."""
+    """Return the defaults of the functions given; where two have a parameter of the same name, the first one counts."""
     defaults: dict[str, Any] = {}
     for function in declaring:
         for parameter in inspect.signature(function).parameters.values():
@@ -95,7 +140,7 @@ def _parameter_defaults(declaring: Sequence[Any]) -> dict[str, Any]:
 
 
 def _declaring(target: Any) -> tuple[Any, ...]:
-    """Whatever holds the annotations: a dataclass and its parents, an __init__ and those it hands on to, a function."""
+    """Return what has the annotations: a dataclass and its parents, every `__init__` that gets keywords, a function."""
     if not inspect.isclass(target):
         return (target,)
     return inspect.getmro(target) if dataclasses.is_dataclass(target) else tuple(_initializers(target))
@@ -132,32 +177,54 @@ def _help(hint: Any) -> str:
 
 
 class _UnfitError(Exception):
-    """A value is not of the kind wanted; the caller knows the name to report."""
+    """A value is not of the type wanted; the caller knows the name to report."""
 
 
 def check(
-    section: str, target: Target, values: Mapping[str, Any], *, skip: Collection[str] = NOT_SETTINGS
+    section: str, target: Target, values: Settings, *, skip: Collection[str] = NOT_SETTINGS
 ) -> tuple[dict[str, Any], list[str]]:
-    """The given values as the target's keywords want them, and a line for each that cannot be.
+    """Return the given values as the target's keywords want them, and a line for each that does not fit.
 
-    Settings not given are left out, so that defaults stay with the target.
+    Settings that are not given are left out, so that the target's defaults apply.
     """
-    settings = schema(target, skip=skip)
+    return check_values(section, schema(target, skip=skip), values)
+
+
+def check_values(section: str, settings: Mapping[str, Setting], values: Settings) -> tuple[dict[str, Any], list[str]]:
+    """Do what `check` does, for the settings of several targets together."""
     if not isinstance(values, Mapping):
         return {}, [f"{section} must be a table of settings, got {_shown(values)}"]
     coerced: dict[str, Any] = {}
-    problems = []
+    problems: list[str] = []
     for name, value in values.items():
         if name not in settings:
             problems.append(f"unknown setting '{_path(section, name)}'{suggestion(name, settings)}")
-            continue
-        try:
-            coerced[name] = _convert(value, settings[name].type)
-        except _UnfitError:
-            problems.append(f"{_path(section, name)} must be {expected(settings[name].type)}, got {_shown(value)}")
+        elif settings[name].section is not None and isinstance(value, Mapping):
+            made, lines = _check_section(_path(section, name), settings[name], value)
+            problems += lines
+            coerced |= {} if lines else {name: made}
+        else:
+            try:
+                coerced[name] = _convert(value, settings[name].type)
+            except _UnfitError:
+                problems.append(f"{_path(section, name)} must be {expected(settings[name].type)}, got {_shown(value)}")
     missing = [setting for setting in settings.values() if setting.required and setting.name not in values]
     problems += [f"{_path(section, setting.name)} must be given: {expected(setting.type)}" for setting in missing]
     return coerced, problems
+
+
+def _check_section(path: str, setting: Setting, values: Settings) -> tuple[Any, list[str]]:
+    """Return the section that a table of its own stands for; what the table leaves out is as in the default."""
+    assert setting.section is not None
+    before = {} if setting.default is None else settings_of(setting.default)
+    optional = {n: dataclasses.replace(inner, required=False) for n, inner in schema(setting.section).items()}
+    coerced, problems = check_values(path, optional if before else schema(setting.section), values)
+    if problems:
+        return None, problems
+    try:
+        return setting.section(**{**before, **coerced}), []
+    except SettingError as error:
+        return None, list(error.problems)
 
 
 def _path(section: str, name: str) -> str:
@@ -165,7 +232,7 @@ def _path(section: str, name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """The value as a message quotes it: short enough for one line."""
+    """Return the value as a message quotes it: short enough for one line."""
     try:
         text = repr(value)
     except ValueError:  # Python declines to write out very long numbers
@@ -184,7 +251,7 @@ _ONE_AND_MANY = {
 
 
 def expected(wanted: Any) -> str:
-    """A type in words, for messages and help: 'a whole number', 'one of batch, sample', 'a list of paths'."""
+    """Return a type in words, for messages and help: 'a whole number', 'one of batch, sample', 'a list of paths'."""
     if _is_union(wanted):
         members = [member for member in typing.get_args(wanted) if member is not type(None)]
         return " or ".join(expected(member) for member in members)
@@ -193,6 +260,8 @@ def expected(wanted: Any) -> str:
     kind, arguments = typing.get_origin(wanted) or wanted, typing.get_args(wanted)
     if wanted in _ONE_AND_MANY:
         return _ONE_AND_MANY[wanted][0]
+    if _is_section(wanted):
+        return "a table of settings"
     if _is_class(kind, Mapping):
         return f"a table of {_many(arguments[1])}" if arguments else "a table"
     if _is_class(kind, Iterable):
@@ -213,7 +282,7 @@ def _many(wanted: Any) -> str:
 
 
 def _convert(value: Any, wanted: Any) -> Any:
-    """The value as the wanted type, or _UnfitError. Only what loses nothing is converted."""
+    """Return the value as the wanted type, or raise _UnfitError. Only a conversion that loses nothing is made."""
     if wanted is Any:
         return value
     if _is_union(wanted):
@@ -241,7 +310,7 @@ def _require(value: Any, fits: bool) -> Any:
 
 
 def _convert_to_one_of(value: Any, members: tuple[Any, ...]) -> Any:
-    """The first member that takes the value unchanged, else the first that takes it at all."""
+    """Return what the first member makes of the value that keeps its type, else the first that accepts it at all."""
     converted = []
     for member in members:
         try:
@@ -285,6 +354,11 @@ def _is_union(wanted: Any) -> bool:
     return typing.get_origin(wanted) in (Union, types.UnionType)
 
 
+def _is_section(kind: Any) -> bool:
+    """Return whether a type is a table of its own: a dataclass whose settings a file can contain."""
+    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
+
+
 def _is_class(kind: Any, parent: type) -> bool:
     return isinstance(kind, type) and issubclass(kind, parent)
 
@@ -293,7 +367,10 @@ def _is_class(kind: Any, parent: type) -> bool:
 
 
 def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """`strategy.epochs=5` and the like as nested settings (the last of one name wins), and a line for each misfit."""
+    """Return `strategy.epochs=5` and the like as nested settings, and a line for each that is malformed.
+
+    Of two values for one name the last one wins.
+    """
     layers = []
     problems = []
     for text in texts:
@@ -316,13 +393,13 @@ def _parse_assignment(text: str) -> dict[str, Any]:
 
 
 def _parse_value(text: str, *, path: str) -> Any:
-    """A TOML value, or the text itself where it is none: quotes around a word are a nuisance in a shell."""
+    """Return a TOML value, or the text itself where it is none: quotes around a word are a nuisance in a shell."""
     if not text.isprintable():
         raise _UnfitError(f"--set {path} must be printable text, got {_shown(text)}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError) as error:
-        if text[:1] in tuple("[{\"'"):  # begun as TOML, so that taking it for a word would hide a slip
+        if text[:1] in tuple("[{\"'"):  # it begins like TOML: reading it as a word would hide a typing error
             raise _UnfitError(f"--set {path} must be a TOML value or a plain word, got {_shown(text)}") from error
         return text
     return text if isinstance(value, datetime.date | datetime.time) else value  # no setting is a date; a name may be
@@ -335,7 +412,7 @@ def named_sections(names: Mapping[str, str], settings: Mapping[str, Mapping[str,
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """One mapping of all layers, tables merged within; a later layer wins. The layers themselves stay as they are."""
+    """Return one mapping of all layers, with tables merged; a later layer wins. The layers are not changed."""
     merged: dict[str, Any] = {}
     for layer in layers:
         for name, value in layer.items():
@@ -348,7 +425,7 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The contents of a TOML file, or one line on why there are none."""
+    """Return the contents of a TOML file; a SettingError says in one line why it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
@@ -370,7 +447,7 @@ def _near_files(path: Path) -> str:
 
 
 def write_toml(settings: Mapping[str, Any]) -> str:
-    """The settings as TOML. What is None is left out, since TOML knows no such value and None is a default."""
+    """Return the settings as TOML. None is left out: TOML has no such value, and None is a default."""
     return tomli_w.dumps(_plain(settings))
 
 
@@ -379,4 +456,6 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(item) for name, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if _is_section(type(value)):
+        return _plain(settings_of(value))
     return str(value) if isinstance(value, Path) else value
