@@ -22,6 +22,8 @@ from archloom.export import standalone
 from archloom.export.deployed import Deployed
 from archloom.export.prediction import read_picture
 from archloom.export.standalone import export_standalone, quoted, write_standalone
+from archloom.families import Family
+from archloom.families.nb201 import Nb201Family
 
 Make = Callable[..., Deployed]
 
@@ -226,9 +228,9 @@ def test_a_wrong_source_is_refused_and_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_another_family_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standalone, "WRITERS", {})
-    with pytest.raises(SettingError, match="families of nb201 and darts, not for Nb201"):
+def test_a_family_without_a_source_is_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Nb201Family, "source", Family.source)
+    with pytest.raises(SettingError, match="needs a family that writes its source; 'nb201' \\(Nb201\\) does not"):
         write_standalone(make("nb201_mini"))
 
 

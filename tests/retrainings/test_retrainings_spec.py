@@ -12,7 +12,8 @@ import pytest
 from archloom.core.errors import SettingError
 from archloom.core.recipes import find_retraining, retrainings, summary
 from archloom.core.settings import read_toml, write_toml
-from archloom.retrainings.spec import KIND, RetrainSpec, compose, family_of
+from archloom.families import family_of
+from archloom.retrainings.spec import KIND, RetrainSpec, compose
 from archloom.searches.architectures import find_architecture, find_space
 
 NB201 = "nb201_best"
@@ -104,7 +105,7 @@ def test_layouts_of_gdas_are_as_deep_as_the_recipe_says_and_own_cells_stay() -> 
     gdas = resolved("gdas", "cifar", space={"name": "darts_gdas"})
     assert len(gdas.space().slots) == 20  # type: ignore[attr-defined]
     found = find_architecture("gdas", space_name="darts_gdas")
-    assert family_of(found.space) == "darts"
+    assert family_of(found.space).name == "darts"
     s2 = find_architecture(_any_of("s2"), space_name="s2")
     parts = (s2.space_name, s2.space, s2.architecture)
     told = read_toml(find_retraining("cifar_8cells"))

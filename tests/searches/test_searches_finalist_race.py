@@ -14,8 +14,8 @@ from archloom.data.loader import Loader
 from archloom.data.source import InMemory
 from archloom.execution.hands import InTurn
 from archloom.searches.finalist_race import Finals, ShortTraining, Trained
-from archloom.spaces import Architecture, Darts, Nb201
-from archloom.supernet import SharedWeights
+from archloom.spaces import Architecture, Nb201
+from archloom.supernet import SharedWeights, WeightSettings
 
 SKIP, NARROW, WIDE, POOL = Nb201().operations[1:]
 FIRST = Architecture({"a": NARROW, "b": NARROW, "c": NARROW})
@@ -63,7 +63,7 @@ class Race:
         for parameter in network.parameters():
             nn.init.zeros_(parameter)
         self.begun.append((architecture, network))
-        weights = SharedWeights(network, learning_rate=0.1, learning_rate_end=0.0)
+        weights = SharedWeights(network, WeightSettings(learning_rate=0.1, learning_rate_end=0.0))
         fit = weights.fit
         weights.fit = lambda *args: (self.rates.append(weights.learning_rate), fit(*args))[1]
         return weights
@@ -205,7 +205,7 @@ def test_a_larger_network_may_learn_more_slowly_at_every_decision():
             nn.init.zeros_(network.linear.weight)
             nn.init.zeros_(network.linear.bias)
             self.begun.append((architecture, network))
-            return SharedWeights(network, learning_rate=0.1, learning_rate_end=0.0)
+            return SharedWeights(network, WeightSettings(learning_rate=0.1, learning_rate_end=0.0))
 
     speed = speed_by(a_nor_conv_3x3=-0.2)
     for size, kept in ((0.0, False), (0.5, True)):
@@ -258,14 +258,3 @@ def test_what_is_known_is_not_trained_again_and_comes_to_the_same():
     assert rest.finals.winner(named, known=known, note=notes.append) == expected
     assert rest.tried == whole.tried[3:]
     assert len(notes) == len(whole.tried)
-
-
-def test_full_depth_is_that_of_the_networks_trained_in_the_end():
-    assert Nb201(cells_per_stage=1).at_full_depth() == Nb201(cells_per_stage=5)
-    assert Nb201(cells_per_stage=7).at_full_depth() == Nb201(cells_per_stage=7)
-    assert Darts(cells=8).at_full_depth() == Darts(cells=20)
-    assert Darts(cells_per_block=2).at_full_depth() == Darts(cells_per_block=6)
-    own = Darts(cells=4, sharing="none")
-    assert own.at_full_depth() == own
-    for space in (Nb201(cells_per_stage=1), Darts(cells=3, nodes=2), own):
-        assert [d.name for d in space.decisions] == [d.name for d in space.at_full_depth().decisions]

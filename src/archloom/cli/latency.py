@@ -77,7 +77,7 @@ def fit(
     from archloom.latency.fit import clock_for, enough, timed, unfit
     from archloom.latency.prediction_timing import threads_of_torch
     from archloom.latency.timings_file import read_timings, timings_path, write_timings
-    from archloom.objectives.linear_cost import fitted
+    from archloom.objectives.linear_cost import fit_linear_cost
     from archloom.searches.run import versions
 
     check_outputs([out], (".json",))
@@ -117,7 +117,7 @@ def fit(
             so_far=timings,
             after_turn=after_turn,
         )
-    found = fitted(chosen, drawn, timings.milliseconds, timings.slowness)
+    found = fit_linear_cost(chosen, drawn, timings.milliseconds, timings.slowness)
     refused = unfit(found)
     _print(found, timings.milliseconds)
     if refused and not force:
@@ -167,14 +167,14 @@ def check(
 
 def _settings(name: str, assignments: list[str]) -> tuple[SearchSpace, dict[str, Any]]:
     """The space, and the settings of its network."""
-    from archloom.core.registry import Entry
     from archloom.core.settings import check, parse_assignments
+    from archloom.families import family_of
 
     given, problems = parse_assignments(assignments)
     unknown = [section for section in given if section not in ("space", "network")]
     problems += [f"--set takes settings of the space and the network, got '{section}'" for section in unknown]
     space = find_space(name, **given.get("space", {}))
-    network, others = check("network", Entry(space.network).load(), given.get("network", {}))
+    network, others = check("network", family_of(space).network, given.get("network", {}))
     if problems + others:
         raise SettingError(problems + others)
     return space, network

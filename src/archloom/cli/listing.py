@@ -23,7 +23,7 @@ SECTIONS = Catalogue(
         "target": Entry(
             "archloom.objectives.target:TargetSettings", summary="What the architecture found should cost."
         ),
-        "weights": Entry("archloom.supernet.shared_weights:SharedWeights", summary="How shared weights are trained."),
+        "weights": Entry("archloom.supernet.shared_weights:WeightSettings", summary="How shared weights are trained."),
         "data": Entry("archloom.searches.spec:DataSettings", summary="What every data set can be asked."),
         "monitor": Entry("archloom.searches.monitor:MonitorSettings", summary="How closely a search is watched."),
         "machine": Entry("archloom.execution.machine:Machine", summary="Where a search runs."),
@@ -106,8 +106,11 @@ def _parts(kind: str, name: str, target: Any) -> list[tuple[str, Callable[..., A
     if kind == "settings":
         return [(name, target)]
     own = {"strategies": "strategy", "spaces": "space", "data": "data"}[kind]
-    network = getattr(target, "network", None)
-    return [(own, target)] + ([("network", Entry(network).load())] if network else [])
+    if kind != "spaces":
+        return [(own, target)]
+    from archloom.families import family_of  # torch is imported for the settings of one space, not to list names
+
+    return [(own, target), ("network", family_of(target).network)]
 
 
 def _rows(section: str, target: Callable[..., Any], settings: Mapping[str, Any]) -> Rows:

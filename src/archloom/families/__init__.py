@@ -1,4 +1,4 @@
-"""Networks: one definition per family, built as a supernet or for one architecture."""
+"""Families of networks: one file each, for all that is known of it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,27 @@ from typing import Any
 
 from torch import nn
 
-from archloom.core.registry import Entry
+from archloom.families.base import FAMILIES, Depth, Family, OperationKind, Size, Source, family_of
 from archloom.families.regularization import deployed, deployed_weights, set_progress
 from archloom.spaces import SearchSpace
 from archloom.supernet import Resolve
 
 
 def build_network(space: SearchSpace, resolve: Resolve, *, classes: int, colours: int, **settings: Any) -> nn.Module:
-    """The space's network for images of so many colours and classes; `settings` are the network's own keywords."""
-    network: nn.Module = Entry(space.network).load()(space, resolve, classes, colours, **settings)
-    return network
+    """Build the space's network for images of so many colours and classes; `settings` are the network's own."""
+    return family_of(space).build(space, resolve, classes=classes, colours=colours, **settings)
 
 
-__all__ = ["build_network", "deployed", "deployed_weights", "set_progress"]
+__all__ = [
+    "FAMILIES",
+    "Depth",
+    "Family",
+    "OperationKind",
+    "Size",
+    "Source",
+    "build_network",
+    "deployed",
+    "deployed_weights",
+    "family_of",
+    "set_progress",
+]

@@ -1,9 +1,11 @@
-"""The network of the DARTS family: cells that read the two cells before them, widening where resolution halves."""
+"""The DARTS family: cells that read the two cells before them, widening where resolution halves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Literal
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_doc import Doc
@@ -11,6 +13,22 @@ from torch import Tensor, nn
 
 from archloom.core.errors import require
 from archloom.families.auxiliary import AuxiliaryHead
+from archloom.families.base import Depth, Family, Settings, Size, Source
+from archloom.families.cell_source import (
+    INDENT,
+    LINE,
+    RELU_CONV_NORM,
+    Cell,
+    Edge,
+    Modules,
+    Operation,
+    Operations,
+    find_convolution,
+    list_inside,
+    render,
+    write_definitions,
+    write_node,
+)
 from archloom.families.regularization import drop_edges, flatten, rates
 from archloom.operations import (
     BARE_POOLS,
@@ -22,9 +40,13 @@ from archloom.operations import (
     ReluConvNorm,
     make_operation,
 )
-from archloom.spaces import Darts
+from archloom.spaces import Architecture, Darts
 from archloom.spaces.darts import INPUTS, CellSlot
 from archloom.supernet import Dag, Gates, Prediction, Resolve
+
+FULL_DEPTH = 20  # cells of the networks that DARTS retrains
+FULL_BLOCK = 6  # and cells per block of those of GDAS
+LARGE = 96  # pixels from which images get the stem that divides their resolution by eight
 
 
 class DartsNetwork(nn.Module):
@@ -162,3 +184,143 @@ def _graph(space: Darts, slot: CellSlot, channels: int, resolve: Resolve, operat
         return resolve.operation(decision, lambda option: make_operation(operations, option, place))
 
     return Dag({edge: module(edge) for edge in edges}, strides, outputs=range(INPUTS, INPUTS + space.nodes))
+
+
+class DartsFamily(Family[Darts]):
+    """Stacks of two cells, or of as many as there are positions."""
+
+    network = DartsNetwork
+    sizes: ClassVar = [
+        Size({"cells": depth, "cells_per_block": 0}, {"channels": width})
+        for depth, width in ((5, 6), (5, 12), (8, 12), (8, 16), (8, 24), (14, 24), (20, 36))
+    ]
+    depth_settings = ("cells_per_block", "cells")
+
+    def has_fixed_depth(self, space: Darts) -> bool:
+        return space.sharing == "none"  # every cell has decisions of its own
+
+    def depth_of(self, space: Darts) -> Depth:
+        return Depth(len(space.slots), "cells")
+
+    def at_full_depth(self, space: Darts) -> Darts:
+        if self.has_fixed_depth(space):
+            return space
+        if space.cells_per_block:
+            return replace(space, cells_per_block=max(FULL_BLOCK, space.cells_per_block))
+        return replace(space, cells=max(FULL_DEPTH, space.cells))
+
+    def stem_for(self, space: Darts, side: int) -> Settings:
+        return {"stem": "imagenet"} if side >= LARGE else {}
+
+    def source(self, space: Darts, architecture: Architecture, network: nn.Module, settings: Settings) -> Source:
+        imagenet = settings.get("stem") == "imagenet"
+        operations = {**SOURCES, **BARE_POOL_SOURCES} if settings.get("normalized_pools") is False else SOURCES
+        kinds, placed = _write_cells(space, architecture, operations)
+        halving = imagenet or any(slot.reduction for slot in space.slots)
+        used = {operations[edge.option].class_name for cell in kinds for edge in cell.edges if not edge.is_identity}
+        used |= {FIXED for name in placed if name == FIXED} | ({"FactorizedReduce"} if halving else set())
+        entrance = find_convolution(network, "cells.0.second.1")
+        context = {
+            "used": used,
+            "nodes": space.nodes,
+            "halving": halving,
+            "kinds": kinds,
+            "layout": _write_layout(placed),
+            "cells": len(placed),
+            "imagenet": imagenet,
+            "stem": entrance.in_channels,
+            "channels": entrance.out_channels,
+            "colours": find_convolution(network, "stem.0").in_channels,
+        }
+        modules = {"stem_conv": "stem.0", "stem_norm": "stem.1", "classifier": "head.2"}
+        if imagenet:
+            modules |= {"stem_half.conv": "stem.3", "stem_half.norm": "stem.4"}
+            modules |= list_inside("stem_last", "second_stem", RELU_CONV_NORM)
+        by_name, halve = {cell.name: cell for cell in kinds}, imagenet
+        for position, (slot, name) in enumerate(zip(space.slots, placed, strict=True)):
+            own = f"cells.{position}"
+            modules |= list_inside(f"{own}.before", f"{own}.first", REDUCE if halve else RELU_CONV_NORM)
+            modules |= list_inside(f"{own}.last", f"{own}.second", RELU_CONV_NORM)
+            if name == FIXED:
+                modules |= _list_fixed_reduction(own, f"{own}.fixed")
+            else:
+                modules |= by_name[name].list_modules(own, f"{own}.dag.edges", operations)
+            halve = slot.reduction
+        return Source(render("darts.jinja", context), modules, imports=("math",) if FIXED in used else ())
+
+
+FIXED = "FixedReductionCell"
+DEPTHWISE = {"depthwise": "1", "pointwise": "2", "norm": "3"}
+SEPARABLE = {
+    f"{own}.{part}": f"{position}.{theirs}"
+    for position, own in enumerate(("first", "second"))
+    for part, theirs in DEPTHWISE.items()
+}
+REDUCE = {"even": "even", "odd": "odd", "norm": "normalize"}
+POOL = {"norm": "1"}
+STRIP = {"rows": "1", "columns": "2", "strip_norm": "3", "pointwise": "5", "norm": "6"}
+
+SOURCES = {
+    "max_pool_3x3": Operation("MaxPool(channels{stride})", POOL),
+    "avg_pool_3x3": Operation("AvgPool(channels{stride})", POOL),
+    "skip_connect": Operation("FactorizedReduce(channels, channels)", REDUCE),  # only where the resolution halves
+    "sep_conv_3x3": Operation("SeparableConv(channels, 3{stride})", SEPARABLE),
+    "sep_conv_5x5": Operation("SeparableConv(channels, 5{stride})", SEPARABLE),
+    "dil_conv_3x3": Operation("DepthwiseConv(channels, 3{stride}, dilation=2)", DEPTHWISE),
+    "dil_conv_5x5": Operation("DepthwiseConv(channels, 5{stride}, dilation=2)", DEPTHWISE),
+}
+BARE_POOL_SOURCES = {
+    "max_pool_3x3": Operation("nn.MaxPool2d(3, {number}, padding=1)"),
+    "avg_pool_3x3": Operation("nn.AvgPool2d(3, {number}, padding=1, count_include_pad=False)"),
+}
+_CELL_NAMES = {"normal": "NormalCell", "reduce": "ReductionCell"}
+
+
+def _write_cells(space: Darts, architecture: Architecture, operations: Operations) -> tuple[list[Cell], list[str]]:
+    """Return the different cells there are, and the names of those that the network stacks."""
+    graphs = {graph.name: graph for graph in space.graphs(architecture)}
+    known: dict[tuple[tuple[Edge, ...], bool], Cell] = {}
+    placed = []
+    for slot in space.slots:
+        if slot.fixed:
+            placed.append(FIXED)
+            continue
+        edges = tuple(
+            Edge(source, target, option, 2 if slot.reduction and source < INPUTS else 1)
+            for source, target, option in graphs[slot.name].edges
+        )
+        if (edges, slot.reduction) not in known:
+            name = _CELL_NAMES.get(slot.name, slot.name.capitalize())
+            known[edges, slot.reduction] = _write_cell(name, edges, space, operations, reduction=slot.reduction)
+        placed.append(known[edges, slot.reduction].name)
+    return list(known.values()), placed
+
+
+def _write_cell(name: str, edges: tuple[Edge, ...], space: Darts, operations: Operations, *, reduction: bool) -> Cell:
+    nodes = range(INPUTS, INPUTS + space.nodes)
+    zeros = "torch.zeros_like(x0[:, :, ::2, ::2])" if reduction else "torch.zeros_like(x0)"
+    sums = [line for node in nodes for line in write_node(edges, node, zeros=zeros)]
+    read = {edge.source for edge in edges} | ({0} if {*nodes} - {edge.target for edge in edges} else set())
+    inputs = [f"x{state} = self.{own}({own})" for state, own in enumerate(("before", "last")) if state in read]
+    states = ", ".join(f"x{node}" for node in nodes)
+    last = [f"return torch.cat([{states}], dim=1)"]
+    if len(last[0]) > LINE - INDENT:
+        last = [f"states = [{states}]", "return torch.cat(states, dim=1)"]
+    return Cell(name, reduction, edges, write_definitions(edges, operations), [*inputs, *sums, *last])
+
+
+def _write_layout(placed: Sequence[str]) -> str:
+    """Return the stack of cells as source; repetitions are a product."""
+    runs = [(name, len(list(run))) for name, run in itertools.groupby(placed)]
+    if len(runs) == 1:
+        return f"CELLS = [{placed[0]}] * {len(placed)}"
+    lines = [f"    {name}," if count == 1 else f"    *[{name}] * {count}," for name, count in runs]
+    return "\n".join(["CELLS = [", *lines, "]"])
+
+
+def _list_fixed_reduction(own: str, theirs: str) -> Modules:
+    modules: Modules = {}
+    for side in range(INPUTS):
+        modules |= list_inside(f"{own}.strip_{side}", f"{theirs}.convolutions.{side}", STRIP)
+        modules[f"{own}.pool_norm_{side}"] = f"{theirs}.pools.{side}.1"
+    return modules

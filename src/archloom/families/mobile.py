@@ -12,9 +12,11 @@ from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
 from archloom.core.errors import require
+from archloom.families.base import Family, OperationKind
 from archloom.families.regularization import flatten, rates
 from archloom.operations.bottleneck import ACTIVATIONS, InvertedBottleneck, SeparableConv, SharedNorm
 from archloom.spaces import Mobile
+from archloom.spaces.mobile import ZERO
 from archloom.supernet import Blend, Gates, Resolve, SharedConv2d, SharedLinear, Width
 
 
@@ -164,3 +166,16 @@ class _Plan:
 
     def _layer(self, name: str, make: Callable[[str], nn.Module], width: Width, *, residual: bool) -> MobileLayer:
         return MobileLayer(self.blend(name, make), width, residual=residual, rematerialize=self._rematerialize)
+
+
+class MobileFamily(Family[Mobile]):
+    """Stacks of inverted bottlenecks. Every layer has decisions of its own: the depth of a space is fixed."""
+
+    network = MobileNetwork
+    depth_settings = ("layers",)
+
+    def has_fixed_depth(self, space: Mobile) -> bool:
+        return True
+
+    def kind_of(self, option: str) -> OperationKind:
+        return OperationKind.NONE if option == ZERO else super().kind_of(option)

@@ -1,20 +1,36 @@
-"""The network of NAS-Bench-201: a stem, three stages of equal cells with residual blocks between, a linear head."""
+"""The family of NAS-Bench-201: a stem, three stages of equal cells with residual blocks between, a linear head."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, ClassVar
 
 from annotated_doc import Doc
 from torch import Tensor, nn
 
 from archloom.core.errors import require
 from archloom.families.auxiliary import AuxiliaryHead
+from archloom.families.base import Depth, Family, Settings, Size, Source
+from archloom.families.cell_source import (
+    RELU_CONV_NORM,
+    Cell,
+    Edge,
+    Modules,
+    Operation,
+    find_convolution,
+    find_needed,
+    list_inside,
+    render,
+    write_definitions,
+    write_node,
+)
 from archloom.families.regularization import drop_edges, flatten, rates
 from archloom.operations import NB201_OPERATIONS, Place, ReluConvNorm, make_operation
-from archloom.spaces import Nb201
+from archloom.spaces import NONE, Architecture, Nb201
 from archloom.supernet import Dag, Gates, Prediction, Resolve
 
 STAGES = 3
+FULL_DEPTH = 5  # cells per stage of the networks in the published table
 
 
 class Nb201Network(nn.Module):
@@ -103,3 +119,60 @@ class ResidualReduction(nn.Module):
     def forward(self, x: Tensor, gates: Gates | None) -> Tensor:
         result: Tensor = self.main(x) + self.shortcut(x)
         return result
+
+
+class Nb201Family(Family[Nb201]):
+    """Stacks of one cell in three stages."""
+
+    network = Nb201Network
+    sizes: ClassVar = [
+        Size({"cells_per_stage": depth}, {"channels": width})
+        for depth, width in ((1, 8), (1, 16), (2, 16), (3, 16), (5, 16), (5, 24), (5, 32))
+    ]
+    depth_settings = ("cells_per_stage",)
+
+    def depth_of(self, space: Nb201) -> Depth:
+        return Depth(space.cells_per_stage, "cells per stage")
+
+    def at_full_depth(self, space: Nb201) -> Nb201:
+        return replace(space, cells_per_stage=max(FULL_DEPTH, space.cells_per_stage))
+
+    def source(self, space: Nb201, architecture: Architecture, network: nn.Module, settings: Settings) -> Source:
+        cell, cells = _write_cell(space, architecture), space.cells_per_stage
+        stem = find_convolution(network, "stem.0")
+        context = {"cell": cell, "cells": cells, "stem": stem.out_channels, "colours": stem.in_channels}
+        modules = {"stem_conv": "stem.0", "stem_norm": "stem.1", "head_norm": "head.0", "classifier": "head.4"}
+        for stage in range(STAGES):
+            first = stage * (cells + 1)
+            for number in range(cells):
+                theirs = f"blocks.{first + number}.dag.edges"
+                modules |= cell.list_modules(f"stage{stage + 1}.{number}", theirs, SOURCES)
+            if stage + 1 < STAGES:
+                modules |= _list_reduction(f"reduction{stage + 1}", f"blocks.{first + cells}")
+        return Source(render("nb201.jinja", context), modules)
+
+
+SOURCES = {
+    "nor_conv_1x1": Operation("ReluConvNorm(channels, channels, 1)", RELU_CONV_NORM),
+    "nor_conv_3x3": Operation("ReluConvNorm(channels, channels, 3)", RELU_CONV_NORM),
+    "avg_pool_3x3": Operation("nn.AvgPool2d(3, 1, padding=1, count_include_pad=False)"),
+}
+
+
+def _write_cell(space: Nb201, architecture: Architecture) -> Cell:
+    edges = [Edge(*edge, architecture[f"{edge[0]}->{edge[1]}"]) for edge in space.edges]
+    output = space.nodes - 1
+    needed, nodes = find_needed([edge for edge in edges if edge.option != NONE], output)
+    statements = [
+        line
+        for node in nodes
+        for line in write_node(needed, node, zeros="torch.zeros_like(x0)", result="return" if node == output else "")
+    ]
+    return Cell("Cell", False, tuple(needed), write_definitions(needed, SOURCES), statements)
+
+
+def _list_reduction(own: str, theirs: str) -> Modules:
+    modules = {f"{own}.shortcut": f"{theirs}.shortcut.1"}
+    for position, part in enumerate(("first", "second")):
+        modules |= list_inside(f"{own}.{part}", f"{theirs}.main.{position}", RELU_CONV_NORM)
+    return modules

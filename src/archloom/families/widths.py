@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archloom.core.errors import require
+from archloom.families.base import Family
 from archloom.families.regularization import flatten, rates
 from archloom.spaces import CellGraph, Widths
 from archloom.supernet import Extent, Gates, Resolve, SharedConv2d, SharedLinear, Width, normalized
@@ -170,3 +171,13 @@ class _Reduction(nn.Module):
         main: Tensor = self.second(self.first(x, before, extent), extent, extent)
         beside: Tensor = self.shortcut(self.pool(x), extent)
         return main + beside
+
+
+class WidthsFamily(Family[Widths]):
+    """One cell throughout. Every layer has a width of its own: the depth of a space is fixed."""
+
+    network = WidthsNetwork
+    depth_settings = ("cells_per_stage",)
+
+    def has_fixed_depth(self, space: Widths) -> bool:
+        return True

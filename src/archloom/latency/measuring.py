@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,16 @@ from safetensors.torch import save
 from archloom.core.errors import require
 from archloom.data import FACTS
 from archloom.export.deployed import Deployed
+from archloom.families import family_of
 from archloom.latency.prediction_timing import REPEATS, Latency, latencies, threads_of_torch
 from archloom.latency.step_timing import Clock, Step
 from archloom.objectives import cost_of
 from archloom.retrainings.model_file import BEST, LAST, ModelCard, find_model
 from archloom.searches.architectures import find_architecture
 from archloom.searches.short_training import seeded
-from archloom.spaces import SearchSpace
 
 CLASSES, SIZE, COLOURS = 10, 32, 3  # of images that nothing else is known of: CIFAR-10's
 LEAST_REPEATS = 30  # below, a percentile of times says nothing
-DEPTHS = ("cells_per_stage", "cells_per_block", "cells")  # settings of spaces that say how deep a network is
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ def trained(given: str, *, plugins: bool = False) -> Deployed:
 def untrained(given: str, *, space: str | None, size: Size, seed: int = 0) -> Deployed:
     """A network of an architecture (a text form, a published name, a file, the run that found it), freshly made."""
     found = find_architecture(given, space_name=space)
-    deep = found.space if size.cells is None else _with_depth(found.space, size.cells)
+    deep = found.space if size.cells is None else family_of(found.space).with_depth(found.space, size.cells)
     facts = FACTS.get(str(found.content.get("data")))
     known_classes, known_shape = (facts.classes, facts.image_shape) if facts else (CLASSES, (COLOURS, SIZE, SIZE))
     shape = known_shape if size.side is None else (known_shape[0], size.side, size.side)
@@ -169,9 +168,3 @@ def _calls(model: Deployed, *, batch: int, threads: int, onnx: bool, tell: Calla
     return calls
 
 
-def _with_depth(space: SearchSpace, cells: int) -> SearchSpace:
-    """The space with another depth, by whichever of its settings says so."""
-    name = next((name for name in DEPTHS if getattr(space, name, 0)), None)
-    require({f"--cells is no setting of {type(space).__name__}": name is not None})
-    changed: dict[str, Any] = {str(name): cells}
-    return replace(space, **changed)

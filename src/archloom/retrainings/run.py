@@ -19,6 +19,7 @@ from archloom.data.source import ImageData
 from archloom.execution.loop import Interrupted
 from archloom.execution.machine import peak_memory_mb
 from archloom.execution.run_folder import RunFolder
+from archloom.families import family_of
 from archloom.reports.cells import draw_cells
 from archloom.retrainings.build import (
     build_retraining,
@@ -33,8 +34,8 @@ from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.loop import RetrainLoop
 from archloom.retrainings.model_file import BEST, LAST, save_model
 from archloom.retrainings.report import write_retrain_report
-from archloom.retrainings.sizes import AUTO, DEFAULT_BUDGET, SIZES, Job, choose, seconds_of
-from archloom.retrainings.spec import SECTIONS, RetrainSpec, compose, family_of
+from archloom.retrainings.sizes import AUTO, DEFAULT_BUDGET, Job, choose, seconds_of
+from archloom.retrainings.spec import SECTIONS, RetrainSpec, compose
 from archloom.retrainings.transfer import Origin, adapted, depth_of, differences, origin_of
 from archloom.searches.architectures import find_architecture
 from archloom.searches.run import RUNS, as_image_data, versions
@@ -215,9 +216,7 @@ def _chosen(given: Mapping[str, Any], asked: Request, data: ImageData, tell: Tel
     budget, side = asked.budget or DEFAULT_BUDGET, min(shown_shape(data)[1:])
     job = Job(len(train), 0 if valid is None else len(valid), side, seconds_of(budget))
     space = asked.retrain.space()
-    sizes = SIZES.get(family_of(space), [{}])
-    if getattr(space, "sharing", "") == "none":  # every cell has choices of its own: another depth is another space
-        sizes = [{**size, "space": {}} for size in sizes]
+    sizes = [size.to_settings() for size in family_of(space).sizes_of(space)]
     options = [merge(given, _fitting(job.held(place), asked), size, asked.said) for place, size in enumerate(sizes)]
     resolved = [RetrainSpec.resolve(option) for option in options]
     costs = [cost_of_model(option, data).multiply_adds for option in resolved]

@@ -7,7 +7,7 @@ chosen, everything is written down as plain settings, so that a run that is resu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +19,6 @@ SPENT_ON_TRAINING = 0.85  # of the budget; the rest is for reading data, judging
 FEW_IMAGES = 5_000  # below, a network learns its images by heart
 OF_A_STEP = 1 / 3  # what judging an image takes of the time that training on it does
 
-SIZES: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]] = {  # by family, each larger than the one before
-    "nb201": [
-        {"space": {"cells_per_stage": depth}, "network": {"channels": width}}
-        for depth, width in ((1, 8), (1, 16), (2, 16), (3, 16), (5, 16), (5, 24), (5, 32))
-    ],
-    "darts": [
-        {"space": {"cells": depth, "cells_per_block": 0}, "network": {"channels": width}}
-        for depth, width in ((5, 6), (5, 12), (8, 12), (8, 16), (8, 24), (14, 24), (20, 36))
-    ],
-}
 SMALLEST_TO_HOLD = 2  # of these sizes: smaller ones have enough to do
 LARGEST_FOR_FEW = 4  # of these sizes, counted from 0, for few images
 

@@ -15,13 +15,12 @@ from annotated_doc import Doc
 
 from archloom.core.errors import ArchloomError, DataError, ParseError, SettingError, one_line, require, suggestion
 from archloom.core.files import data_folder
-from archloom.core.registry import Entry
 from archloom.core.settings import check, merge, named_sections, schema, settings_of
 from archloom.data import DATA, load
 from archloom.data.parts import DataParts
 from archloom.data.source import ImageData
 from archloom.execution.machine import Machine, pick_device
-from archloom.families import build_network
+from archloom.families import FAMILIES, build_network, family_of
 from archloom.retrainings.loop import TrainingSettings
 from archloom.retrainings.optimization import OptimizerSettings
 from archloom.searches.spec import GIVEN
@@ -31,7 +30,6 @@ from archloom.supernet import Only
 KIND = "retrain"
 SECTIONS = ("space", "network", "data", "optimizer", "training", "machine")
 OTHERS = ("kind", "recipe", "seed", "architecture", "changed")
-FAMILIES = ("darts", "nb201")  # that a recipe may say more for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,11 +107,6 @@ def make_space(name: str, settings: Mapping[str, Any]) -> SearchSpace:
     return space
 
 
-def family_of(space: SearchSpace) -> str:
-    """The name of the module that defines its network: `darts`, `nb201`."""
-    return space.network.partition(":")[0].rpartition(".")[2]
-
-
 def compose(
     name: str,
     space: SearchSpace,
@@ -125,17 +118,17 @@ def compose(
 ) -> dict[str, Any]:
     """A configuration to resolve: of an architecture, a recipe, the data it was found with, and what the user said."""
     called, told = recipe
-    unknown = [key for key in told if key not in (*SECTIONS, *FAMILIES)]
+    kind = family_of(space)
+    known = (*SECTIONS, *FAMILIES, kind.name)
+    unknown = [key for key in told if key not in known]
     if unknown:
-        raise SettingError(
-            f"unknown section '{unknown[0]}' of recipe '{called}'{suggestion(unknown[0], (*SECTIONS, *FAMILIES))}"
-        )
-    family = merge({key: told[key] for key in SECTIONS if key in told}, told.get(family_of(space), {}))
+        raise SettingError(f"unknown section '{unknown[0]}' of recipe '{called}'{suggestion(unknown[0], known)}")
+    family = merge({key: told[key] for key in SECTIONS if key in told}, told.get(kind.name, {}))
     own = said.get("data", {})
     data_name = own.get("name") or inherited.get("name") or family.get("data", {}).get("name", "digits")
     layers = {
-        "space": {"name": name, **settings_of(space), **_depth(space, family.get("space", {}))},
-        "network": _known(family.get("network", {}), Entry(space.network).load()),
+        "space": {"name": name, **settings_of(space), **kind.select_space_settings(space, family.get("space", {}))},
+        "network": _known(family.get("network", {}), kind.network),
         "data": {
             **_known_data(family.get("data", {}), data_name),
             **(inherited if data_name == inherited.get("name") else {}),
@@ -144,12 +137,6 @@ def compose(
         **{key: family.get(key, {}) for key in ("optimizer", "training", "machine")},
     }
     return merge({"recipe": called, "architecture": dict(architecture)}, layers, said)
-
-
-def _depth(space: SearchSpace, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What a recipe says of a space, but for its depth where every cell has choices of its own."""
-    fixed = getattr(space, "sharing", "") == "none"
-    return {key: value for key, value in wanted.items() if not (fixed and key in ("cells", "cells_per_block"))}
 
 
 def _known(values: Mapping[str, Any], target: Any) -> dict[str, Any]:
@@ -181,7 +168,7 @@ class _Resolver:
         kind = SPACES.find(names["space"]).load()
         targets = {
             "space": kind,
-            "network": Entry(kind.network).load(),
+            "network": family_of(kind).network,
             "optimizer": OptimizerSettings,
             "training": TrainingSettings,
             "machine": Machine,

@@ -18,8 +18,9 @@ from archloom.core.errors import SettingError
 from archloom.core.settings import read_toml, schema
 from archloom.data import DATA, FACTS
 from archloom.data.source import ImageData
+from archloom.families import family_of
 from archloom.retrainings.build import cost_of_model, shown_shape
-from archloom.retrainings.spec import RetrainSpec, family_of
+from archloom.retrainings.spec import RetrainSpec
 from archloom.searches.architectures import Found
 from archloom.searches.spec import GIVEN
 from archloom.spaces import SearchSpace
@@ -135,9 +136,8 @@ def differences(origin: Origin, retrain: RetrainSpec, data: ImageData) -> Iterat
 
 def depth_of(space: SearchSpace) -> tuple[int, str]:
     """How deep a network of this space is, and in what."""
-    if family_of(space) == "nb201":
-        return int(getattr(space, "cells_per_stage", 0)), "cells per stage"
-    return len(getattr(space, "slots", ())), "cells"
+    depth = family_of(space).depth_of(space)
+    return (depth.count, depth.unit) if depth else (0, "cells")
 
 
 def _times(shape: tuple[int, ...]) -> str:

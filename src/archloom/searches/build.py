@@ -32,7 +32,7 @@ from archloom.searches.studies import Score, SharedStudy, Study
 from archloom.searches.targets import find_target
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import BlackBox
-from archloom.supernet import EveryOption, SharedWeights
+from archloom.supernet import EveryOption, SharedWeights, WeightSettings
 
 EVALUATION_BATCH = 250
 FINALISTS_SEE = 4  # times as many images as judge a path: by fewer, luck decides between those that are close
@@ -160,7 +160,7 @@ class _Builder:
             seed=stream(self._experiment.seed, purpose),
             place=partial(_placed, device=self._device, layout=self._layout),
             network={**self._shape, **settings["network"], **(network or {})},
-            weights={**settings["weights"], **(weights or {})},
+            weights=WeightSettings(**{**settings["weights"], **(weights or {})}),
         )
 
     @property
@@ -172,7 +172,7 @@ class _Builder:
             network = build_network(self._space, EveryOption(), **self._shape, **self._experiment.settings["network"])
         noise = stream(self._experiment.seed, "noise")
         network = _placed(network, device=self._device, layout=self._layout)
-        return SharedWeights(network, noise, **self._experiment.settings["weights"])
+        return SharedWeights(network, WeightSettings(**self._experiment.settings["weights"]), noise_seed=noise)
 
     def _split(self) -> Split:
         return self._common.parts(len(self._data.train))
@@ -238,7 +238,8 @@ class _Builder:
             train=self._loader(split.train, "train"),
             valid=self._loader(split.valid, "valid", batch_size=250, augmented=False, drop_last=False),
             epochs=self._settings.score_epochs or SCORE_EPOCHS,
-            every_epoch=type(strategy).goes_on is not BlackBox.goes_on,  # most strategies never look before the end
+            # most strategies never look before the end
+            every_epoch=type(strategy).should_continue is not BlackBox.should_continue,
         )
 
     def _path_score(self) -> Score:

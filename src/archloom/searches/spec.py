@@ -26,13 +26,13 @@ from archloom.data import DATA, FACTS, Facts, load
 from archloom.data.parts import DataParts
 from archloom.data.source import ImageData
 from archloom.execution.machine import Machine
-from archloom.families import build_network
+from archloom.families import build_network, family_of
 from archloom.objectives.target import TargetSettings
 from archloom.searches.monitor import MonitorSettings
 from archloom.spaces import SPACES, SearchSpace
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot
-from archloom.supernet import EveryOption, SharedWeights
+from archloom.supernet import EveryOption, SharedWeights, WeightSettings
 
 SECTIONS = ("space", "strategy", "network", "data", "weights", "search", "target", "monitor", "machine")
 NOT_DETERMINING = ("machine.", "data.directory", "search.trials", "search.study", "search.tensorboard")
@@ -231,8 +231,8 @@ class _Resolver:
         targets: dict[str, Any] = {
             "space": space[1].load(),
             "strategy": strategy[1].load(),
-            "network": Entry(space[1].load().network).load(),
-            "weights": SharedWeights,
+            "network": family_of(space[1].load()).network,
+            "weights": WeightSettings,
             "search": SearchSettings,
             "target": TargetSettings,
             "monitor": MonitorSettings,
@@ -305,7 +305,7 @@ class _Resolver:
         self._attempt("monitor", lambda: MonitorSettings(**settings["monitor"]))
         self._attempt("machine", lambda: Machine(**settings["machine"]))
         self._attempt("data", lambda: divided(settings["data"]))
-        self._attempt("weights", lambda: SharedWeights(nn.Linear(1, 1), **settings["weights"]))
+        self._attempt("weights", lambda: SharedWeights(nn.Linear(1, 1), WeightSettings(**settings["weights"])))
         space = self._attempt("space", experiment.space)
         if space is not None:
             self._attempt("strategy", lambda: experiment.strategy(space))

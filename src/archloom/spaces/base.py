@@ -91,7 +91,8 @@ class SearchSpace(ABC):
 
     kept: tuple[tuple[str, tuple[str, ...]], ...] = ()  # decisions with fewer options than usual, see `restrict`
 
-    network: ClassVar[str]  # `package.module:Class` that computes an architecture of this space
+    family: ClassVar[str]  # a name of `FAMILIES`, or `package.module:Class` of a plug-in
+    network: ClassVar[str]  # instead of a family: `package.module:Class` of the network alone
     none_may_win: ClassVar[bool] = True  # in `decode`, where nothing else is asked for
 
     @abstractmethod
@@ -172,10 +173,6 @@ class SearchSpace(ABC):
                     changes.append((favour, derived.changed(decision.name, option)))
         changes.sort(key=lambda change: -change[0])  # stable: the earlier option wins a tie, as in `decode`
         return [derived, *(architecture for _, architecture in changes)][:count]
-
-    def at_full_depth(self) -> Self:
-        """The same choices in networks as deep as those that are trained in the end; here, as they are."""
-        return self
 
     def sample(self, rng: random.Random) -> Architecture:
         """An architecture drawn uniformly."""

@@ -11,9 +11,9 @@ import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 from annotated_doc import Doc
 
@@ -32,8 +32,6 @@ OPERATIONS = (
 )
 INPUTS = 2  # the outputs of the two cells before
 KEPT_INPUTS = 2  # per node, where edges are searched
-FULL_DEPTH = 20  # cells of the networks that DARTS trains in the end
-FULL_BLOCK = 6  # and cells per block of those of GDAS
 LONGEST_TEXT = 100_000
 _MADE_BY = ("searched", "fixed")
 
@@ -63,7 +61,7 @@ class Darts(SearchSpace):
         int, Doc("above 0: three blocks of so many cells with a reduction cell between, instead of `cells`")
     ] = 0
 
-    network: ClassVar[str] = "archloom.families.darts:DartsNetwork"
+    family: ClassVar[str] = "darts"
     none_may_win: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -151,13 +149,6 @@ class Darts(SearchSpace):
         return [option for option in self.decision(self.edge_name(cell, source, node)).options if option != NONE]
 
     # --- choosing
-
-    def at_full_depth(self) -> Self:
-        if self.sharing == "none":  # every cell has choices of its own: another depth is another space
-            return self
-        if self.cells_per_block:
-            return replace(self, cells_per_block=max(FULL_BLOCK, self.cells_per_block))
-        return replace(self, cells=max(FULL_DEPTH, self.cells))
 
     def decode(self, scores: Scores, *, keep_none: bool | None = None) -> Architecture:
         """The best operation of every edge and, where edges are searched, the two best edges of every node.

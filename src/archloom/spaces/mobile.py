@@ -98,7 +98,7 @@ class Mobile(SearchSpace):
         int, Doc("so many blocks in front, and the separable convolution, have ReLU all the same")
     ] = 0
 
-    network: ClassVar[str] = "archloom.families.mobile:MobileNetwork"
+    family: ClassVar[str] = "mobile"
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Self
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 from annotated_doc import Doc
 
@@ -14,7 +14,6 @@ from archloom.core.errors import ParseError, require
 from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, SearchSpace
 
 OPERATIONS = (NONE, "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
-FULL_DEPTH = 5  # cells per stage of the networks in the published table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +24,7 @@ class Nb201(SearchSpace):
     operations: Annotated[tuple[str, ...], Doc("what an edge may be")] = OPERATIONS
     cells_per_stage: Annotated[int, Doc("depth: three stages of so many cells")] = 5
 
-    network: ClassVar[str] = "archloom.families.nb201:Nb201Network"
+    family: ClassVar[str] = "nb201"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operations", tuple(self.operations))
@@ -42,9 +41,6 @@ class Nb201(SearchSpace):
     def edges(self) -> tuple[tuple[int, int], ...]:
         """(from, to) of every edge, in the order of the text form: 0→1, 0→2, 1→2, 0→3, ..."""
         return tuple((source, target) for target in range(1, self.nodes) for source in range(target))
-
-    def at_full_depth(self) -> Self:
-        return replace(self, cells_per_stage=max(FULL_DEPTH, self.cells_per_stage))
 
     def full_decisions(self) -> tuple[Decision, ...]:
         return tuple(Decision(f"{source}->{target}", self.operations) for source, target in self.edges)

@@ -28,7 +28,7 @@ class Widths(SearchSpace):
         "|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|skip_connect~0|nor_conv_3x3~1|nor_conv_3x3~2|"
     )
 
-    network: ClassVar[str] = "archloom.families.widths:WidthsNetwork"
+    family: ClassVar[str] = "widths"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", tuple(self.options))

@@ -1,0 +1,3 @@
+"""Fixtures of the measurements."""
+
+from tiny_models import in_onnx, make, model_file  # noqa: F401 - fixtures
