@@ -60,7 +60,7 @@ def finals(options: argparse.Namespace, seed: int, run: Path | None, table: Nb20
     if run is None:
         named = by_chance(search.space, count, seed)
     else:
-        named = search.space.neighbours(strategy_of(run, given).scores(), count, keep_none=False)
+        named = search.space.neighbours(strategy_of(run, given).probabilities(), count, keep_none=False)
     start = time.perf_counter()
     if options.bound:
         winner, told = max(named, key=lambda one: table.query(one, "cifar10")), []

@@ -17,9 +17,9 @@ import torch
 from rich.progress import track
 
 from archloom.benchmarks.nb201 import Nb201Table
-from archloom.objectives.latency import Measured
+from archloom.objectives.latency import MeasuredLatency
 from archloom.objectives.target import Reward, Target
-from archloom.policies.multinomial import drawn
+from archloom.policies.multinomial import sample_architectures
 from archloom.spaces import Architecture, Nb201
 from archloom.strategies.tunas import Tunas
 
@@ -44,9 +44,9 @@ def searched(table: Nb201Table, target: Target, *, cost_paths: int, scores: int,
         width_warmup=0.0,
         cost_paths=cost_paths,
     )
-    strategy.aim(target)
+    strategy.set_target(target)
     for score in range(scores):
-        (path,) = drawn(space, strategy.policy, strategy.generator)
+        (path,) = sample_architectures(space, strategy.policy, strategy.generator)
         accuracy = float(column[table.row(path)]) / 100
         strategy.learn(path, accuracy, rate=strategy.learning_rate(score / scores))
     return strategy.best(lambda one: 0.0)
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     table = Nb201Table.open(given.data_dir)
-    source = Measured.on_device(Nb201(), table, given.device)
+    source = MeasuredLatency.on_device(Nb201(), table, given.device)
     for reward, beta, cost_paths in ROWS:
         target = Target(source=source, value=given.target, reward=reward, beta=beta)
         found = [

@@ -300,7 +300,7 @@ def test_finds_the_right_way_through_a_toy(name, settings):
     outcome = search.run()
     assert set(outcome["architecture"].values()) == {GOOD}
     assert outcome["shared_accuracy"] > 0.9
-    scores = search.strategy.scores()
+    scores = search.strategy.probabilities()
     if scores is not None:
         options = ToySpace().operations
         assert all(row[options.index(GOOD)] > 0.6 for row in scores.values())

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from archloom.latency.fit import FEWEST_NETWORKS, Timings, clock_for, enough, in_torch, timed, unfit
-from archloom.objectives.linear_cost import Fit, LinearCost, fitted
+from archloom.objectives.linear_cost import Fit, LinearCost, fit_linear_cost
 from archloom.spaces import Nb201
 
 SPACE = Nb201(nodes=3, cells_per_stage=1)
@@ -49,7 +49,7 @@ def test_a_machine_that_slows_down_makes_no_network_slower_than_others():
     drawn, timings = timed(SPACE, machine.prepare, networks=60, repeats=30, clock=lambda: machine.now)
     ratios = [measured / cost(one) for measured, one in zip(timings.milliseconds, drawn, strict=True)]
     assert max(ratios) / min(ratios) < 1.02
-    fit = fitted(SPACE, drawn, timings.milliseconds, timings.slowness)
+    fit = fit_linear_cost(SPACE, drawn, timings.milliseconds, timings.slowness)
     assert fit.r2 > 0.99 and unfit(fit) is None
 
 
@@ -99,11 +99,11 @@ def test_a_constant_network_that_is_slowed_down_by_more_than_others_does_not_sho
     ratios = [cost(one) / 5 * speed**-0.1 for one, speed in zip(drawn, speeds, strict=True)]
     timings = Timings(ratios, [0.005 * speed for speed in speeds])
     assert timings.slowness[:3] == pytest.approx([log(speed / 1.3) for speed in speeds[:3]])
-    fit = fitted(SPACE, drawn, timings.milliseconds, timings.slowness)
+    fit = fit_linear_cost(SPACE, drawn, timings.milliseconds, timings.slowness)
     scale = 1.3**0.9
     misses = [fit.model.measure(one) / (scale * cost(one)) - 1 for one in drawn]
     assert max(map(abs, misses)) < 0.02 and fit.r2 > 0.995
-    assert fitted(SPACE, drawn, timings.milliseconds).r2 < fit.r2 - 0.002
+    assert fit_linear_cost(SPACE, drawn, timings.milliseconds).r2 < fit.r2 - 0.002
 
 
 def test_a_bad_fit_is_told_with_what_to_do():

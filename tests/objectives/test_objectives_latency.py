@@ -10,7 +10,7 @@ import torch
 
 from archloom.benchmarks.digits import DigitsTable
 from archloom.core.errors import BenchmarkError
-from archloom.objectives.latency import Measured
+from archloom.objectives.latency import MeasuredLatency
 from archloom.spaces import SPACES
 
 ENTRY = SPACES["nb201_mini"]
@@ -30,19 +30,19 @@ def column(table: DigitsTable) -> np.ndarray:
 
 def test_a_latency_is_that_of_its_row(table):
     values = column(table)
-    source = Measured(SPACE, table, values, provenance="a phone")
+    source = MeasuredLatency(SPACE, table, values, provenance="a phone")
     for one in SPACE.enumerate():
         assert source.measure(one) == pytest.approx(values[table.row(one)], abs=1e-5)
 
 
 def test_the_expected_latency_is_the_mean_and_its_gradient_is_right(table):
-    source = Measured(SPACE, table, column(table), provenance="a phone")
+    source = MeasuredLatency(SPACE, table, column(table), provenance="a phone")
     generator = torch.Generator().manual_seed(0)
     logits = [torch.randn(5, dtype=torch.float64, generator=generator).requires_grad_() for _ in SPACE.decisions]
     names = [d.name for d in SPACE.decisions]
 
     def expected(rows):
-        return source.expected({name: row.softmax(dim=0) for name, row in zip(names, rows, strict=True)})
+        return source.expected_cost({name: row.softmax(dim=0) for name, row in zip(names, rows, strict=True)})
 
     probabilities = [row.softmax(dim=0) for row in logits]
     mean = sum(
@@ -58,7 +58,7 @@ def test_a_file_of_ones_own_may_lack_some_and_says_which(table, tmp_path: Path):
     one, other = list(SPACE.enumerate())[:2]
     path = tmp_path / "phone.csv"
     path.write_text(f"architecture,ms\n{SPACE.format(one)},3.5\n", encoding="utf-8")
-    source = Measured.in_file(SPACE, table, path)
+    source = MeasuredLatency.in_file(SPACE, table, path)
     assert source.measure(one) == 3.5
     with pytest.raises(BenchmarkError, match=r"phone.csv has no latency of "):
         source.measure(other)
@@ -69,8 +69,8 @@ def test_a_device_of_the_published_table(nb201_dir: Path):
     from archloom.spaces import Nb201
 
     published, space = Nb201Table.open(nb201_dir), Nb201()
-    source = Measured.on_device(space, published, "pixel3")
+    source = MeasuredLatency.on_device(space, published, "pixel3")
     even = {d.name: torch.full((5,), 0.2, dtype=torch.float64) for d in space.decisions}
-    assert source.expected(even).item() == pytest.approx(float(published.latencies("pixel3").mean()), rel=1e-6)
+    assert source.expected_cost(even).item() == pytest.approx(float(published.latencies("pixel3").mean()), rel=1e-6)
     with pytest.raises(BenchmarkError, match="has no device 'pixel33'; did you mean 'pixel3'"):
-        Measured.on_device(space, published, "pixel33")
+        MeasuredLatency.on_device(space, published, "pixel33")

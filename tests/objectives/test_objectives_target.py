@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from archloom.core.errors import SettingError
-from archloom.objectives.cost_source import Modelled
+from archloom.objectives.cost_source import ModelledCost
 from archloom.objectives.linear_cost import LinearCost
-from archloom.objectives.target import Target, TargetSettings, binding_beta, made
+from archloom.objectives.target import Target, TargetSettings, made, suggest_beta
 from archloom.spaces import Nb201
 
 SPACE = Nb201(nodes=3, operations=("none", "wide", "narrow", "skip"))
 WEIGHTS = {((d.name, option),): 10.0 * place for d in SPACE.decisions for place, option in enumerate(d.options)}
-SOURCE = Modelled(LinearCost(SPACE, 0.0, WEIGHTS), unit="ms", provenance="by hand")
+SOURCE = ModelledCost(LinearCost(SPACE, 0.0, WEIGHTS), unit="ms", provenance="by hand")
 
 
 def of_cost(cost: float):
@@ -38,7 +38,7 @@ def of_cost(cost: float):
 )
 def test_rewards_by_hand(reward, cost, wanted):
     target = Target(source=SOURCE, value=40.0, reward=reward, beta=-0.1)
-    assert target.rewarded(0.8, of_cost(cost)) == pytest.approx(wanted, abs=1e-15)
+    assert target.compute_reward(0.8, of_cost(cost)) == pytest.approx(wanted, abs=1e-15)
 
 
 @pytest.mark.parametrize("reward", ["absolute", "soft", "hard"])
@@ -52,7 +52,9 @@ def test_the_penalty_has_the_gradient_of_finite_differences(reward, value):
         return target.penalty({d.name: row.softmax(0) for d, row in zip(SPACE.decisions, rows, strict=True)})
 
     assert torch.autograd.gradcheck(penalty, rows)
-    expected = SOURCE.expected({d.name: row.softmax(0) for d, row in zip(SPACE.decisions, rows, strict=True)}).item()
+    expected = SOURCE.expected_cost(
+        {d.name: row.softmax(0) for d, row in zip(SPACE.decisions, rows, strict=True)}
+    ).item()
     relative = expected / value
     by_hand = {"absolute": abs(relative - 1), "soft": math.log(relative), "hard": max(0.0, math.log(relative))}
     assert penalty(*rows).item() == pytest.approx(0.3 * by_hand[reward], rel=1e-12)
@@ -60,11 +62,11 @@ def test_the_penalty_has_the_gradient_of_finite_differences(reward, value):
 
 def test_a_beta_that_binds_is_twice_the_slope_along_the_logarithm_of_cost():
     sampled = [(0.2 + 0.15 * math.log(cost), cost) for cost in (1.0, 3.0, 7.0, 20.0)]
-    assert binding_beta(sampled) == pytest.approx(-0.30)
-    assert binding_beta([(1 - quality, cost) for quality, cost in sampled]) == pytest.approx(-0.30)
-    assert binding_beta([*sampled, (0.0, 0.0)]) == pytest.approx(-0.30)  # what costs nothing has no logarithm
-    assert binding_beta(sampled[:2]) is None
-    assert binding_beta([(0.5, 4.0)] * 5) is None
+    assert suggest_beta(sampled) == pytest.approx(-0.30)
+    assert suggest_beta([(1 - quality, cost) for quality, cost in sampled]) == pytest.approx(-0.30)
+    assert suggest_beta([*sampled, (0.0, 0.0)]) == pytest.approx(-0.30)  # what costs nothing has no logarithm
+    assert suggest_beta(sampled[:2]) is None
+    assert suggest_beta([(0.5, 4.0)] * 5) is None
 
 
 def test_a_beta_that_binds_holds_the_target_and_half_a_slope_does_not():
@@ -73,7 +75,7 @@ def test_a_beta_that_binds_holds_the_target_and_half_a_slope_does_not():
     def best(beta: float) -> float:
         target = Target(source=SOURCE, value=40.0, beta=beta)
         costs = {SOURCE.measure(one): one for one in SPACE.enumerate() if SOURCE.measure(one) > 0}
-        return max(costs, key=lambda cost: target.rewarded(0.2 * math.log(cost), costs[cost]))
+        return max(costs, key=lambda cost: target.compute_reward(0.2 * math.log(cost), costs[cost]))
 
     assert best(-0.4) == 40.0
     assert best(-0.1) > 40.0
@@ -108,7 +110,7 @@ def test_a_reward_that_holds_no_target_is_told_as_the_reason(reward, cost, holds
     assert ("does not hold a target, target.reward='absolute' does" in told) is not holds
     assert ("-0.5 would" in told) is holds
     within = Target(source=SOURCE, value=40.0, tolerance=0.25)
-    assert within.met_by(of_cost(50.0)) and within.met_by(of_cost(30.0)) and not within.met_by(of_cost(60.0))
+    assert within.is_met_by(of_cost(50.0)) and within.is_met_by(of_cost(30.0)) and not within.is_met_by(of_cost(60.0))
 
 
 def test_another_beta_leaves_the_rest():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from archloom.execution.checkpoint import decode, encode
-from archloom.policies import Chain, Logits, credible_set, mean_scores, mixing, posterior
+from archloom.policies import Chain, Logits, credible_set, mean_probabilities, mixing, posterior
 from archloom.policies.chain import MOST_DRAWS
 from archloom.spaces import Darts, Nb201
 
@@ -81,10 +81,10 @@ def test_a_credible_set_is_the_smallest_that_holds_95_percent(probabilities, wan
     assert credible_set(probabilities) == wanted
 
 
-def test_mean_scores_average_probabilities_not_logits():
+def test_mean_probabilities_average_probabilities_not_logits():
     draws = torch.stack([torch.tensor([0.0, 0, 0] * 3), torch.tensor([0.0, 2, 4] * 3)])
     wanted = (torch.tensor([1 / 3] * 3) + torch.tensor([0.0, 2, 4]).softmax(0)) / 2
-    assert mean_scores(policy(), draws)["0->1"] == pytest.approx(wanted.tolist())
+    assert mean_probabilities(policy(), draws)["0->1"] == pytest.approx(wanted.tolist())
 
 
 # --- the chain
@@ -188,7 +188,7 @@ def test_options_left_out_have_no_probability_and_get_no_gradient():
     (gradient,) = torch.autograd.grad(logits.mixture()["0->1"].weights[1], [logits.values])
     assert torch.isfinite(gradient).all()
     assert gradient[0] == 0
-    assert sum(logits.scores()["0->1"]) == pytest.approx(1)
+    assert sum(logits.probabilities()["0->1"]) == pytest.approx(1)
 
 
 def test_a_centred_movement_is_orthogonal_to_what_a_softmax_cannot_see():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from archloom.policies import Logits, gumbel, gumbel_gates, gumbel_noise
+from archloom.policies import Logits, gumbel, sample_gumbel_gates, sample_gumbel_noise
 from archloom.spaces import Decision, Nb201
 from archloom.supernet import Choice
 
@@ -36,7 +36,7 @@ def choice() -> Choice:
 
 def drawn(policy: Logits, seed: int, temperature: float) -> tuple[torch.Tensor, int]:
     """The soft sample and the index that the same seed gives."""
-    noise = gumbel_noise((4,), torch.Generator().manual_seed(seed)).double()
+    noise = sample_gumbel_noise((4,), torch.Generator().manual_seed(seed)).double()
     soft = ((policy.values.detach() + noise) / temperature).softmax(dim=0)
     return soft, int(soft.argmax())
 
@@ -52,7 +52,7 @@ def effects(choice: Choice, x: torch.Tensor, direction: torch.Tensor) -> torch.T
 def test_gradient_equals_its_formula(policy, choice, gradient, temperature, seed):
     x = torch.randn(3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
     direction = torch.randn(3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(8))
-    gates = gumbel_gates(policy, torch.Generator().manual_seed(seed), temperature=temperature, gradient=gradient)
+    gates = sample_gumbel_gates(policy, torch.Generator().manual_seed(seed), temperature=temperature, gradient=gradient)
     output = choice(x, gates)
     soft, index = drawn(policy, seed, temperature)
     assert torch.allclose(output, choice.candidates[SPACE.operations[index]](x))  # forward is the hard sample
@@ -73,7 +73,7 @@ def test_gradient_equals_its_formula(policy, choice, gradient, temperature, seed
 
 
 def test_only_the_selected_option_gets_gradient(policy, choice):
-    gates = gumbel_gates(policy, torch.Generator().manual_seed(0), temperature=1.0)
+    gates = sample_gumbel_gates(policy, torch.Generator().manual_seed(0), temperature=1.0)
     choice(torch.ones(2, dtype=torch.float64), gates).sum().backward()
     selected = SPACE.operations[gates[NAME].index]
     with_gradient = [name for name in SPACE.operations if choice.candidates[name].factor.grad is not None]
@@ -82,13 +82,13 @@ def test_only_the_selected_option_gets_gradient(policy, choice):
 
 @pytest.mark.parametrize("temperature", [10.0, 0.1])
 def test_options_are_drawn_with_their_softmax_probability_at_any_temperature(policy, temperature):
-    gates = gumbel_gates(policy, torch.Generator().manual_seed(3), temperature=temperature, images=200_000)
+    gates = sample_gumbel_gates(policy, torch.Generator().manual_seed(3), temperature=temperature, images=200_000)
     frequency = torch.bincount(gates[NAME].index, minlength=4) / 200_000
     assert (frequency - policy.values.detach().softmax(dim=0)).abs().max() < 0.005
 
 
 def test_every_image_draws_for_itself_and_weighs_its_own_option(policy, choice):
-    gates = gumbel_gates(policy, torch.Generator().manual_seed(3), temperature=1.0, images=50)
+    gates = sample_gumbel_gates(policy, torch.Generator().manual_seed(3), temperature=1.0, images=50)
     assert gates[NAME].index.shape == (50,)
     assert gates[NAME].weights.shape == (50, 4)
     x = torch.ones(50, 1, dtype=torch.float64)
@@ -109,7 +109,7 @@ def test_selected_gradient_approaches_that_of_the_expected_loss_as_temperature_f
     effect = torch.tensor([1.0, -2.0, 0.5, 0.0], dtype=torch.float64)
     probabilities = policy.values.detach().softmax(dim=0)
     true = probabilities * (effect - (probabilities * effect).sum())
-    gates = gumbel_gates(policy, torch.Generator().manual_seed(5), temperature=temperature, images=400_000)
+    gates = sample_gumbel_gates(policy, torch.Generator().manual_seed(5), temperature=temperature, images=400_000)
     weights, index = gates[NAME].weights, gates[NAME].index
     (mean,) = torch.autograd.grad((weights.gather(1, index[:, None])[:, 0] * effect[index]).mean(), [policy.values])
     assert torch.cosine_similarity(mean, true, dim=0) > 0.97
@@ -119,10 +119,10 @@ def test_selected_gradient_approaches_that_of_the_expected_loss_as_temperature_f
 def test_infinite_noise_is_drawn_again(monkeypatch):
     draws = iter([torch.tensor([1.0, float("inf"), 2.0]), torch.tensor([9.0, 5.0, 9.0])])
     monkeypatch.setattr(gumbel, "_draw", lambda shape, generator: next(draws))
-    assert gumbel_noise((3,), torch.Generator()).tolist() == [1.0, 5.0, 2.0]
+    assert sample_gumbel_noise((3,), torch.Generator()).tolist() == [1.0, 5.0, 2.0]
 
 
 def test_noise_is_standard_gumbel():
-    noise = gumbel_noise((200_000,), torch.Generator().manual_seed(0))
+    noise = sample_gumbel_noise((200_000,), torch.Generator().manual_seed(0))
     assert noise.mean().item() == pytest.approx(0.5772, abs=0.01)
     assert noise.var().item() == pytest.approx(torch.pi**2 / 6, abs=0.03)

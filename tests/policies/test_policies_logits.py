@@ -29,7 +29,7 @@ def test_mixture_and_scores_are_the_softmax(policy):
     with torch.no_grad():
         policy.values[:5] = torch.tensor([0.0, math.log(2.0), math.log(3.0), math.log(4.0), 0.0])
     wanted = pytest.approx([1 / 11, 2 / 11, 3 / 11, 4 / 11, 1 / 11])
-    assert policy.scores()["0->1"] == wanted
+    assert policy.probabilities()["0->1"] == wanted
     assert policy.mixture()["0->1"].weights.tolist() == wanted
     assert policy.mixture()["0->1"].index is None
 

@@ -97,7 +97,7 @@ def test_log_probabilities_carry_gradient_to_every_parameter():
 
 def test_scores_follow_the_greedy_path():
     policy = make()
-    scores = policy.scores()
+    scores = policy.probabilities()
     greedy = SPACE.decode(scores, keep_none=True)
     for decision, wanted in zip(SPACE.decisions, by_hand(policy, greedy), strict=True):
         assert torch.allclose(torch.tensor(scores[decision.name], dtype=torch.float64), wanted)
@@ -107,7 +107,7 @@ def test_scores_follow_the_greedy_path():
 @pytest.mark.parametrize(("tanh_constant", "temperature"), [(2.5, 5.0), (1.0, 0.1)])
 def test_logits_never_leave_their_bounds(tanh_constant, temperature):
     policy = make(spread=1e4, tanh_constant=tanh_constant, temperature=temperature)
-    logits = [torch.tensor(row).log() for row in policy.scores().values()]
+    logits = [torch.tensor(row).log() for row in policy.probabilities().values()]
     assert max(float(row.max() - row.min()) for row in logits) == pytest.approx(2 * tanh_constant, rel=1e-6)
 
 

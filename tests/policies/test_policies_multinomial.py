@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from archloom.policies import Logits
-from archloom.policies.multinomial import drawn, log_likelihood, mean_entropy
+from archloom.policies.multinomial import log_likelihood, mean_entropy, sample_architectures
 from archloom.spaces import Darts, Nb201
 
 SPACE = Nb201(nodes=3, operations=("none", "wide", "narrow", "skip"))
@@ -21,8 +21,8 @@ def policy(space=SPACE, *, spread: float = 1.0, **settings) -> Logits:
 def test_options_are_drawn_with_their_softmax_probability():
     logits, generator = policy(), torch.Generator().manual_seed(0)
     name = SPACE.decisions[2].name
-    draws = [one[name] for one in drawn(SPACE, logits, generator, 3000)]
-    for option, wanted in zip(SPACE.decisions[2].options, logits.scores()[name], strict=True):
+    draws = [one[name] for one in sample_architectures(SPACE, logits, generator, 3000)]
+    for option, wanted in zip(SPACE.decisions[2].options, logits.probabilities()[name], strict=True):
         assert draws.count(option) / 3000 == pytest.approx(wanted, abs=0.03)
 
 
@@ -43,7 +43,7 @@ def test_only_active_choices_count():
     logits, space = policy(), Single(nodes=3, operations=SPACE.operations)
     one = next(iter(SPACE.enumerate()))
     alone = log_likelihood(space, logits, [one], [1.0])
-    assert alone.item() == pytest.approx(math.log(logits.scores()[SPACE.decisions[1].name][0]))
+    assert alone.item() == pytest.approx(math.log(logits.probabilities()[SPACE.decisions[1].name][0]))
     (gradient,) = torch.autograd.grad(alone, [logits.values])
     assert torch.count_nonzero(gradient) == 4
 
@@ -59,7 +59,7 @@ def test_several_architectures_are_summed_with_their_weights():
 def test_edges_that_a_space_leaves_out_have_no_part_in_it():
     space = Darts(nodes=2, cells=3)
     logits = policy(space, without=("none",))
-    (one,) = drawn(space, logits, torch.Generator().manual_seed(0))
+    (one,) = sample_architectures(space, logits, torch.Generator().manual_seed(0))
     assert space.check(one) == one and "none" in one.values()
     (gradient,) = torch.autograd.grad(log_likelihood(space, logits, [one], [1.0]), [logits.values])
     for name, row in logits.split(gradient).items():

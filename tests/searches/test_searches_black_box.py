@@ -32,11 +32,11 @@ class GivesUp(InOrder):
     asked: tuple = ()
     pruned: tuple = ()
 
-    def goes_on(self, trial, epochs, score):
+    def should_continue(self, trial, epochs, score):
         self.asked = (*self.asked, (trial.number, epochs))
         return score >= 60
 
-    def tell_pruned(self, trial, score):
+    def report_pruned(self, trial, score):
         self.pruned = (*self.pruned, (trial.number, score))
 
 
@@ -82,7 +82,7 @@ def test_the_strategy_may_stop_a_trial_between_its_scores_and_its_cost_is_told_e
 
 def test_a_pruned_trial_may_not_win_however_high_it_stood():
     class StopsTheBest(InOrder):
-        def goes_on(self, trial, epochs, score):
+        def should_continue(self, trial, epochs, score):
             return score < 80
 
     search = make(StopsTheBest, epochs=2)

@@ -21,7 +21,7 @@ from archloom.searches.one_shot import OneShotLoop
 from archloom.spaces import Darts, Mobile, Nb201
 from archloom.strategies.darts import Darts as DartsStrategy
 from archloom.strategies.rsps import Rsps
-from archloom.supernet import EveryOption, SharedWeights
+from archloom.supernet import EveryOption, SharedWeights, WeightSettings
 
 SPACE = Nb201(nodes=3, cells_per_stage=1)
 IMAGES = torch.randn(48, 1, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -32,7 +32,7 @@ def made_weights(dtype: torch.dtype = torch.float32) -> SharedWeights:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = build_network(SPACE, EveryOption(), classes=3, colours=1, channels=2)
-    return SharedWeights(network.to(dtype), learning_rate=0.1)
+    return SharedWeights(network.to(dtype), WeightSettings(learning_rate=0.1))
 
 
 def healthy(**figures: float) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def test_sharpness_is_the_largest_eigenvalue_of_the_logits_hessian() -> None:
     health = monitor.look(
         SPACE,
         architecture,
-        strategy.scores(),
+        strategy.probabilities(),
         policy=strategy.policy,
         weights=weights,
         images=images,

@@ -17,7 +17,7 @@ from archloom.families import build_network
 from archloom.searches.one_shot import OneShotLoop, SharedAccuracy
 from archloom.spaces import Nb201
 from archloom.strategies.base import OneShot, Plan, Validation
-from archloom.supernet import EveryOption, SharedWeights, path_gates
+from archloom.supernet import EveryOption, SharedWeights, WeightSettings, path_gates
 
 SPACE = Nb201(nodes=2, cells_per_stage=1)
 IMAGES = torch.randn(22, 1, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -59,7 +59,7 @@ def weights() -> SharedWeights:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = build_network(SPACE, EveryOption(), classes=2, colours=1, channels=2)
-    return SharedWeights(network, learning_rate=1.0, learning_rate_end=0.0)
+    return SharedWeights(network, WeightSettings(learning_rate=1.0, learning_rate_end=0.0))
 
 
 def make(weights, strategy, *, epochs=2, **options) -> OneShotLoop:
@@ -273,7 +273,7 @@ def test_finals_are_told_what_a_target_allows(weights):
     search = make(weights, Undecided(), finals=Asking())
     search.run()
     assert asked == [True] * len(search.strategy.finalists())  # without a target all are
-    search._target = SimpleNamespace(met_by=lambda one: one == search.strategy.finalists()[0])
+    search._target = SimpleNamespace(is_met_by=lambda one: one == search.strategy.finalists()[0])
     assert [search._allowed(one) for one in search.strategy.finalists()] == [True, False]
 
 

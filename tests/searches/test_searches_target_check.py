@@ -9,7 +9,7 @@ from archloom.core.errors import SettingError
 from archloom.data.arrays import from_tensors
 from archloom.execution.checkpoint import decode, encode
 from archloom.execution.loop import Interrupted
-from archloom.objectives.cost_source import Modelled
+from archloom.objectives.cost_source import ModelledCost
 from archloom.objectives.linear_cost import LinearCost
 from archloom.objectives.target import Target
 from archloom.searches.black_box import BlackBoxLoop
@@ -23,7 +23,7 @@ from archloom.strategies.base import BlackBox, Trial
 SPACE = Nb201(nodes=2)
 COSTS = dict(zip(SPACE.operations, (1.0, 2.0, 10.0, 20.0, 9.9), strict=True))
 SCORES = dict(zip(SPACE.operations, (10.0, 50.0, 80.0, 95.0, 70.0), strict=True))
-SOURCE = Modelled(LinearCost(SPACE, 0.0, {(("0->1", o),): c for o, c in COSTS.items()}), unit="ms", provenance="hand")
+SOURCE = ModelledCost(LinearCost(SPACE, 0.0, {(("0->1", o),): c for o, c in COSTS.items()}), unit="ms", provenance="")
 
 
 def of(operation: str):
@@ -40,7 +40,7 @@ def test_steps_are_taken_until_the_target_is_met_at_a_beta_that_binds():
         Target(source=SOURCE, value=10.0, beta=-0.1),
         binding=-0.7,
         steps=400,
-        aim=lambda target: betas.append(target.beta),
+        set_target=lambda target: betas.append(target.beta),
         step=steps.append,
         derived=lambda: of(next(where)),
     )
@@ -55,7 +55,7 @@ def test_beta_is_doubled_while_the_target_is_missed_and_a_limit_ends_it():
         Target(source=SOURCE, value=10.0, beta=-0.1),
         binding=-0.01,  # one that is there already binds more
         steps=40,
-        aim=lambda target: betas.append(target.beta),
+        set_target=lambda target: betas.append(target.beta),
         step=steps.append,
         derived=lambda: of("nor_conv_3x3"),
     )

@@ -13,7 +13,7 @@ from archloom.core.errors import ArchloomError, BenchmarkError, DataError, Setti
 from archloom.core.settings import settings_of
 from archloom.data import Facts
 from archloom.objectives import CostTable
-from archloom.objectives.linear_cost import fitted
+from archloom.objectives.linear_cost import fit_linear_cost
 from archloom.objectives.target import TargetSettings
 from archloom.searches.spec import SearchSpec
 from archloom.searches.targets import decisions_of, find_target, read_model, write_model
@@ -31,7 +31,7 @@ def cost(architecture) -> float:
 def write(path: Path) -> Path:
     rng = random.Random(0)
     drawn = [SPACE.sample(rng) for _ in range(80)]
-    write_model(path, fitted(SPACE, drawn, [cost(one) for one in drawn]), ABOUT)
+    write_model(path, fit_linear_cost(SPACE, drawn, [cost(one) for one in drawn]), ABOUT)
     return path
 
 

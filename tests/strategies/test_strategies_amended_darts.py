@@ -12,7 +12,7 @@ from archloom.strategies.amended_darts import (
     conjugate_gradient,
     halves,
     neumann_series,
-    parsed_inverse,
+    parse_inverse,
 )
 from archloom.strategies.darts import Darts
 from archloom.supernet import SharedWeights, flat
@@ -210,12 +210,12 @@ def test_conjugate_gradients_stop_where_the_hessian_curves_downwards():
 )
 def test_an_inverse_that_is_none_is_told(text):
     with pytest.raises(SettingError, match=r"strategy.inverse must be hessian, identity, neumann:K or"):
-        parsed_inverse(text)
+        parse_inverse(text)
 
 
 def test_inverses_are_parsed():
-    assert parsed_inverse("hessian") == ("hessian", 0)
-    assert parsed_inverse("conjugate_gradient:12") == ("conjugate_gradient", 12)
+    assert parse_inverse("hessian") == ("hessian", 0)
+    assert parse_inverse("conjugate_gradient:12") == ("conjugate_gradient", 12)
 
 
 def test_all_broken_rules_are_told():

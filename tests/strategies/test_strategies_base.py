@@ -2,7 +2,7 @@ import pytest
 import torch
 from smooth import SPACE, search_batch, smooth_weights
 
-from archloom.objectives.cost_source import Modelled
+from archloom.objectives.cost_source import ModelledCost
 from archloom.objectives.linear_cost import LinearCost
 from archloom.objectives.target import Target
 from archloom.spaces import Nb201
@@ -48,7 +48,7 @@ def test_modules_go_to_the_device_and_plain_values_stay():
 
 
 WEIGHTS = {((d.name, option),): 10.0 * place for d in SPACE.decisions for place, option in enumerate(d.options)}
-SOURCE = Modelled(LinearCost(SPACE, 5.0, WEIGHTS), unit="ms", provenance="by hand")
+SOURCE = ModelledCost(LinearCost(SPACE, 5.0, WEIGHTS), unit="ms", provenance="by hand")
 WITH_LOGITS = [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), Differentiable)]
 
 
@@ -62,22 +62,22 @@ def with_logits(name: str = "darts") -> Differentiable:
 
 def test_a_gradient_is_left_as_it_is_where_there_is_no_target():
     gradient = torch.randn(12, dtype=torch.float64)
-    assert with_logits().steered(gradient) is gradient
+    assert with_logits().add_target_gradient(gradient) is gradient
 
 
 @pytest.mark.parametrize("value", [30.0, 80.0])
 def test_a_target_adds_the_gradient_of_the_expected_cost(value):
     strategy = with_logits()
     target = Target(source=SOURCE, value=value, beta=-0.4)
-    strategy.aim(target)
-    added = strategy.steered(torch.zeros(12, dtype=torch.float64))
+    strategy.set_target(target)
+    added = strategy.add_target_gradient(torch.zeros(12, dtype=torch.float64))
     for place in range(12):
         ends = []
         for step in (1e-6, -1e-6):
             moved = strategy.policy.values.detach().clone()
             moved[place] += step
             rows = strategy.policy.split(moved)
-            expected = SOURCE.expected({name: row.softmax(dim=0) for name, row in rows.items()})
+            expected = SOURCE.expected_cost({name: row.softmax(dim=0) for name, row in rows.items()})
             ends.append(0.4 * abs(float(expected) / value - 1))
         assert float(added[place]) == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-7)
     assert added.norm() > 1e-3
@@ -91,11 +91,11 @@ def test_a_heavy_target_moves_the_expected_cost_of_every_strategy_towards_it(nam
         strategy = STRATEGIES[name].load()(SPACE, torch.Generator().manual_seed(0))
         strategy.policy.double()
         if value is not None:
-            strategy.aim(Target(source=SOURCE, value=value, beta=-20.0))
+            strategy.set_target(Target(source=SOURCE, value=value, beta=-20.0))
         weights = smooth_weights()
         strategy.begin(weights, Plan(12, 12, 12, 12, steps=30))
         for step in range(30):
             strategy.step(weights, search_batch(step))
-        return SOURCE.expected({n: row.softmax(dim=0) for n, row in strategy.policy.rows().items()}).item()
+        return SOURCE.expected_cost({n: row.softmax(dim=0) for n, row in strategy.policy.rows().items()}).item()
 
     assert expected_after(5.0) < expected_after(None) < expected_after(100.0)

@@ -20,8 +20,8 @@ def make(**settings) -> Bohb:
 def train(strategy: Bohb, trial: Trial, quality: float) -> int:
     """As the engine does it: scores on the way, then the last one; the epochs that it took."""
     for epochs in range(1, EPOCHS):
-        if not strategy.goes_on(trial, epochs, quality * epochs):
-            strategy.tell_pruned(trial, quality * epochs)
+        if not strategy.should_continue(trial, epochs, quality * epochs):
+            strategy.report_pruned(trial, quality * epochs)
             return epochs
     strategy.tell(trial, quality * EPOCHS)
     return EPOCHS
@@ -77,6 +77,6 @@ def test_trials_of_others_count_at_the_rungs():
         trial = Trial(number, SPACE.check(alone.told.state_dict()["trials"][number]["parameters"]))
         quality = random.Random(number).random()
         for done in range(1, min(epochs[number] + 1, EPOCHS)):
-            told.goes_on(trial, done, quality * done)
-        (told.tell if epochs[number] == EPOCHS else told.tell_pruned)(trial, quality * epochs[number])
+            told.should_continue(trial, done, quality * done)
+        (told.tell if epochs[number] == EPOCHS else told.report_pruned)(trial, quality * epochs[number])
     assert told.told.state_dict() == alone.told.state_dict()

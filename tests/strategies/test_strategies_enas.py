@@ -4,7 +4,7 @@ import pytest
 import torch
 from smooth import SPACE, batch, smooth_weights
 
-from archloom.policies.lstm import Drawn
+from archloom.policies.lstm import SampledPaths
 from archloom.strategies.base import Plan, SearchBatch, Validation
 from archloom.strategies.enas import Enas, Spread
 
@@ -21,10 +21,10 @@ def make(*, spread: float = 20.0, **settings) -> Enas:
     return strategy
 
 
-def every_path(strategy: Enas) -> Drawn:
+def every_path(strategy: Enas) -> SampledPaths:
     """All paths as if drawn, each once."""
     logs = strategy.policy.log_probabilities(PATHS)
-    return Drawn(tuple(PATHS), logs, torch.zeros_like(logs), ())
+    return SampledPaths(tuple(PATHS), logs, torch.zeros_like(logs), ())
 
 
 def gradient(value: torch.Tensor, strategy: Enas) -> torch.Tensor:
@@ -39,7 +39,7 @@ def mean_gradient(strategy: Enas) -> torch.Tensor:
     probabilities = drawn.log_probabilities.detach().exp()
     losses = [
         strategy.loss(
-            Drawn((path,), drawn.log_probabilities[[number]], drawn.entropies[[number]], ()), rewards[[number]]
+            SampledPaths((path,), drawn.log_probabilities[[number]], drawn.entropies[[number]], ()), rewards[[number]]
         )
         for number, path in enumerate(PATHS)
     ]
@@ -68,7 +68,7 @@ def test_a_good_baseline_takes_out_noise():
         squares = [
             gradient(
                 strategy.loss(
-                    Drawn((path,), drawn.log_probabilities[[number]], drawn.entropies[[number]], ()),
+                    SampledPaths((path,), drawn.log_probabilities[[number]], drawn.entropies[[number]], ()),
                     ACCURACIES[[number]],
                 ),
                 strategy,

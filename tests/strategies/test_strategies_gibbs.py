@@ -118,7 +118,7 @@ def test_none_outside_the_mixture_has_no_share_and_never_wins():
     start = strategy.policy.values.detach().clone()
     strategy.step(weights, step_batch(0))
     place = SPACE.decisions[0].options.index(NONE)
-    for row in strategy.scores().values():
+    for row in strategy.probabilities().values():
         assert row[place] == 0
         assert sum(row) == pytest.approx(1)
     dead = ~strategy.policy.live
@@ -235,16 +235,16 @@ def test_scores_are_the_mean_of_the_latest_draws():
     wanted = {
         name: rows[-2:].softmax(dim=-1).mean(dim=0).tolist() for name, rows in strategy.policy.split(draws).items()
     }
-    assert strategy.scores() == {name: pytest.approx(row) for name, row in wanted.items()}
+    assert strategy.probabilities() == {name: pytest.approx(row) for name, row in wanted.items()}
     last, _ = made(order="first", derive_from="last")
     last.chain = strategy.chain
     wanted = {name: rows[-1].softmax(dim=-1).tolist() for name, rows in strategy.policy.split(draws).items()}
-    assert last.scores() == {name: pytest.approx(row) for name, row in wanted.items()}
+    assert last.probabilities() == {name: pytest.approx(row) for name, row in wanted.items()}
 
 
 def test_before_the_first_draw_scores_are_those_of_the_logits_and_nothing_is_found():
     strategy, _ = made()
-    assert strategy.scores() == strategy.policy.scores()
+    assert strategy.probabilities() == strategy.policy.probabilities()
     assert strategy.findings() == {}
 
 
@@ -295,6 +295,6 @@ def test_finalists_are_what_the_draws_favour_and_its_neighbours():
     first = SPACE.decisions[0]
     finalists = strategy.finalists()
     assert finalists[0] == strategy.best(lambda _: 0.0)
-    assert finalists == SPACE.neighbours(strategy.scores(), 3, keep_none=False)
+    assert finalists == SPACE.neighbours(strategy.probabilities(), 3, keep_none=False)
     assert [one[first.name] for one in finalists[:2]] == list(first.options[1:3])
     assert made(finalists=1)[0].finalists() == []

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from archloom.core.errors import SettingError
-from archloom.objectives.cost_source import Modelled
+from archloom.objectives.cost_source import ModelledCost
 from archloom.objectives.linear_cost import LinearCost
 from archloom.objectives.target import Target
 from archloom.spaces import Nb201
@@ -31,12 +31,12 @@ def test_a_score_teaches_it_nothing():
 
 SPACE = Nb201(nodes=3, operations=("none", "wide", "narrow", "skip"))
 WEIGHTS = {((d.name, option),): 10.0 * place for d in SPACE.decisions for place, option in enumerate(d.options)}
-SOURCE = Modelled(LinearCost(SPACE, 0.0, WEIGHTS), unit="ms", provenance="by hand")
+SOURCE = ModelledCost(LinearCost(SPACE, 0.0, WEIGHTS), unit="ms", provenance="by hand")
 
 
 def aimed(value: float, **settings) -> RandomSearch:
     strategy = RandomSearch(SPACE, torch.Generator().manual_seed(0), **settings)
-    strategy.aim(Target(source=SOURCE, value=value))
+    strategy.set_target(Target(source=SOURCE, value=value))
     return strategy
 
 

@@ -81,7 +81,7 @@ def test_options_are_drawn_with_their_softmax_probability():
     strategy = make()
     name = SPACE.decisions[1].name
     drawn = [strategy.ask(number).architecture[name] for number in range(3000)]
-    for option, wanted in zip(SPACE.decisions[1].options, strategy.policy.scores()[name], strict=True):
+    for option, wanted in zip(SPACE.decisions[1].options, strategy.policy.probabilities()[name], strict=True):
         assert drawn.count(option) / 3000 == pytest.approx(wanted, abs=0.03)
 
 
@@ -90,7 +90,7 @@ def test_it_learns_and_a_flipped_sign_would_not():
     for number in range(150):
         trial = strategy.ask(number)
         strategy.tell(trial, score(trial.architecture))
-    best = strategy.space.decode(strategy.policy.scores())
+    best = strategy.space.decode(strategy.policy.probabilities())
     assert score(best) > 0.9 * max(score(one) for one in SPACE.enumerate())
 
 

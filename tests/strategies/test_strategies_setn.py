@@ -115,7 +115,7 @@ def test_candidates_are_drawn_by_the_learnt_probabilities_and_the_best_of_them_i
     assert len(seen) == len(set(seen))  # nothing is judged twice
     assert rank[best] == max(rank[architecture] for architecture in seen)
     drawn = Counter(strategy._draw() for _ in range(3000))
-    probabilities = strategy.scores()
+    probabilities = strategy.probabilities()
     for architecture in SPACE.enumerate():
         parts = [probabilities[d.name][d.index(architecture[d.name])] for d in SPACE.decisions]
         wanted = parts[0] * parts[1] * parts[2]

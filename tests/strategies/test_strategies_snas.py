@@ -3,7 +3,7 @@ import torch
 from smooth import SPACE, batch, smooth_weights
 
 from archloom.core.errors import SettingError
-from archloom.policies import gumbel_noise
+from archloom.policies import sample_gumbel_noise
 from archloom.strategies.base import SearchBatch
 from archloom.strategies.snas import Snas
 from archloom.supernet import Gate
@@ -25,7 +25,7 @@ def at(progress: float, *, epoch: int = 0) -> SearchBatch:
 def drawn_weights(values: torch.Tensor, temperature: float) -> list[torch.Tensor]:
     """The mixture that the strategy's next draw gives, written out."""
     generator = torch.Generator().manual_seed(9)
-    noise = [gumbel_noise((4,), generator).double() for _ in SPACE.decisions]
+    noise = [sample_gumbel_noise((4,), generator).double() for _ in SPACE.decisions]
     perturbed = [(row + extra) / temperature for row, extra in zip(values.split(4), noise, strict=True)]
     return [torch.exp(row) / torch.exp(row).sum() for row in perturbed]
 

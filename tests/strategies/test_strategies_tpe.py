@@ -7,7 +7,7 @@ from archloom.core.errors import SettingError
 from archloom.spaces import Darts, Nb201
 from archloom.strategies import tpe
 from archloom.strategies.base import Trial
-from archloom.strategies.tpe import Tpe, made_whole
+from archloom.strategies.tpe import Tpe, complete_architecture
 
 optuna = pytest.importorskip("optuna")
 
@@ -81,7 +81,7 @@ def test_a_joined_space_gets_whole_architectures():
 def test_too_many_inputs_are_thinned_by_chance_and_keep_their_operations():
     space = Darts(nodes=3, cells=3)
     choices = {decision.name: "sep_conv_5x5" for decision in space.decisions}
-    drawn = {made_whole(space, choices, random.Random(seed)) for seed in range(30)}
+    drawn = {complete_architecture(space, choices, random.Random(seed)) for seed in range(30)}
     assert len(drawn) > 10
     assert {option for one in drawn for option in one.values()} == {"sep_conv_5x5", "none"}
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from smooth import SPACE, batch, smooth_weights
 
-from archloom.objectives.cost_source import Modelled
+from archloom.objectives.cost_source import ModelledCost
 from archloom.objectives.linear_cost import LinearCost
 from archloom.objectives.target import Target
-from archloom.policies.multinomial import drawn, log_likelihood
+from archloom.policies.multinomial import log_likelihood, sample_architectures
 from archloom.spaces import Nb201
 from archloom.strategies.base import Plan, SearchBatch
 from archloom.strategies.tunas import Delayed, Tunas
@@ -206,7 +206,7 @@ def test_warm_ups_are_drawn_for_each_decision_and_fade(progress, share):
     space = Wide()
     strategy = Tunas(space, torch.Generator().manual_seed(0))
     path = space.sample(random.Random(0)).changed("0->2", "8")
-    gated = [strategy.warmed_up(path, progress) for _ in range(400)]
+    gated = [strategy.sample_warmup_gates(path, progress) for _ in range(400)]
     even = [gates["0->1"].weights is not None for gates in gated]
     largest = [gates["0->2"].index == 1 for gates in gated]
     for replaced in (even, largest):
@@ -223,7 +223,7 @@ def test_warm_ups_are_drawn_for_each_decision_and_fade(progress, share):
 
 def test_one_warm_up_can_be_left_out():
     strategy = Tunas(Wide(), torch.Generator().manual_seed(0), operation_warmup=0.0)
-    gates = strategy.warmed_up(Wide().sample(random.Random(0)), 0.0)
+    gates = strategy.sample_warmup_gates(Wide().sample(random.Random(0)), 0.0)
     assert gates["0->1"].weights is None and gates["0->2"].index == 1
 
 
@@ -231,12 +231,12 @@ def test_one_warm_up_can_be_left_out():
 
 
 WEIGHTS = {((d.name, option),): 10.0 * place for d in SPACE.decisions for place, option in enumerate(d.options)}
-SOURCE = Modelled(LinearCost(SPACE, 0.0, WEIGHTS), unit="ms", provenance="by hand")
+SOURCE = ModelledCost(LinearCost(SPACE, 0.0, WEIGHTS), unit="ms", provenance="by hand")
 
 
 def test_a_target_is_part_of_the_reward_and_costs_are_told():
     strategy, weights = make(derive="most_probable"), Weights()
-    strategy.aim(Target(source=SOURCE, value=40.0, beta=-0.5))
+    strategy.set_target(Target(source=SOURCE, value=40.0, beta=-0.5))
     figures = strategy.step(weights, at(0.5))
     path = next(
         p
@@ -259,14 +259,14 @@ def gradients(strategy: Tunas) -> torch.Tensor:
 def test_paths_that_tell_their_cost_follow_the_target_on_average():
     strategy = make()
     target = Target(source=SOURCE, value=40.0, beta=-0.5)
-    strategy.aim(target)
+    strategy.set_target(target)
     with torch.no_grad():  # not asked for by aiming at a first target
         chances = torch.stack([log_likelihood(SPACE, strategy.policy, [path], [1.0]) for path in PATHS]).exp()
     rows = gradients(strategy)
     mean = torch.zeros_like(rows[0])
     for one, first in enumerate(PATHS):
         for other, second in enumerate(PATHS):
-            left, right = strategy._advantages_of_costs([first, second])
+            left, right = strategy._cost_advantages([first, second])
             mean += chances[one] * chances[other] * (left * rows[one] + right * rows[other])
     worths = torch.tensor([-0.5 * abs(SOURCE.measure(path) / 40 - 1) for path in PATHS], dtype=torch.float64)
     wanted = (chances * worths) @ rows  # the gradient of the mean
@@ -276,11 +276,11 @@ def test_paths_that_tell_their_cost_follow_the_target_on_average():
 
 def test_a_step_joins_what_the_judged_path_and_the_costs_of_others_say():
     strategy = make(still=True)
-    strategy.aim(Target(source=SOURCE, value=40.0, beta=-0.5))
+    strategy.set_target(Target(source=SOURCE, value=40.0, beta=-0.5))
     strategy.average, strategy.weight = 0.3 * 0.5, 0.5
     others = PATHS[3:40:9]
     strategy.reinforce(PATHS[7], 0.9, rate=0.1, others=others)
-    rows, worths = gradients(strategy), [strategy.target.worth(path) for path in others]
+    rows, worths = gradients(strategy), [strategy.target.cost_term(path) for path in others]
     advantage = 0.9 - (0.95 * 0.15 + 0.05 * 0.9) / (0.95 * 0.5 + 0.05)
     wanted = advantage * rows[7]
     for path, worth in zip(others, worths, strict=True):
@@ -293,9 +293,9 @@ def test_a_step_joins_what_the_judged_path_and_the_costs_of_others_say():
 )
 def test_costs_are_asked_of_others_only_where_they_are_a_part_of_the_reward_by_themselves(reward, paths, wanted):
     strategy = make(cost_paths=paths)
-    assert strategy._drawn_for_their_cost() == []
-    strategy.aim(Target(source=SOURCE, value=40.0, reward=reward))
-    assert len(strategy._drawn_for_their_cost()) == wanted
+    assert strategy._sample_cost_paths() == []
+    strategy.set_target(Target(source=SOURCE, value=40.0, reward=reward))
+    assert len(strategy._sample_cost_paths()) == wanted
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_costs_are_asked_of_others_only_where_they_are_a_part_of_the_reward_by_t
 )
 def test_the_most_probable_change_that_meets_the_target_is_taken(settings, reward, wanted):
     strategy = make(spread=0.0, **settings)
-    strategy.aim(Target(source=SOURCE, value=40.0, reward=reward))
+    strategy.set_target(Target(source=SOURCE, value=40.0, reward=reward))
     rows = {d.name: torch.zeros(4) for d in SPACE.decisions}
     rows["0->1"][:3] = torch.tensor([3.0, 0.1, 0.0])  # options cost 0, 10, 20 and 30
     rows["0->2"][:3] = torch.tensor([0.0, 3.0, 1.0])
@@ -325,9 +325,9 @@ def searched(beta: float, *, reward="absolute", steps: int = 600) -> float:
     target = Target(source=SOURCE, value=40.0, beta=beta, reward=reward)
 
     for step in range(steps):
-        (path,) = drawn(SPACE, strategy.policy, strategy.generator)
+        (path,) = sample_architectures(SPACE, strategy.policy, strategy.generator)
         quality = 0.2 * log(max(target.cost(path), 5.0))
-        strategy.reinforce(path, target.rewarded(quality, path), rate=strategy.learning_rate(step / steps))
+        strategy.reinforce(path, target.compute_reward(quality, path), rate=strategy.learning_rate(step / steps))
     return target.cost(strategy.best(lambda one: 0.0)) / 40.0
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from archloom.core.errors import SettingError
 from archloom.objectives.cost import CostTable
-from archloom.objectives.linear_cost import Decomposed, LinearCost
+from archloom.objectives.linear_cost import DecomposedCost, LinearCost
 from archloom.spaces import SearchSpace
 
 LOOKS = 3  # networks that are counted to see whether a model tells them
@@ -32,11 +32,11 @@ class CostSource(ABC):
         """The cost of one architecture."""
 
     @abstractmethod
-    def expected(self, probabilities: Probabilities) -> Tensor:
+    def expected_cost(self, probabilities: Probabilities) -> Tensor:
         """The mean cost of architectures drawn with these probabilities; gradient passes."""
 
 
-class Modelled(CostSource):
+class ModelledCost(CostSource):
     """By a linear model, such as `archloom latency fit` makes."""
 
     def __init__(self, model: LinearCost, *, unit: str, provenance: str, caveat: str = "") -> None:
@@ -45,11 +45,11 @@ class Modelled(CostSource):
     def measure(self, architecture: Mapping[str, str]) -> float:
         return self._model.measure(architecture)
 
-    def expected(self, probabilities: Probabilities) -> Tensor:
-        return self._model.expected(probabilities)
+    def expected_cost(self, probabilities: Probabilities) -> Tensor:
+        return self._model.expected_cost(probabilities)
 
 
-class Counted(CostSource):
+class CountedCost(CostSource):
     """Parameters or multiply-adds of the network that is searched.
 
     Counting takes long where a network has to be built, and a search asks for thousands. So layers are counted, each
@@ -60,7 +60,7 @@ class Counted(CostSource):
         self, space: SearchSpace, costs: CostTable, metric: Literal["parameters", "multiply_adds"], *, provenance: str
     ) -> None:
         self._costs, self._metric = costs, metric
-        self._sum = Decomposed(space, self._count)
+        self._sum = DecomposedCost(space, self._count)
         self._is_sum = self._sum.is_exact(looks=LOOKS)
         self.unit, self.provenance = metric.replace("_", "-"), provenance
 
@@ -79,5 +79,5 @@ class Counted(CostSource):
             )
         return self._sum.whole()
 
-    def expected(self, probabilities: Probabilities) -> Tensor:
-        return self._model.expected(probabilities)
+    def expected_cost(self, probabilities: Probabilities) -> Tensor:
+        return self._model.expected_cost(probabilities)

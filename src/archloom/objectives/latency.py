@@ -18,7 +18,7 @@ from archloom.objectives.cost_source import CostSource, Probabilities
 from archloom.spaces import SearchSpace
 
 
-class Measured(CostSource):
+class MeasuredLatency(CostSource):
     """Milliseconds looked up by the rows of a benchmark table; not a number where nobody measured."""
 
     unit = "ms"
@@ -27,12 +27,12 @@ class Measured(CostSource):
         self._space, self._table, self._column, self.provenance = space, table, column, provenance
 
     @classmethod
-    def on_device(cls, space: SearchSpace, table: Benchmark, device: str) -> Measured:
+    def on_device(cls, space: SearchSpace, table: Benchmark, device: str) -> MeasuredLatency:
         """As the table has it."""
         return cls(space, table, table.latencies(device), provenance=f"{device} in the {table.name} table")
 
     @classmethod
-    def in_file(cls, space: SearchSpace, table: Benchmark, path: Path) -> Measured:
+    def in_file(cls, space: SearchSpace, table: Benchmark, path: Path) -> MeasuredLatency:
         """As the user measured it."""
         column = read_latencies(path, table, dataset=table.datasets[0])
         return cls(space, table, column, provenance=path.name)
@@ -51,7 +51,7 @@ class Measured(CostSource):
         values = [self.measure(architecture) for architecture in self._space.enumerate()]
         return torch.tensor(values, dtype=torch.float64).view(sizes)
 
-    def expected(self, probabilities: Probabilities) -> Tensor:
+    def expected_cost(self, probabilities: Probabilities) -> Tensor:
         first = probabilities[self._space.decisions[0].name]
         mean = self._grid.to(first)
         for decision in reversed(self._space.decisions):  # the last axis goes first

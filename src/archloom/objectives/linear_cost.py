@@ -42,10 +42,10 @@ class LinearCost:
         features = self.space.cost_features(Architecture(architecture))
         unknown = [feature for feature in features if feature not in self.weights]
         if unknown:
-            raise SettingError(f"the cost model does not know {written(unknown[0])}; fit one for this space")
+            raise SettingError(f"the cost model does not know {format_feature(unknown[0])}; fit one for this space")
         return self.intercept + math.fsum(self.weights[feature] for feature in features)
 
-    def expected(self, probabilities: Mapping[str, Tensor]) -> Tensor:
+    def expected_cost(self, probabilities: Mapping[str, Tensor]) -> Tensor:
         """Decisions are independent: a feature is as probable as the product of its options."""
         row = torch.cat([probabilities[decision.name] for decision in self.space.decisions])
         row = torch.cat([row, row.new_ones(1)])  # what fills features of few decisions up
@@ -81,7 +81,7 @@ def _groups(space: SearchSpace) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(_group(feature) for one in drawn for feature in space.cost_features(one)))
 
 
-class Decomposed:
+class DecomposedCost:
     """The model of a cost that is a sum over groups of decisions, from one look at each feature: exact, no fit.
 
     Beginning with an architecture that leaves out what it can, a feature's weight is what it changes beyond what those
@@ -143,7 +143,7 @@ class Fit:
     error: float  # mean absolute error there, relative to their mean
 
 
-def fitted(
+def fit_linear_cost(
     space: SearchSpace,
     architectures: Sequence[Architecture],
     costs: Sequence[float],
@@ -211,5 +211,5 @@ def _group(feature: Feature) -> tuple[str, ...]:
     return tuple(name for name, _ in feature)
 
 
-def written(feature: Feature) -> str:
+def format_feature(feature: Feature) -> str:
     return " with ".join(f"{name} {option}" for name, option in feature)

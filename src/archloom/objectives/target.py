@@ -80,27 +80,27 @@ class Target:
             self._known[architecture] = self.source.measure(architecture)
         return self._known[architecture]
 
-    def rewarded(self, quality: float, architecture: Architecture) -> float:
+    def compute_reward(self, quality: float, architecture: Architecture) -> float:
         """The quality (0 to 1) of an architecture, less for what it costs."""
-        if self.adds:
-            return quality + self.worth(architecture)
+        if self.is_additive:
+            return quality + self.cost_term(architecture)
         relative = self.cost(architecture) / self.value
         factor = math.pow(max(relative, CHEAPEST), self.beta)
         return quality * (min(1.0, factor) if self.reward == "hard" else factor)
 
     @property
-    def adds(self) -> bool:
+    def is_additive(self) -> bool:
         """Whether the reward is the quality and, by itself, what the cost is worth."""
         return self.reward == "absolute"
 
-    def worth(self, architecture: Architecture) -> float:
+    def cost_term(self, architecture: Architecture) -> float:
         """What its cost adds to the reward of an architecture, where the reward is such a sum."""
         return self.beta * abs(self.miss(architecture))
 
     def penalty(self, probabilities: Probabilities) -> Tensor:
         """What a loss rises by for the expected cost; of the two rewards that multiply, their negative logarithm."""
-        relative = self.source.expected(probabilities) / self.value
-        if self.adds:
+        relative = self.source.expected_cost(probabilities) / self.value
+        if self.is_additive:
             return -self.beta * (relative - 1).abs()
         logarithm = relative.clamp_min(CHEAPEST).log()
         return -self.beta * (logarithm.clamp_min(0) if self.reward == "hard" else logarithm)
@@ -114,7 +114,7 @@ class Target:
         """How much too costly, relative to the target; below 0 is too cheap."""
         return self.cost(architecture) / self.value - 1
 
-    def met_by(self, architecture: Architecture) -> bool:
+    def is_met_by(self, architecture: Architecture) -> bool:
         return abs(self.miss(architecture)) <= self.tolerance
 
     def told(self, architecture: Architecture, *, binding: float | None) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Target:
         )
         if self.source.caveat:
             sentence += f", {self.source.caveat}"
-        if not self.met_by(architecture):
+        if not self.is_met_by(architecture):
             sentence += f", beyond {100 * self.tolerance:g} %{self._advice(self.miss(architecture), binding)}"
         return {
             "value": self.value,
@@ -133,7 +133,7 @@ class Target:
             "source": self.source.provenance,
             "cost": self.cost(architecture),
             "miss": self.miss(architecture),
-            "met": self.met_by(architecture),
+            "met": self.is_met_by(architecture),
             "reward": self.reward,
             "beta": self.beta,
             "binding_beta": binding,
@@ -155,7 +155,7 @@ class Target:
         return f"{cost / 1e6:.2f}M {self.source.unit}" if cost >= 1e6 else f"{cost:,.0f} {self.source.unit}"
 
 
-def binding_beta(sampled: Sequence[tuple[float, float]]) -> float | None:
+def suggest_beta(sampled: Sequence[tuple[float, float]]) -> float | None:
     """The beta that would hold a target, by (quality, cost) of architectures: minus twice the slope along ln cost.
 
     A target holds if leaving it costs more than the quality that it buys. None where nothing can be told.

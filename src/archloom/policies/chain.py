@@ -49,12 +49,12 @@ class Chain:
         self.draws, self._seen, self._every = state["draws"], state["seen"], state["every"]
 
 
-def mean_scores(policy: Logits, draws: Tensor) -> Scores:
+def mean_probabilities(policy: Logits, draws: Tensor) -> Scores:
     """The probability of every option, averaged over draws."""
     return {name: rows.softmax(dim=-1).mean(dim=0).tolist() for name, rows in policy.split(draws).items()}
 
 
-def by_frequency(
+def count_architectures(
     space: SearchSpace, policy: Logits, draws: Tensor, *, keep_none: bool | None = None
 ) -> list[tuple[Architecture, int]]:
     """The architectures that draws decode to, with their numbers, the most frequent first."""
@@ -69,7 +69,7 @@ def by_frequency(
 def posterior(space: SearchSpace, policy: Logits, draws: Tensor, *, keep_none: bool | None = None) -> dict[str, Any]:
     """What draws from a posterior say, as JSON: for every decision by itself, and for whole architectures."""
     rows = {name: rows.softmax(dim=-1).tolist() for name, rows in policy.split(draws).items()}
-    found = by_frequency(space, policy, draws, keep_none=keep_none)
+    found = count_architectures(space, policy, draws, keep_none=keep_none)
     return {
         "draws": len(draws),
         "different_architectures": len(found),

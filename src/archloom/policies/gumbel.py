@@ -25,7 +25,7 @@ def check_temperatures(start: float, end: float) -> None:
     )
 
 
-def gumbel_gates(
+def sample_gumbel_gates(
     policy: Logits,
     generator: torch.Generator,
     *,
@@ -42,7 +42,7 @@ def gumbel_gates(
     gates = {}
     for name, row in policy.rows().items():
         shape = row.shape if images is None else (images, len(row))
-        soft = ((row + gumbel_noise(shape, generator).to(row)) / temperature).softmax(dim=-1)
+        soft = ((row + sample_gumbel_noise(shape, generator).to(row)) / temperature).softmax(dim=-1)
         index = soft.detach().argmax(dim=-1)
         hard = torch.zeros_like(soft).scatter(-1, index.unsqueeze(-1), 1.0)
         weights = hard - soft.detach() + soft  # the value of the hard sample, the gradient of the soft one
@@ -59,15 +59,15 @@ def _gate(index: int | Tensor, weights: Tensor, gradient: Gradient) -> Gate:
     return Gate(index=index, weights=weights, offset=weights.sum() - weights[index])  # zero, but carries gradient
 
 
-def concrete_gates(policy: Logits, generator: torch.Generator, *, temperature: float) -> Gates:
+def sample_concrete_gates(policy: Logits, generator: torch.Generator, *, temperature: float) -> Gates:
     """Every option, weighted by a draw from the concrete distribution: a hard sample in the limit of no temperature."""
     return {
-        name: Gate(weights=((row + gumbel_noise(row.shape, generator).to(row)) / temperature).softmax(dim=0))
+        name: Gate(weights=((row + sample_gumbel_noise(row.shape, generator).to(row)) / temperature).softmax(dim=0))
         for name, row in policy.rows().items()
     }
 
 
-def drawn_scores(policy: Logits, generator: torch.Generator) -> Scores:
+def sample_scores(policy: Logits, generator: torch.Generator) -> Scores:
     """Log-probabilities with Gumbel noise: what a space decodes of them is an architecture drawn by probability.
 
     The best option of a decision is an exact draw. Where a space then keeps the best edges of a node, these are drawn
@@ -75,12 +75,12 @@ def drawn_scores(policy: Logits, generator: torch.Generator) -> Scores:
     """
     with torch.no_grad():
         return {
-            name: (row.log_softmax(dim=0) + gumbel_noise(row.shape, generator).to(row)).tolist()
+            name: (row.log_softmax(dim=0) + sample_gumbel_noise(row.shape, generator).to(row)).tolist()
             for name, row in policy.rows().items()
         }
 
 
-def gumbel_noise(shape: tuple[int, ...] | torch.Size, generator: torch.Generator) -> Tensor:
+def sample_gumbel_noise(shape: tuple[int, ...] | torch.Size, generator: torch.Generator) -> Tensor:
     """Standard Gumbel numbers. An exponential of exactly zero would give infinity: such draws are made again."""
     noise = _draw(shape, generator)
     while not bool(torch.isfinite(noise).all()):

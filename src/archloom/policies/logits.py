@@ -47,7 +47,7 @@ class Logits(nn.Module):
         rows = self.split(self.values if values is None else values)
         return {name: Gate(weights=row.softmax(dim=0)) for name, row in rows.items()}
 
-    def scores(self) -> Scores:
+    def probabilities(self) -> Scores:
         """The probability of every option."""
         return {name: row.softmax(dim=0).tolist() for name, row in self.rows().items()}
 

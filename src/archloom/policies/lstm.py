@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archloom.core.errors import require
-from archloom.policies.gumbel import gumbel_noise
+from archloom.policies.gumbel import sample_gumbel_noise
 from archloom.spaces import Architecture, Scores, SearchSpace
 
 SPREAD = 0.1  # of the parameters at the start: all options are then about equally likely
@@ -21,7 +21,7 @@ Choose = Callable[[int, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SampledPaths:
     """Paths drawn from a policy, and what learning from them and deriving by them takes."""
 
     paths: tuple[Architecture, ...]  # an option of every decision, also where a space keeps only some edges
@@ -64,17 +64,17 @@ class LstmPolicy(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -SPREAD, SPREAD, generator=generator)
 
-    def sample(self, generator: torch.Generator, count: int = 1) -> Drawn:
+    def sample(self, generator: torch.Generator, count: int = 1) -> SampledPaths:
         """Paths with their log-probabilities, which carry gradient."""
         noisy: list[Tensor] = []
 
         def choose(_: int, row: Tensor) -> Tensor:
-            noisy.append(row + gumbel_noise(row.shape, generator).to(row))
+            noisy.append(row + sample_gumbel_noise(row.shape, generator).to(row))
             return noisy[-1].argmax(dim=-1)
 
         indices, rows = self._walk(count, choose)
         entropies = torch.stack([-(row.exp() * row).sum(dim=-1) for row in rows]).sum(dim=0)
-        return Drawn(
+        return SampledPaths(
             paths=tuple(map(self._path, indices.tolist())),
             log_probabilities=_taken(rows, indices),
             entropies=entropies,
@@ -87,7 +87,7 @@ class LstmPolicy(nn.Module):
         indices = torch.tensor(chosen, device=self.start.device)
         return _taken(self._walk(len(paths), lambda position, _: indices[:, position])[1], indices)
 
-    def scores(self) -> Scores:
+    def probabilities(self) -> Scores:
         """The probability of every option given the likeliest ones before: the best of each make the greedy path."""
         with torch.no_grad():
             _, rows = self._walk(1, lambda _, row: row.argmax(dim=-1))

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from archloom.policies.gumbel import gumbel_noise
+from archloom.policies.gumbel import sample_gumbel_noise
 from archloom.policies.logits import Logits
 from archloom.spaces import Architecture, SearchSpace
 
 
-def drawn(space: SearchSpace, policy: Logits, generator: torch.Generator, count: int = 1) -> list[Architecture]:
+def sample_architectures(
+    space: SearchSpace, policy: Logits, generator: torch.Generator, count: int = 1
+) -> list[Architecture]:
     """Architectures, each option with its softmax probability; where a space joins decisions, by its own rule."""
     values = policy.values.detach()
-    noisy = policy.split(values + gumbel_noise((count, *values.shape), generator).to(values))
+    noisy = policy.split(values + sample_gumbel_noise((count, *values.shape), generator).to(values))
     rows = {name: row.tolist() for name, row in noisy.items()}
     return [space.decode({name: row[number] for name, row in rows.items()}) for number in range(count)]
 

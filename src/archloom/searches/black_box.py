@@ -71,7 +71,7 @@ class BlackBoxLoop(SearchLoop):
         super().__init__(space, **common)
         self._target = target
         if target is not None:
-            strategy.aim(target)
+            strategy.set_target(target)
         self.strategy, self._score, self._trials = strategy, score, trials
         self._study = study or LocalStudy()
 
@@ -83,7 +83,7 @@ class BlackBoxLoop(SearchLoop):
         finished = self._heard() or self._carried_out()
         if finished is None:
             return None
-        tell = self.strategy.tell_pruned if finished.pruned else self.strategy.tell
+        tell = self.strategy.report_pruned if finished.pruned else self.strategy.tell
         tell(finished.trial, self._worth(finished.scores[-1].score, finished.trial.architecture))
         self.position += 1
         record = self._record(finished)
@@ -95,7 +95,7 @@ class BlackBoxLoop(SearchLoop):
         finished = self._study.news(self.history)
         if finished is not None:
             for scored in filter(self._on_the_way, finished.scores):
-                self._goes_on(finished.trial, scored)
+                self._should_continue(finished.trial, scored)
         return finished
 
     def _carried_out(self) -> Finished | None:
@@ -113,16 +113,16 @@ class BlackBoxLoop(SearchLoop):
         scores: list[Scored] = []
         for scored in self._score(trial.architecture):
             scores.append(scored)
-            if self._on_the_way(scored) and not self._goes_on(trial, scored):
+            if self._on_the_way(scored) and not self._should_continue(trial, scored):
                 return tuple(scores), True
         return tuple(scores), False
 
-    def _goes_on(self, trial: Trial, scored: Scored) -> bool:
-        return self.strategy.goes_on(trial, scored.epochs, self._worth(scored.score, trial.architecture))
+    def _should_continue(self, trial: Trial, scored: Scored) -> bool:
+        return self.strategy.should_continue(trial, scored.epochs, self._worth(scored.score, trial.architecture))
 
     def _worth(self, score: float, architecture: Architecture) -> float:
         """In percent, like the score."""
-        return score if self._target is None else 100 * self._target.rewarded(score / 100, architecture)
+        return score if self._target is None else 100 * self._target.compute_reward(score / 100, architecture)
 
     def _on_the_way(self, scored: Scored) -> bool:
         return scored.epochs < self._score.epochs
@@ -152,7 +152,7 @@ class BlackBoxLoop(SearchLoop):
             "score": score,
             "worth": self._worth(score, architecture),
             "cost": self._target.cost(architecture),
-            "met": self._target.met_by(architecture),
+            "met": self._target.is_met_by(architecture),
         }
         rivals = [record for record in self.history if not record["pruned"]]
         return {**own, "best": max(rivals if finished.pruned and rivals else [*rivals, own], key=_merit)["score"]}

@@ -13,7 +13,7 @@ from archloom.core.errors import DivergedError
 from archloom.core.events import Advanced, Deriving, Noted, Record
 from archloom.data.loader import Batch, Loader
 from archloom.execution.machine import peak_memory_mb
-from archloom.objectives.target import Target, binding_beta
+from archloom.objectives.target import Target, suggest_beta
 from archloom.searches.finalist_race import Finals
 from archloom.searches.loop import SearchLoop
 from archloom.searches.monitor import Monitor
@@ -78,7 +78,7 @@ class OneShotLoop(SearchLoop):
         self.strategy, self.weights = strategy, weights
         self._target, self._strict_share = target, strict_share
         if target is not None:
-            strategy.aim(target)
+            strategy.set_target(target)
         self._train, self._valid, self._epochs = train, valid, epochs
         self.train, self.evaluation = train, evaluation  # for whoever looks at trained weights later
         self._evaluate = SharedAccuracy(space, weights, evaluation)
@@ -147,7 +147,7 @@ class OneShotLoop(SearchLoop):
     def _record(self, epoch: int) -> Record:
         """What this epoch came to, with the architecture that the search would give if it stopped here."""
         architecture = self.strategy.best(self._worth, final=False)
-        scores = self.strategy.scores()
+        scores = self.strategy.probabilities()
         accuracy = self._evaluate(architecture)
         record = {
             "epoch": epoch,
@@ -247,12 +247,12 @@ class OneShotLoop(SearchLoop):
     # --- a target
 
     def _allowed(self, architecture: Architecture) -> bool:
-        return self._target is None or self._target.met_by(architecture)
+        return self._target is None or self._target.is_met_by(architecture)
 
     def _worth(self, architecture: Architecture) -> float:
         """The accuracy of a path, less for missing the target if there is one."""
         accuracy = self._evaluate(architecture)
-        return accuracy if self._target is None else self._target.rewarded(accuracy, architecture)
+        return accuracy if self._target is None else self._target.compute_reward(accuracy, architecture)
 
     def _sampled(self) -> list[tuple[float, float]]:
         """Quality, in what the strategy goes by, and cost of architectures drawn by chance."""
@@ -265,7 +265,7 @@ class OneShotLoop(SearchLoop):
     def _pursued(self) -> dict[str, Any] | None:
         """Where the target is missed and that is not to be, steps of the strategy on weights that rest."""
         target, steps = self._target, math.ceil(self._strict_share * self.total)
-        if target is None or not steps or target.met_by(self.strategy.best(self._worth, final=False)):
+        if target is None or not steps or target.is_met_by(self.strategy.best(self._worth, final=False)):
             return None
         self.emit(Deriving("going on with the architecture alone, as the target is missed"))
         weights, last = self.weights.frozen(), self._epochs - 1
@@ -279,9 +279,9 @@ class OneShotLoop(SearchLoop):
 
         return pursue(
             target,
-            binding=binding_beta(self._sampled()),
+            binding=suggest_beta(self._sampled()),
             steps=steps,
-            aim=self.strategy.aim,
+            set_target=self.strategy.set_target,
             step=step,
             derived=lambda: self.strategy.best(self._worth, final=False),
         )

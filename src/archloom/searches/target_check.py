@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from archloom.objectives.target import Target, binding_beta
+from archloom.objectives.target import Target, suggest_beta
 from archloom.spaces import Architecture
 
 LOOK_EVERY = 10  # steps between two looks at whether the target is met
@@ -17,7 +17,7 @@ def pursue(
     *,
     binding: float | None,
     steps: int,
-    aim: Callable[[Target], None],
+    set_target: Callable[[Target], None],
     step: Callable[[float], object],
     derived: Callable[[], Architecture],
 ) -> dict[str, Any]:
@@ -26,15 +26,15 @@ def pursue(
     A step hears which share of them lies behind it.
     """
     beta = min(target.beta, binding or target.beta)
-    aim(target.with_beta(beta))
+    set_target(target.with_beta(beta))
     done = 0
-    while done < steps and not (done % LOOK_EVERY == 0 and target.met_by(derived())):
+    while done < steps and not (done % LOOK_EVERY == 0 and target.is_met_by(derived())):
         if done and done % max(1, steps // RAISES) == 0:
             beta *= 2
-            aim(target.with_beta(beta))
+            set_target(target.with_beta(beta))
         step(done / steps)
         done += 1
-    return {"steps": done, "most_steps": steps, "beta": beta, "met": target.met_by(derived())}
+    return {"steps": done, "most_steps": steps, "beta": beta, "met": target.is_met_by(derived())}
 
 
 def aimed(
@@ -44,8 +44,8 @@ def aimed(
     pursued: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What is told of a target; `sampled` gives (quality, cost) of architectures, asked for only where it is missed."""
-    met = target.met_by(architecture)
-    told = target.told(architecture, binding=None if met else binding_beta(sampled()))
+    met = target.is_met_by(architecture)
+    told = target.told(architecture, binding=None if met else suggest_beta(sampled()))
     if pursued:
         end = "until it was met" if pursued["met"] else f"all of {pursued['most_steps']:,} allowed, and did not meet it"
         steps = "step" if pursued["steps"] == 1 else "steps"

@@ -15,8 +15,8 @@ from archloom.core.settings import settings_of
 from archloom.core.tagged_json import read_tagged
 from archloom.data import Facts
 from archloom.objectives import CostTable
-from archloom.objectives.cost_source import CostSource, Counted, Modelled
-from archloom.objectives.latency import Measured
+from archloom.objectives.cost_source import CostSource, CountedCost, ModelledCost
+from archloom.objectives.latency import MeasuredLatency
 from archloom.objectives.linear_cost import Fit, LinearCost
 from archloom.objectives.target import Target, TargetSettings, made
 from archloom.searches.architectures import find_space
@@ -40,7 +40,7 @@ def find_target(
     if asked.metric == "latency":
         return made(settings, _latency(asked, space, table))
     costs = CostTable(space, classes=facts.classes, image_shape=facts.image_shape, **network)
-    return made(settings, Counted(space, costs, asked.metric, provenance="counted in the network that is searched"))
+    return made(settings, CountedCost(space, costs, asked.metric, provenance="counted in the network that is searched"))
 
 
 def _latency(asked: TargetSettings, space: SearchSpace, table: Benchmark | None) -> CostSource:
@@ -53,8 +53,8 @@ def _latency(asked: TargetSettings, space: SearchSpace, table: Benchmark | None)
             "--data-dir with its folder, or a model made by archloom latency fit"
         )
     if asked.file is not None:
-        return Measured.in_file(space, table, asked.file)
-    return Measured.on_device(space, table, asked.source)
+        return MeasuredLatency.in_file(space, table, asked.file)
+    return MeasuredLatency.on_device(space, table, asked.source)
 
 
 # --- models in files
@@ -77,7 +77,7 @@ def write_model(path: Path, fit: Fit, about: Mapping[str, Any]) -> None:
     write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def read_model(path: Path, space: SearchSpace) -> Modelled:
+def read_model(path: Path, space: SearchSpace) -> ModelledCost:
     """The model in a file, for a space with the decisions that it was fitted on."""
     content = _content(path)
     if {name: list(options) for name, options in content.get("decisions", {}).items()} != decisions_of(space):
@@ -85,7 +85,7 @@ def read_model(path: Path, space: SearchSpace) -> Modelled:
     machine = f"{content['device']}, {content['threads']} threads, batch {content['batch']}"
     model = LinearCost(space, content["intercept"], content["weights"])
     caveat = _caveat(content["space_settings"], space)
-    return Modelled(model, unit=content["unit"], provenance=f"{path.name} ({machine})", caveat=caveat)
+    return ModelledCost(model, unit=content["unit"], provenance=f"{path.name} ({machine})", caveat=caveat)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Timed:
     constant_ms: float
 
 
-def read_timed_model(path: Path) -> tuple[Modelled, Timed]:
+def read_timed_model(path: Path) -> tuple[ModelledCost, Timed]:
     """The model in a file, with all that timing another network as its own takes."""
     content = _content(path)
     try:

@@ -62,7 +62,7 @@ class AmendedDarts(Differentiable):
         **common: Any,
     ) -> None:
         super().__init__(space, generator, **common)
-        self._inverse, self._terms = parsed_inverse(inverse)
+        self._inverse, self._terms = parse_inverse(inverse)
         require(
             {
                 f"strategy.eta must be 0 or more, got {eta}": eta >= 0,
@@ -149,7 +149,7 @@ def conjugate_gradient(product: Product, vector: Tensor, *, steps: int) -> Tenso
     return solution
 
 
-def parsed_inverse(text: str) -> tuple[str, int]:
+def parse_inverse(text: str) -> tuple[str, int]:
     """The name, and the number of terms or steps where it has one."""
     name, colon, count = text.partition(":")
     right = name in INVERSES and (count.isdecimal() and 1 <= int(count) < 10**6 if name in COUNTED else not colon)

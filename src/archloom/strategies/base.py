@@ -86,7 +86,7 @@ class Stateful(ABC):  # noqa: B024 - its two families below have the abstract me
         self.space = space
         self.generator = generator
 
-    def aim(self, target: Target) -> None:
+    def set_target(self, target: Target) -> None:
         """Search for an architecture of this cost from now on."""
         self.target = target
 
@@ -132,7 +132,7 @@ class OneShot(Stateful):
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
         """The architecture the search stands for now; `final` tells the end of the search from a look in between."""
 
-    def scores(self) -> Scores | None:
+    def probabilities(self) -> Scores | None:
         """Probabilities of the options, for strategies that have any."""
         return None
 
@@ -181,12 +181,12 @@ class Differentiable(OneShot):
 
     def descend(self, gradient: Tensor, batch: SearchBatch) -> None:
         """One optimizer step on the logits; none while the weights warm up and operations without any look best."""
-        if self.warming_up(batch):
+        if self.is_warming_up(batch):
             return
-        self.policy.values.grad = self.steered(gradient)
+        self.policy.values.grad = self.add_target_gradient(gradient)
         self.optimizer.step()
 
-    def steered(self, gradient: Tensor) -> Tensor:
+    def add_target_gradient(self, gradient: Tensor) -> Tensor:
         """A gradient by the logits with that of missing the target, by the cost to be expected of the softmax."""
         if self.target is None:
             return gradient
@@ -194,19 +194,19 @@ class Differentiable(OneShot):
         (penalty,) = gradients_of(self.target.penalty(probabilities), [self.policy.values])
         return gradient + penalty
 
-    def warming_up(self, batch: SearchBatch) -> bool:
+    def is_warming_up(self, batch: SearchBatch) -> bool:
         return batch.epoch < self._warmup * batch.epochs
 
-    def scores(self) -> Scores:
-        return self.policy.scores()
+    def probabilities(self) -> Scores:
+        return self.policy.probabilities()
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
-        return self.space.decode(self.scores(), keep_none=self._keep_none)
+        return self.space.decode(self.probabilities(), keep_none=self._keep_none)
 
     def finalists(self) -> list[Architecture]:
         if self._finalists == 1:
             return []
-        return self.space.neighbours(self.scores(), self._finalists, keep_none=self._keep_none)
+        return self.space.neighbours(self.probabilities(), self._finalists, keep_none=self._keep_none)
 
 
 def metrics(train: StepResult, valid: StepResult | None = None, **others: float) -> Metrics:
@@ -235,13 +235,13 @@ class BlackBox(Stateful):
     def ask(self, number: int) -> Trial:
         """The next architecture to score."""
 
-    def goes_on(self, trial: Trial, epochs: int, score: float) -> bool:
+    def should_continue(self, trial: Trial, epochs: int, score: float) -> bool:
         """Whether a trial that reached a score after so many epochs, not yet all, is worth the rest of them."""
         return True
 
     def tell(self, trial: Trial, score: float) -> None:
         """The score of a trial: higher is better."""
 
-    def tell_pruned(self, trial: Trial, score: float) -> None:
+    def report_pruned(self, trial: Trial, score: float) -> None:
         """The last score of a trial that did not go on; as any other, unless a strategy knows better."""
         self.tell(trial, score)

@@ -50,8 +50,8 @@ class Bohb(Tpe):
     def pruner(self) -> optuna.pruners.BasePruner:
         return optuna.pruners.HyperbandPruner(min_resource=self._least_epochs, reduction_factor=self._reduction)
 
-    def goes_on(self, trial: Trial, epochs: int, score: float) -> bool:
+    def should_continue(self, trial: Trial, epochs: int, score: float) -> bool:
         return not self.told.report(trial, epochs, score)
 
-    def tell_pruned(self, trial: Trial, score: float) -> None:
+    def report_pruned(self, trial: Trial, score: float) -> None:
         self.told.add(trial, score, pruned=True)

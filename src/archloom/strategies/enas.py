@@ -13,7 +13,7 @@ from torch import Tensor
 
 from archloom.core.errors import require
 from archloom.data.loader import Batch
-from archloom.policies.lstm import Drawn, LstmPolicy
+from archloom.policies.lstm import LstmPolicy, SampledPaths
 from archloom.spaces import Architecture, Scores, SearchSpace
 from archloom.strategies.base import Evaluate, Metrics, OneShot, Plan, Preset, SearchBatch, Validation, metrics
 from archloom.strategies.candidates import Candidates
@@ -119,12 +119,12 @@ class Enas(OneShot):
         entropy = float(drawn.entropies.detach().mean())
         return {"valid_accuracy": float(accuracies.mean()), "baseline": self.baseline or 0.0, "entropy": entropy}
 
-    def rewards(self, drawn: Drawn, accuracies: Tensor) -> Tensor:
+    def rewards(self, drawn: SampledPaths, accuracies: Tensor) -> Tensor:
         """Accuracies, and the weighted surprise at the path: its mean is the entropy, and REINFORCE ascends on both."""
         logs = drawn.log_probabilities.detach()
         return accuracies.to(logs) - self._entropy_weight * logs
 
-    def loss(self, drawn: Drawn, rewards: Tensor) -> Tensor:
+    def loss(self, drawn: SampledPaths, rewards: Tensor) -> Tensor:
         """Its gradient is minus that of the expected reward, on average; the baseline only takes out noise.
 
         To be so it must not know these rewards; before the first ones it does, which makes that one step smaller.
@@ -139,12 +139,12 @@ class Enas(OneShot):
             average = self._baseline_decay * average + (1 - self._baseline_decay) * reward
         self.baseline = average
 
-    def _draw(self) -> Drawn:
+    def _draw(self) -> SampledPaths:
         with torch.no_grad():
             return self.policy.sample(self.generator)
 
-    def scores(self) -> Scores:
-        return self.policy.scores()
+    def probabilities(self) -> Scores:
+        return self.policy.probabilities()
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
         def draw() -> Architecture:

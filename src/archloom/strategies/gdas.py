@@ -9,7 +9,7 @@ import torch
 from annotated_doc import Doc
 
 from archloom.core.errors import require
-from archloom.policies import gumbel_gates
+from archloom.policies import sample_gumbel_gates
 from archloom.policies.gumbel import Gradient, check_temperatures
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics
@@ -61,7 +61,7 @@ class Gdas(Differentiable):
         return self._start - (self._start - self._end) * batch.epoch / max(1, batch.epochs - 1)
 
     def _sample(self, temperature: float, images: int) -> Gates:
-        return gumbel_gates(
+        return sample_gumbel_gates(
             self.policy,
             self.generator,
             temperature=temperature,

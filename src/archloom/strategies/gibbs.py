@@ -15,7 +15,7 @@ from annotated_doc import Doc
 from torch import Tensor
 
 from archloom.core.errors import require
-from archloom.policies import Chain, mean_scores, mixing, posterior
+from archloom.policies import Chain, mean_probabilities, mixing, posterior
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior, NoiseRule, PosteriorSampler, draw_precision
 from archloom.spaces import Scores, SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Plan, Preset, SearchBatch, Validation, metrics
@@ -267,7 +267,7 @@ class Gibbs(Differentiable):
         if self._gamma is not None:
             weights.set_weight_decay(self._draw_decay("w", list(weights.parameters.values())))
         figures = self._figures("w", self._weight_sampler)
-        if not batch.valids or self.warming_up(batch):
+        if not batch.valids or self.is_warming_up(batch):
             return {**metrics(fitted), **figures}
         judged = self._draw(weights, batch)
         if self._gamma is not None:
@@ -299,7 +299,7 @@ class Gibbs(Differentiable):
             total += weights.gradient(outcome.loss, of=values) * share
             loss += outcome.loss.detach() * share
             accuracy += outcome.score * share
-        values.grad = self.steered(total)
+        values.grad = self.add_target_gradient(total)
         return StepResult(loss, accuracy)
 
     def _draw_decay(self, block: str, parameters: list[Tensor]) -> float:
@@ -309,11 +309,11 @@ class Gibbs(Differentiable):
 
     # --- what it came to
 
-    def scores(self) -> Scores:
+    def probabilities(self) -> Scores:
         if len(self.chain) == 0:
-            return super().scores()
+            return super().probabilities()
         share = 0.0 if self._from_last else 1 - self._burn_in
-        return mean_scores(self.policy, self.chain.last(share))
+        return mean_probabilities(self.policy, self.chain.last(share))
 
     def findings(self) -> dict[str, Any]:
         """The posterior as far as it was seen; of updates without noise it tells where they wandered, not how sure."""

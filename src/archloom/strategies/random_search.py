@@ -60,7 +60,7 @@ class RandomSearch(BlackBox):
 
     def _accepts(self, target: Target, architecture: Architecture) -> bool:
         if self._window is None:
-            return target.met_by(architecture)
+            return target.is_met_by(architecture)
         return abs(target.cost(architecture) - target.value) <= self._window
 
     def findings(self) -> Mapping[str, Any]:

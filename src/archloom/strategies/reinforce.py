@@ -10,7 +10,7 @@ from annotated_doc import Doc
 from torch import Tensor
 
 from archloom.core.errors import require
-from archloom.policies import Logits, gumbel_noise
+from archloom.policies import Logits, sample_gumbel_noise
 from archloom.spaces import NONE, Architecture, SearchSpace
 from archloom.strategies.base import BlackBox, Preset, Trial
 
@@ -57,7 +57,7 @@ class Reinforce(BlackBox):
 
     def ask(self, number: int) -> Trial:
         values = self.policy.values.detach()
-        noisy = self.policy.split(values + gumbel_noise(values.shape, self.generator).to(values))
+        noisy = self.policy.split(values + sample_gumbel_noise(values.shape, self.generator).to(values))
         # the largest of each decision is drawn with its softmax probability
         return Trial(number, self.space.decode({name: row.tolist() for name, row in noisy.items()}))
 
@@ -71,7 +71,7 @@ class Reinforce(BlackBox):
     def log_probability_gradient(self, architecture: Architecture) -> Tensor:
         """By the logits: what was chosen minus the probabilities; zero for a decision that was left out."""
         gradient: list[float] = []
-        probabilities = self.policy.scores()
+        probabilities = self.policy.probabilities()
         for decision in self.space.decisions:
             chosen = [float(option == architecture[decision.name]) for option in decision.options]
             row = probabilities[decision.name]

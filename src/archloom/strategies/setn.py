@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from annotated_doc import Doc
 
-from archloom.policies.gumbel import drawn_scores
+from archloom.policies.gumbel import sample_scores
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Differentiable, Evaluate, Metrics, Preset, SearchBatch, metrics
 from archloom.strategies.candidates import Candidates
@@ -67,4 +67,4 @@ class Setn(Differentiable):
         return self._candidates.best(self._draw, cache(evaluate), final=final)  # likely ones are drawn again and again
 
     def _draw(self) -> Architecture:
-        return self.space.decode(drawn_scores(self.policy, self.generator), keep_none=self._keep_none)
+        return self.space.decode(sample_scores(self.policy, self.generator), keep_none=self._keep_none)

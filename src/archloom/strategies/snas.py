@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 import torch
 from annotated_doc import Doc
 
-from archloom.policies.gumbel import check_temperatures, concrete_gates
+from archloom.policies.gumbel import check_temperatures, sample_concrete_gates
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, Validation, metrics
 from archloom.supernet import SharedWeights
@@ -56,7 +56,7 @@ class Snas(Differentiable):
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
         temperature = self.temperature(batch)
-        gates = concrete_gates(self.policy, self.generator, temperature=temperature)
+        gates = sample_concrete_gates(self.policy, self.generator, temperature=temperature)
         gradient = weights.gradient(weights.loss(batch.train, gates), of=self.policy.values)
         fitted = weights.fit(batch.train, gates)  # the same draw, the same weights: the same loss
         self.descend(gradient, batch)

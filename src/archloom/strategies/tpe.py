@@ -62,7 +62,7 @@ class Tpe(BlackBox):
         if len(self.told) < self._startup_trials:
             return Trial(number, self.space.sample(rng))
         choices = self.told.propose(seed=rng.randrange(2**32), **self._settings)
-        return Trial(number, made_whole(self.space, choices, rng))
+        return Trial(number, complete_architecture(self.space, choices, rng))
 
     def tell(self, trial: Trial, score: float) -> None:
         self.told.add(trial, score)
@@ -167,7 +167,7 @@ class Told:
             self._add(told)
 
 
-def made_whole(space: SearchSpace, choices: Mapping[str, str], rng: random.Random) -> Architecture:
+def complete_architecture(space: SearchSpace, choices: Mapping[str, str], rng: random.Random) -> Architecture:
     """An architecture of these options; where a space joins decisions, its rule leaves some out, drawn by chance."""
     try:
         return space.check(choices)

@@ -14,7 +14,7 @@ from torch import Tensor
 from archloom.core.errors import require
 from archloom.objectives.target import Target
 from archloom.policies import Logits
-from archloom.policies.multinomial import drawn, log_likelihood, mean_entropy
+from archloom.policies.multinomial import log_likelihood, mean_entropy, sample_architectures
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
 from archloom.strategies.base import Evaluate, Metrics, OneShot, Plan, Preset, SearchBatch, Validation, metrics
 from archloom.supernet import Gate, Gates, SharedWeights, gradients_of, path_gates
@@ -138,18 +138,18 @@ class Tunas(OneShot):
             own = torch.optim.RMSprop(weights.parameters.values(), lr=rate, weight_decay=self._rmsprop_decay, **RMSPROP)
             weights.optimize_with(own)
 
-    def aim(self, target: Target) -> None:
+    def set_target(self, target: Target) -> None:
         """A policy that has decided draws nothing else any more, and would learn nothing of another target."""
         if self.target is not None:
             with torch.no_grad():
                 self.policy.values.copy_(torch.cat([_reopened(row) for row in self.policy.rows().values()]))
-        super().aim(target)
+        super().set_target(target)
 
     # --- the search
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
-        (path,) = drawn(self.space, self.policy, self.generator)
-        gates = self.warmed_up(path, batch.progress)
+        (path,) = sample_architectures(self.space, self.policy, self.generator)
+        gates = self.sample_warmup_gates(path, batch.progress)
         if self._rmsprop:
             _rise(weights, batch.progress)
         if self._policy_first:
@@ -158,7 +158,7 @@ class Tunas(OneShot):
         fitted = weights.fit(batch.train, gates)
         return {**metrics(fitted), **self._judged(weights, path, batch)}
 
-    def warmed_up(self, path: Architecture, progress: float) -> Gates:
+    def sample_warmup_gates(self, path: Architecture, progress: float) -> Gates:
         """The path; but each decision by itself may be replaced, the more probably the earlier it is."""
         gates = dict(path_gates(self.space, path))
         for decision in self.space.decisions:
@@ -184,8 +184,8 @@ class Tunas(OneShot):
 
     def learn(self, path: Architecture, accuracy: float, *, rate: float) -> float:
         """One step of the policy by the accuracy of a path and by what it costs; the reward of both."""
-        reward = accuracy if self.target is None else self.target.rewarded(accuracy, path)
-        others = self._drawn_for_their_cost()
+        reward = accuracy if self.target is None else self.target.compute_reward(accuracy, path)
+        others = self._sample_cost_paths()
         self.reinforce(path, accuracy if others else reward, rate=rate, others=others)
         return reward
 
@@ -201,7 +201,7 @@ class Tunas(OneShot):
         """
         self.average = self._momentum * self.average + (1 - self._momentum) * reward
         self.weight = self._momentum * self.weight + (1 - self._momentum)
-        advantages = [reward - self.average / self.weight, *self._advantages_of_costs(others)]
+        advantages = [reward - self.average / self.weight, *self._cost_advantages(others)]
         likely = log_likelihood(self.space, self.policy, [path, *others], advantages)
         (gradient,) = gradients_of(likely, [self.policy.values])
         self.policy.values.grad = -gradient
@@ -209,14 +209,14 @@ class Tunas(OneShot):
             group["lr"] = rate
         self.optimizer.step()
 
-    def _drawn_for_their_cost(self) -> list[Architecture]:
-        if self.target is None or not self.target.adds:
+    def _sample_cost_paths(self) -> list[Architecture]:
+        if self.target is None or not self.target.is_additive:
             return []
-        return drawn(self.space, self.policy, self.generator, self._cost_paths)
+        return sample_architectures(self.space, self.policy, self.generator, self._cost_paths)
 
-    def _advantages_of_costs(self, paths: Sequence[Architecture]) -> list[float]:
+    def _cost_advantages(self, paths: Sequence[Architecture]) -> list[float]:
         """Of each, its share in the mean of what it is worth more than the others."""
-        worths = [self.target.worth(path) for path in paths] if self.target is not None else []
+        worths = [self.target.cost_term(path) for path in paths] if self.target is not None else []
         total, count = math.fsum(worths), len(worths)
         return [(worth - (total - worth) / (count - 1)) / count for worth in worths]
 
@@ -228,8 +228,8 @@ class Tunas(OneShot):
 
     # --- what it came to
 
-    def scores(self) -> Scores:
-        return self.policy.scores()
+    def probabilities(self) -> Scores:
+        return self.policy.probabilities()
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
         """The most probable architecture; where it misses the target, the most probable change that does not.
@@ -238,14 +238,14 @@ class Tunas(OneShot):
         target asks for no such thing.
         """
         likely = self._most_probable()
-        if self.target is None or not (self.target.adds and self._at_target) or self.target.met_by(likely):
+        if self.target is None or not (self.target.is_additive and self._at_target) or self.target.is_met_by(likely):
             return likely
         everything = sum(len(decision.options) for decision in self.space.decisions)
-        near = self.space.neighbours(self.scores(), everything, keep_none=self._keep_none)
-        return next((one for one in near if self.target.met_by(one)), likely)
+        near = self.space.neighbours(self.probabilities(), everything, keep_none=self._keep_none)
+        return next((one for one in near if self.target.is_met_by(one)), likely)
 
     def _most_probable(self) -> Architecture:
-        return self.space.decode(self.scores(), keep_none=self._keep_none)
+        return self.space.decode(self.probabilities(), keep_none=self._keep_none)
 
 
 def _reopened(logits: Tensor) -> Tensor:
