@@ -17,7 +17,7 @@ from archloom.families.mobile import MobileNetwork
 from archloom.objectives import CostTable, cost_of
 from archloom.spaces import SPACES, Architecture, Mobile
 from archloom.spaces.mobile import REFERENCES
-from archloom.supernet import EveryOption, Gate, Gates, Only, SharedWeights, inherit, path_gates
+from archloom.supernet import EveryOption, Gate, Gates, Only, SharedWeights, WeightSettings, inherit, path_gates
 
 V2 = Mobile(
     stem=16,
@@ -287,7 +287,7 @@ def test_a_layer_run_again_has_the_parameters_that_it_was_first_run_with() -> No
 
 def test_shared_weights_rest_outside_of_the_slice() -> None:
     network = supernet(V2)
-    weights = SharedWeights(network, learning_rate=0.1, weight_decay=0.1)
+    weights = SharedWeights(network, WeightSettings(learning_rate=0.1, weight_decay=0.1))
     before = {name: value.clone() for name, value in network.state_dict().items()}
     architecture = V2.parse("8:k3 | 8:k3 | 8:k3e3,zero | 16:k5e3,zero | 16")
     batch = Batch(images(), torch.tensor([0, 1, 2]))

@@ -15,7 +15,7 @@ from archloom.data.loader import Batch, Loader
 from archloom.data.source import InMemory
 from archloom.execution.loop import Interrupted
 from archloom.families import build_network
-from archloom.fast import using
+from archloom.fast import use_kernels
 from archloom.searches.monitor import Alarm, Monitor, MonitorSettings, largest_eigenvalue, shares
 from archloom.searches.one_shot import OneShotLoop
 from archloom.spaces import Darts, Mobile, Nb201
@@ -60,7 +60,7 @@ def test_sharpness_is_the_largest_eigenvalue_of_the_logits_hessian() -> None:
     strategy = DartsStrategy(SPACE, torch.Generator().manual_seed(1))
     strategy.policy.double()
     batch = Batch(IMAGES[:16].double(), LABELS[:16])
-    with using("plain"):
+    with use_kernels("plain"):
         dense = hessian(lambda values: weights.loss(batch, strategy.policy.mixture(values)))(
             strategy.policy.values.detach()
         )

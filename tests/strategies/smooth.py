@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from archloom.data.loader import Batch
 from archloom.spaces import Decision, Nb201
 from archloom.strategies.base import SearchBatch
-from archloom.supernet import Choice, SharedWeights
+from archloom.supernet import Choice, SharedWeights, WeightSettings
 
 SPACE = Nb201(nodes=3, operations=("none", "wide", "narrow", "skip"))
 
@@ -43,7 +43,7 @@ def smooth_weights(**settings) -> SharedWeights:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = Smooth().double()
-    return SharedWeights(network, **settings)
+    return SharedWeights(network, WeightSettings(**settings))
 
 
 def batch(seed: int, count: int = 12) -> Batch:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from archloom.data.loader import Batch
-from archloom.supernet import Extent, Gate, Gates, SharedConv2d, SharedLinear, SharedWeights, Width
+from archloom.supernet import Extent, Gate, Gates, SharedConv2d, SharedLinear, SharedWeights, WeightSettings, Width
 
 OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
@@ -38,7 +38,7 @@ class Network(nn.Module):
 def shared(name: str) -> SharedWeights:
     torch.manual_seed(0)
     network = Network()
-    weights = SharedWeights(network, weight_decay=0.1)
+    weights = SharedWeights(network, WeightSettings(weight_decay=0.1))
     weights.optimize_with(OPTIMIZERS[name](list(network.parameters())))
     return weights
 

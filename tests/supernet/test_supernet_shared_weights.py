@@ -23,6 +23,7 @@ from archloom.supernet import (
     Gates,
     Prediction,
     SharedWeights,
+    WeightSettings,
     gradients_of,
     path_gates,
 )
@@ -127,25 +128,25 @@ def assert_same(first: object, second: object) -> None:
 )
 def test_a_setting_outside_its_rule_is_named(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError) as caught:
-        SharedWeights(Smooth(), **settings)
+        SharedWeights(Smooth(), WeightSettings(**settings))
     assert caught.value.problems == (message,)
 
 
 def test_all_broken_rules_are_told_at_once() -> None:
     with pytest.raises(SettingError) as caught:
-        SharedWeights(Smooth(), learning_rate=-1, clip=-1)
+        SharedWeights(Smooth(), WeightSettings(learning_rate=-1, clip=-1))
     assert len(caught.value.problems) == 2
 
 
 def test_settings_at_their_limits_are_accepted() -> None:
-    SharedWeights(Smooth(), learning_rate_end=0, momentum=0, weight_decay=0, clip=0)
+    SharedWeights(Smooth(), WeightSettings(learning_rate_end=0, momentum=0, weight_decay=0, clip=0))
 
 
 # --- learning rate
 
 
 def test_the_learning_rate_follows_a_cosine() -> None:
-    weights = SharedWeights(Smooth(), learning_rate=0.1, learning_rate_end=0.02)
+    weights = SharedWeights(Smooth(), WeightSettings(learning_rate=0.1, learning_rate_end=0.02))
     assert weights.learning_rate == 0.1
     for progress, rate in [(0, 0.1), (1 / 3, 0.08), (0.5, 0.06), (2 / 3, 0.04), (1, 0.02)]:
         weights.set_progress(progress)
@@ -155,7 +156,7 @@ def test_the_learning_rate_follows_a_cosine() -> None:
 def test_a_step_is_taken_with_the_present_learning_rate() -> None:
     moves = []
     for progress in (0.0, 1.0):
-        weights = SharedWeights(smooth_network(), learning_rate=0.1, learning_rate_end=0.02, clip=0)
+        weights = SharedWeights(smooth_network(), WeightSettings(learning_rate=0.1, learning_rate_end=0.02, clip=0))
         before = weights.parameters["head.weight"].detach().clone()
         weights.set_progress(progress)
         weights.fit(batch(), BOTH)
@@ -237,7 +238,7 @@ def test_five_fitting_steps_are_five_steps_of_sgd(momentum: float, decay: float,
     network = smooth_network()
     by_hand = copy.deepcopy(network)
     weights = SharedWeights(
-        network, learning_rate=rate, momentum=momentum, weight_decay=decay, nesterov=nesterov, clip=clip
+        network, WeightSettings(learning_rate=rate, momentum=momentum, weight_decay=decay, nesterov=nesterov, clip=clip)
     )
     velocity = [torch.zeros_like(parameter) for parameter in by_hand.parameters()]
     for step in range(5):
@@ -260,14 +261,14 @@ def test_five_fitting_steps_are_five_steps_of_sgd(momentum: float, decay: float,
 
 
 def test_fitting_tells_the_accuracy_before_the_step() -> None:
-    weights = SharedWeights(smooth_network(), learning_rate=5.0)
+    weights = SharedWeights(smooth_network(), WeightSettings(learning_rate=5.0))
     before = weights.score(batch(), BOTH)
     assert weights.fit(batch(), BOTH).score == before
 
 
 def test_what_is_not_on_the_path_rests_bitwise() -> None:
     network = build_network(SPACE, EveryOption(), classes=3, colours=3, channels=4)
-    weights = SharedWeights(network, weight_decay=0.1, momentum=0.9)
+    weights = SharedWeights(network, WeightSettings(weight_decay=0.1, momentum=0.9))
     everything = {d.name: Gate(weights=torch.full((len(d.options),), 0.2)) for d in SPACE.decisions}
     weights.fit(image_batch(), everything)  # from here on every weight has momentum
     before = snapshot(weights)
@@ -299,14 +300,18 @@ def test_fitting_gives_gates_no_gradient_and_leaves_none_behind() -> None:
 @pytest.mark.parametrize("momentum", [0.9, 0.0])
 @pytest.mark.parametrize("earlier_steps", [0, 2])
 def test_a_virtual_step_goes_where_a_real_unclipped_one_would(earlier_steps: int, momentum: float) -> None:
-    weights = SharedWeights(smooth_network(), learning_rate=0.3, momentum=momentum, weight_decay=0.1, clip=0.01)
+    weights = SharedWeights(
+        smooth_network(), WeightSettings(learning_rate=0.3, momentum=momentum, weight_decay=0.1, clip=0.01)
+    )
     for step in range(earlier_steps):
         weights.fit(batch(step), BOTH)
     before = snapshot(weights)
     moved = weights.virtual_step(batch(7), BOTH)
     assert_same(weights.state_dict(), before)
 
-    real = SharedWeights(smooth_network(), learning_rate=0.3, momentum=momentum, weight_decay=0.1, clip=0)
+    real = SharedWeights(
+        smooth_network(), WeightSettings(learning_rate=0.3, momentum=momentum, weight_decay=0.1, clip=0)
+    )
     real.load_state_dict(before)
     real.fit(batch(7), BOTH)
     assert list(moved) == list(real.parameters)
@@ -318,7 +323,7 @@ def test_a_virtual_step_goes_where_a_real_unclipped_one_would(earlier_steps: int
 
 
 def test_a_virtual_step_lets_rest_what_is_not_on_the_path() -> None:
-    weights = SharedWeights(smooth_network(), learning_rate=0.3, momentum=0.9, weight_decay=0.1, clip=0)
+    weights = SharedWeights(smooth_network(), WeightSettings(learning_rate=0.3, momentum=0.9, weight_decay=0.1, clip=0))
     weights.fit(batch(), BOTH)
     moved = weights.virtual_step(batch(1), FIRST)
     own = {name: value.detach().clone() for name, value in weights.parameters.items()}
@@ -330,7 +335,8 @@ def test_a_virtual_step_lets_rest_what_is_not_on_the_path() -> None:
 
 def test_a_virtual_step_leaves_out_the_look_ahead_of_nesterov() -> None:
     plain, nesterov = (
-        SharedWeights(smooth_network(), momentum=0.9, nesterov=nesterov, clip=0) for nesterov in (False, True)
+        SharedWeights(smooth_network(), WeightSettings(momentum=0.9, nesterov=nesterov, clip=0))
+        for nesterov in (False, True)
     )
     plain.fit(batch(), BOTH)
     nesterov.load_state_dict(plain.state_dict())
@@ -386,12 +392,12 @@ def test_a_gradient_is_zero_where_nothing_depends() -> None:
 
 def test_a_restored_state_goes_on_bit_by_bit() -> None:
     settings: dict[str, Any] = {"learning_rate": 0.2, "momentum": 0.9, "weight_decay": 0.01}
-    weights = SharedWeights(smooth_network(), **settings)
+    weights = SharedWeights(smooth_network(), WeightSettings(**settings))
     for step in range(3):
         weights.fit(batch(step), BOTH)
     weights.set_progress(0.4)
     saved = snapshot(weights)
-    restored = SharedWeights(Smooth().double(), **settings)
+    restored = SharedWeights(Smooth().double(), WeightSettings(**settings))
     restored.load_state_dict(saved)
     assert restored.learning_rate == weights.learning_rate
     for step in range(3, 6):
@@ -420,7 +426,10 @@ def test_one_image_of_one_pixel_is_one_clear_line() -> None:
 
 
 def test_another_optimizer_takes_over_with_its_own_rate_and_without_clipping():
-    plain, other = SharedWeights(smooth_network(), clip=0), SharedWeights(smooth_network(), clip=1e-9)
+    plain, other = (
+        SharedWeights(smooth_network(), WeightSettings(clip=0)),
+        SharedWeights(smooth_network(), WeightSettings(clip=1e-9)),
+    )
     for weights in (plain, other):
         make = torch.optim.SGD([{"params": list(weights._network.parameters()), "lr_end": 0.1}], lr=0.3)
         weights.optimize_with(make)
@@ -472,7 +481,7 @@ def regularized(*, dropout: float = 0.0, noise_seed: int = 0, **settings: Any) -
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    return SharedWeights(network, noise_seed, clip=0.0, **settings)
+    return SharedWeights(network, WeightSettings(clip=0.0, **settings), noise_seed=noise_seed)
 
 
 def parts(weights: SharedWeights) -> tuple[Tensor, Tensor]:

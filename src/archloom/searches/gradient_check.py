@@ -18,11 +18,11 @@ from torch.nn import functional as F
 
 from archloom.core.errors import ArchloomError
 from archloom.data.loader import Batch
-from archloom.fast import using
+from archloom.fast import use_kernels
 from archloom.searches.short_training import seeded
 from archloom.spaces import NONE, SearchSpace
 from archloom.strategies.base import Differentiable, Plan, SearchBatch
-from archloom.supernet import Choice, Gates, SharedWeights, flat
+from archloom.supernet import Choice, Gates, SharedWeights, WeightSettings, flat
 
 FEATURES, CLASSES, IMAGES = 4, 3, 24
 DECAY = 0.03  # of the weights: with it their best place is a place, and the Hessian there can be solved with
@@ -143,7 +143,7 @@ def check_gradient(
     strategy.policy.double()
     with torch.no_grad():
         strategy.policy.values.copy_(problem.logits)
-    with using("plain"):  # the exact side differentiates twice
+    with use_kernels("plain"):  # the exact side differentiates twice
         problem.settle(strategy.policy.mixture)
         direct, total = problem.exact(strategy.policy.mixture)
         found = torch.stack(list(_gradients(strategy, problem, samples))).mean(dim=0)
@@ -160,7 +160,9 @@ def check_gradient(
 def _gradients(strategy: Differentiable, problem: Problem, samples: int) -> list[Tensor]:
     """What the strategy would step along at the same weights and logits, draw after draw."""
     start = {name: value.clone() for name, value in problem.network.state_dict().items()}
-    weights = SharedWeights(problem.network, learning_rate=LEARNING_RATE, momentum=0.0, weight_decay=DECAY, clip=0.0)
+    weights = SharedWeights(
+        problem.network, WeightSettings(learning_rate=LEARNING_RATE, momentum=0.0, weight_decay=DECAY, clip=0.0)
+    )
     strategy.begin(weights, Plan(IMAGES, IMAGES, IMAGES, IMAGES, steps=samples))
     seen = _Noted(strategy.policy.values)
     strategy.optimizer = seen  # type: ignore[assignment]

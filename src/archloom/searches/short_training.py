@@ -12,7 +12,7 @@ from archloom.data.loader import Loader
 from archloom.families import build_network
 from archloom.searches.studies import Scored
 from archloom.spaces import Architecture, SearchSpace
-from archloom.supernet import Only, SharedWeights
+from archloom.supernet import Only, SharedWeights, WeightSettings
 
 
 def standalone(
@@ -22,7 +22,7 @@ def standalone(
     seed: int,
     place: Callable[[nn.Module], nn.Module],
     network: Mapping[str, Any],
-    weights: Mapping[str, Any],
+    weights: WeightSettings,
 ) -> SharedWeights:
     """A network of one architecture with weights of its own.
 
@@ -31,7 +31,7 @@ def standalone(
     """
     with seeded(seed):
         made = build_network(space, Only(architecture), **network)
-    return SharedWeights(place(made), seed, **weights)
+    return SharedWeights(place(made), weights, noise_seed=seed)
 
 
 def training(weights: SharedWeights, train: Loader, *, epochs: int) -> Iterator[int]:

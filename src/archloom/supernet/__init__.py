@@ -1,17 +1,15 @@
 """How a decision runs."""
 
-from archloom.supernet.blend import Blend
-from archloom.supernet.choice import Choice, Dag, Fixed
+from archloom.supernet.choice import Choice, Dag, Fixed, LayerChoice
 from archloom.supernet.curvature import Curvature, flat
 from archloom.supernet.gate import CLOSED, Gate, Gates, path_gates
 from archloom.supernet.gradients import gradients_of
 from archloom.supernet.masked_width import Extent, SharedConv2d, SharedLinear, Width, normalized
 from archloom.supernet.resolve import EveryOption, Only, Resolve, inherit
-from archloom.supernet.shared_weights import Parameters, Prediction, SharedWeights, StepResult
+from archloom.supernet.shared_weights import Parameters, Prediction, SharedWeights, StepResult, WeightSettings
 
 __all__ = [
     "CLOSED",
-    "Blend",
     "Choice",
     "Curvature",
     "Dag",
@@ -20,6 +18,7 @@ __all__ = [
     "Fixed",
     "Gate",
     "Gates",
+    "LayerChoice",
     "Only",
     "Parameters",
     "Prediction",
@@ -28,6 +27,7 @@ __all__ = [
     "SharedLinear",
     "SharedWeights",
     "StepResult",
+    "WeightSettings",
     "Width",
     "flat",
     "gradients_of",

@@ -47,6 +47,41 @@ class Prediction(NamedTuple):
     auxiliary: Tensor
 
 
+@dataclass(frozen=True, kw_only=True)
+class WeightSettings:
+    """How shared weights are trained."""
+
+    learning_rate: Annotated[float, Doc("of SGD, at the start of the cosine")] = 0.025
+    learning_rate_end: Annotated[float, Doc("at its end")] = 0.001
+    momentum: Annotated[float, Doc("of SGD")] = 0.9
+    weight_decay: Annotated[float, Doc("of SGD")] = 3e-4
+    nesterov: Annotated[bool, Doc("look ahead along the momentum")] = False
+    clip: Annotated[float, Doc("largest norm of the gradient; 0 is off")] = 5.0
+    mixed_precision: Annotated[bool, Doc("bfloat16 where it is safe, on a GPU; cells then run module by module")] = (
+        False
+    )
+    auxiliary_weight: Annotated[float, Doc("of the auxiliary head's loss, where network.auxiliary is on")] = 0.4
+    label_smoothing: Annotated[float, Doc("share of the truth that is spread over all classes, in every loss")] = 0.0
+
+    def __post_init__(self) -> None:
+        rate, end, decay = self.learning_rate, self.learning_rate_end, self.weight_decay
+        auxiliary, smoothing = self.auxiliary_weight, self.label_smoothing
+        require(
+            {
+                f"weights.learning_rate must be above 0, got {rate}": rate > 0,
+                f"weights.learning_rate_end must be 0 or more, got {end}": end >= 0,
+                f"weights.momentum must be in [0, 1), got {self.momentum}": 0 <= self.momentum < 1,
+                f"weights.weight_decay must be 0 or more, got {decay}": decay >= 0,
+                f"weights.clip must be 0 (off) or more, got {self.clip}": self.clip >= 0,
+                f"weights.auxiliary_weight must be 0 or more, got {auxiliary}": auxiliary >= 0,
+                f"weights.label_smoothing must lie in [0, 1), got {smoothing}": 0 <= smoothing < 1,
+                f"weights.nesterov must be false where momentum is 0, got {self.nesterov}": (
+                    self.momentum > 0 or not self.nesterov
+                ),
+            }
+        )
+
+
 class SharedWeights:
     """Hold a network, its loss and its optimizer: SGD with a cosine learning rate and clipped gradients by default.
 
@@ -61,58 +96,32 @@ class SharedWeights:
     def __init__(
         self,
         network: nn.Module,
-        noise_seed: int = 0,
+        settings: WeightSettings = WeightSettings(),
         *,
-        learning_rate: Annotated[float, Doc("of SGD, at the start of the cosine")] = 0.025,
-        learning_rate_end: Annotated[float, Doc("at its end")] = 0.001,
-        momentum: Annotated[float, Doc("of SGD")] = 0.9,
-        weight_decay: Annotated[float, Doc("of SGD")] = 3e-4,
-        nesterov: Annotated[bool, Doc("look ahead along the momentum")] = False,
-        clip: Annotated[float, Doc("largest norm of the gradient; 0 is off")] = 5.0,
-        mixed_precision: Annotated[
-            bool, Doc("bfloat16 where it is safe, on a GPU; cells then run module by module")
-        ] = False,
-        auxiliary_weight: Annotated[float, Doc("of the auxiliary head's loss, where network.auxiliary is on")] = 0.4,
-        label_smoothing: Annotated[
-            float, Doc("share of the truth that is spread over all classes, in every loss")
-        ] = 0.0,
+        noise_seed: int = 0,
     ) -> None:
-        require(
-            {
-                f"weights.learning_rate must be above 0, got {learning_rate}": learning_rate > 0,
-                f"weights.learning_rate_end must be 0 or more, got {learning_rate_end}": learning_rate_end >= 0,
-                f"weights.momentum must be in [0, 1), got {momentum}": 0 <= momentum < 1,
-                f"weights.weight_decay must be 0 or more, got {weight_decay}": weight_decay >= 0,
-                f"weights.clip must be 0 (off) or more, got {clip}": clip >= 0,
-                f"weights.auxiliary_weight must be 0 or more, got {auxiliary_weight}": auxiliary_weight >= 0,
-                f"weights.label_smoothing must lie in [0, 1), got {label_smoothing}": 0 <= label_smoothing < 1,
-                "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; take a GPU": (
-                    not mixed_precision or next(network.parameters()).device.type != "cpu"
-                ),
-                f"weights.nesterov must be false where momentum is 0, got {nesterov}": momentum > 0 or not nesterov,
-            }
-        )
+        rule = "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; take a GPU"
+        require({rule: not settings.mixed_precision or next(network.parameters()).device.type != "cpu"})
         self._network = network
-        self._mixed_precision = mixed_precision
-        self._auxiliary_weight, self._label_smoothing = auxiliary_weight, label_smoothing
+        self._settings = settings
         self._noise_seed, self._fits = noise_seed, 0
         self._dropouts = [module for module in network.modules() if isinstance(module, _DropoutNd)]
         self._kernels = [module for module in network.modules() if isinstance(module, SharedKernel)]
-        self._start, self._end, self._clip = learning_rate, learning_rate_end, clip
+        self._start, self._end, self._clip = settings.learning_rate, settings.learning_rate_end, settings.clip
         self._names = [name for name, _ in network.named_parameters()]
         self._parameters = list(network.parameters())
-        self._sgd: dict[str, Any] = {
-            "lr": learning_rate,
-            "momentum": momentum,
-            "weight_decay": weight_decay,
-            "nesterov": nesterov,
-            "foreach": True,  # one call for all tensors, of which a supernet has a thousand
-        }
 
     @cached_property
     def _optimizer(self) -> torch.optim.Optimizer:
         """Make SGD when first needed, because torch imports a compiler for it."""
-        return torch.optim.SGD(self._parameters, **self._sgd)
+        return torch.optim.SGD(
+            self._parameters,
+            lr=self._settings.learning_rate,
+            momentum=self._settings.momentum,
+            weight_decay=self._settings.weight_decay,
+            nesterov=self._settings.nesterov,
+            foreach=True,  # one call for all tensors, of which a supernet has a thousand
+        )
 
     def optimize_with(self, optimizer: torch.optim.Optimizer) -> None:
         """Replace SGD by another optimizer. It sees unclipped gradients and does its own clipping.
@@ -197,13 +206,16 @@ class SharedWeights:
 
     def _loss(self, prediction: Tensor | Prediction, labels: Tensor) -> Tensor:
         if isinstance(prediction, Tensor):
-            return F.cross_entropy(prediction, labels, label_smoothing=self._label_smoothing)
+            return F.cross_entropy(prediction, labels, label_smoothing=self._settings.label_smoothing)
         auxiliary = self._loss(prediction.auxiliary, labels)
-        return self._loss(prediction.logits, labels) + self._auxiliary_weight * auxiliary
+        return self._loss(prediction.logits, labels) + self._settings.auxiliary_weight * auxiliary
 
     def _predict(self, batch: Batch, gates: Gates, parameters: Parameters | None = None) -> Tensor | Prediction:
         try:
-            with self._noise(), torch.autocast(self.device.type, torch.bfloat16, enabled=self._mixed_precision):
+            with (
+                self._noise(),
+                torch.autocast(self.device.type, torch.bfloat16, enabled=self._settings.mixed_precision),
+            ):
                 if parameters is None:
                     output = self._network(batch.images, gates)
                 else:
