@@ -231,7 +231,7 @@ def parameters(row: int) -> int:
     facts = experiment.facts()
     assert facts is not None
     costs = CostTable(
-        experiment.space(), classes=facts.classes, image_shape=facts.image_shape, **experiment.settings["network"]
+        experiment.build_space(), classes=facts.classes, image_shape=facts.image_shape, **experiment.settings["network"]
     )
     return costs.cost(TABLE.architecture(row)).parameters
 

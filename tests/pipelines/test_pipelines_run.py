@@ -59,7 +59,7 @@ def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _some(task: Any) -> Any:
-    return task.experiment.space().sample(random.Random(0))
+    return task.experiment.build_space().sample(random.Random(0))
 
 
 def facts(folder: Path) -> Any:

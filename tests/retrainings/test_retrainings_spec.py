@@ -43,7 +43,7 @@ def test_every_shipped_recipe_resolves_for_every_family_and_says_what_it_is(reci
 
 def test_the_cifar_protocol_is_that_of_the_papers() -> None:
     retrain = resolved("darts_v2", "cifar")
-    assert len(retrain.space().slots) == 20  # type: ignore[attr-defined]
+    assert len(retrain.build_space().slots) == 20  # type: ignore[attr-defined]
     network = retrain.settings["network"]
     assert (network["channels"], network["auxiliary"], network["drop_path"]) == (36, True, 0.2)
     assert (retrain.training.epochs, retrain.training.batch_size, retrain.training.cutout) == (600, 96, 16)
@@ -57,7 +57,7 @@ def test_the_cifar_protocol_is_that_of_the_papers() -> None:
     )
     assert optimizer.rate_at(600, epochs=600) == 0
     assert (retrain.common.split, retrain.training.keep) == ("none", "last")
-    assert len(resolved("darts_v2", "cifar_8cells").space().slots) == 8  # type: ignore[attr-defined]
+    assert len(resolved("darts_v2", "cifar_8cells").build_space().slots) == 8  # type: ignore[attr-defined]
 
 
 def test_the_benchmarks_own_protocol() -> None:
@@ -103,14 +103,14 @@ def test_what_a_user_says_wins_and_the_run_names_the_data() -> None:
 
 def test_layouts_of_gdas_are_as_deep_as_the_recipe_says_and_own_cells_stay() -> None:
     gdas = resolved("gdas", "cifar", space={"name": "darts_gdas"})
-    assert len(gdas.space().slots) == 20  # type: ignore[attr-defined]
+    assert len(gdas.build_space().slots) == 20  # type: ignore[attr-defined]
     found = find_architecture("gdas", space_name="darts_gdas")
     assert family_of(found.space).name == "darts"
     s2 = find_architecture(_any_of("s2"), space_name="s2")
     parts = (s2.space_name, s2.space, s2.architecture)
     told = read_toml(find_retraining("cifar_8cells"))
     made = RetrainSpec.resolve(compose(*parts, recipe=("cifar_8cells", told), inherited={}, said={}))
-    assert len(made.space().slots) == 20  # type: ignore[attr-defined]
+    assert len(made.build_space().slots) == 20  # type: ignore[attr-defined]
 
 
 def _any_of(name: str) -> str:

@@ -1,10 +1,11 @@
 import torch
 
 from archloom.data.augment import Augment
-from archloom.data.loader import Batch, Loader
+from archloom.data.loader import Loader
 from archloom.data.source import InMemory
 from archloom.searches.short_training import StandaloneScore, seeded, standalone
 from archloom.spaces import Nb201
+from archloom.supernet import WeightSettings
 
 SPACE = Nb201(nodes=2, cells_per_stage=1)
 
@@ -24,7 +25,7 @@ def begin(architecture, seed: int = 0):
         seed=seed,
         place=lambda network: network,
         network={"channels": 4, "classes": 2, "colours": 1},
-        weights={"learning_rate": 0.05},
+        weights=WeightSettings(learning_rate=0.05),
     )
 
 

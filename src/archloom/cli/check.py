@@ -70,7 +70,7 @@ def _checked(name: str, settings: dict[str, Any], space: Any, samples: int, seed
     from archloom.searches.spec import SearchSpec
 
     experiment = SearchSpec.resolve({"strategy": {**settings, "name": name}, "data": {"name": "given"}})
-    kind = type(experiment.strategy(space))
+    kind = type(experiment.build_strategy(space))
     return check_gradient(
         name,
         lambda the_space, generator: kind(the_space, generator, **experiment.settings["strategy"]),

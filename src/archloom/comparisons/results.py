@@ -15,7 +15,7 @@ from archloom.comparisons.statistics import Pair, Verdict, judge
 from archloom.core.errors import ArchloomError, BenchmarkError, SettingError
 from archloom.data import Facts
 from archloom.objectives import CostTable
-from archloom.searches.jobs import Task
+from archloom.searches.jobs import SearchJob
 from archloom.searches.spec import SearchSpec
 
 ROUNDING = 1e-9  # sums of costs
@@ -108,12 +108,10 @@ class Outcome:
         return sum(row.seeds - len(row.results) for row in self.rows)
 
 
-def outcome_of(comparison: ComparisonSpec, tasks: Sequence[Task], failures: Mapping[str, str]) -> Outcome:
+def outcome_of(comparison: ComparisonSpec, jobs: Sequence[SearchJob], failures: Mapping[str, str]) -> Outcome:
     """Read what is finished, and judge it."""
     readers = {name: Reader(contender, comparison) for name, contender in comparison.contenders.items()}
-    rows = {
-        name: reader.row([task for task in tasks if task.entry == name], failures) for name, reader in readers.items()
-    }
+    rows = {name: reader.row([job for job in jobs if job.entry == name], failures) for name, reader in readers.items()}
     verdicts = {} if comparison.against is None else _verdicts(comparison, readers, rows)
     return Outcome(comparison.settings.title, tuple(rows.values()), comparison.published, verdicts, comparison.against)
 
@@ -125,7 +123,7 @@ class Reader:
         self.contender = contender
         self._experiment = contender.experiment
         self._settings, self._limit = comparison.settings, comparison.limit
-        self._space = self._experiment.space()
+        self._space = self._experiment.build_space()
         self._found = find_benchmark(
             self._space, self._experiment.names["data"], self._experiment.settings["data"]["directory"]
         )
@@ -140,8 +138,8 @@ class Reader:
         how = self._experiment.settings["search"]["score"]
         return f"best score, by {'training' if how == 'auto' else how}"
 
-    def row(self, tasks: Sequence[Task], failures: Mapping[str, str]) -> Row:
-        results = [self._read(task) for task in tasks]
+    def row(self, jobs: Sequence[SearchJob], failures: Mapping[str, str]) -> Row:
+        results = [self._read(job) for job in jobs]
         return Row(
             name=self.contender.name,
             strategy=self._experiment.names["strategy"],
@@ -149,9 +147,9 @@ class Reader:
             metric=self.metric,
             datasets=self._datasets,
             results=tuple(result for result in results if result is not None),
-            seeds=len(tasks),
+            seeds=len(jobs),
             timing=self._timing,
-            failures={task.name: failures[task.name] for task in tasks if task.name in failures},
+            failures={job.name: failures[job.name] for job in jobs if job.name in failures},
         )
 
     @cached_property
@@ -161,10 +159,10 @@ class Reader:
         table, own = self._found
         return (own, *(name for name in table.datasets if name != own))
 
-    def _read(self, task: Task) -> Result | None:
+    def _read(self, job: SearchJob) -> Result | None:
         try:
-            details = task.run.read_result()
-            history = [] if details is None else task.run.read_metrics()
+            details = job.run_folder.read_result()
+            history = [] if details is None else job.run_folder.read_metrics()
         except ArchloomError:  # damaged: it is run again, and until then it is not there
             return None
         if details is None:
@@ -174,7 +172,7 @@ class Reader:
         trainings = sum(trial.trainings for trial in trials)
         measured = details["run"]["seconds"] + (details.get("finalists_seconds") or 0.0)
         return Result(
-            seed=task.seed,
+            seed=job.seed,
             text=details["text"],
             architecture=details["architecture"],
             value=self._value(details, tests, trials),
@@ -304,7 +302,7 @@ def check_limit(comparison: ComparisonSpec) -> None:
     for contender in comparison.contenders.values() if comparison.limit else ():
         try:
             reader = Reader(contender, comparison)
-            reader.allowed(contender.experiment.space().sample(random.Random(0)))
+            reader.allowed(contender.experiment.build_space().sample(random.Random(0)))
         except ArchloomError as error:
             problems.append(f"entry {contender.name}: limit: {error}")
     if problems:
@@ -336,10 +334,10 @@ def _counted(
         return lambda architecture: factor * table.query(architecture, dataset, metric=column)
     facts = experiment.facts()
     if facts is None:
-        data = experiment.data()
+        data = experiment.load_data()
         facts = Facts(len(data.classes), (data.channels, *data.resolution))
     network = experiment.settings["network"]
-    costs = CostTable(experiment.space(), classes=facts.classes, image_shape=facts.image_shape, **network)
+    costs = CostTable(experiment.build_space(), classes=facts.classes, image_shape=facts.image_shape, **network)
     return lambda architecture: float(getattr(costs.cost(architecture), attribute))
 
 

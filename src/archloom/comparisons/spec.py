@@ -23,7 +23,7 @@ from archloom.core.settings import check, merge, read_toml, write_toml
 from archloom.execution.machine import pick_device
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.survey import usable_cores
-from archloom.searches.jobs import FEWEST_THREADS, Task
+from archloom.searches.jobs import FEWEST_THREADS, SearchJob
 from archloom.searches.spec import SECTIONS, SearchSpec
 from archloom.strategies.base import BlackBox
 
@@ -107,9 +107,11 @@ class Contender:
     seeds: tuple[int, ...]
     black_box: bool
 
-    def tasks(self, folder: Path) -> Iterator[Task]:
+    def jobs(self, folder: Path) -> Iterator[SearchJob]:
         for seed in self.seeds:
-            yield Task(self.name, seed, replace(self.experiment, seed=seed), folder / "runs" / f"{self.name}-{seed}")
+            yield SearchJob(
+                self.name, seed, replace(self.experiment, seed=seed), folder / "runs" / f"{self.name}-{seed}"
+            )
 
 
 @dataclass(frozen=True)
@@ -137,13 +139,13 @@ class ComparisonSpec:
         """
         return _Resolver(given, beside or Path(), seeds, assigned or {}).comparison()
 
-    def tasks(self, folder: Path, *, only: Collection[str] = ()) -> list[Task]:
+    def jobs(self, folder: Path, *, only: Collection[str] = ()) -> list[SearchJob]:
         """Every run, or those of some entries."""
         unknown = [name for name in only if name not in self.contenders]
         if unknown:
             raise SettingError([f"no entry '{name}'{suggestion(name, self.contenders)}" for name in unknown])
         chosen = [contender for name, contender in self.contenders.items() if not only or name in only]
-        return [task for contender in chosen for task in contender.tasks(folder)]
+        return [job for contender in chosen for job in contender.jobs(folder)]
 
     def to_settings(self) -> dict[str, Any]:
         """What a TOML file has to say to get this comparison again, without recipes or anything else beside it."""
@@ -184,18 +186,18 @@ def open_comparison(
     return resolved, out or root / f"compare-{path.stem}"
 
 
-def longest_first(comparison: ComparisonSpec, tasks: Sequence[Task]) -> list[Task]:
+def longest_first(comparison: ComparisonSpec, jobs: Sequence[SearchJob]) -> list[SearchJob]:
     """Tasks that are left, so that none is still at work when all others are done: by what finished ones took.
 
-    Where none has finished, a task may be long; trials are told from a one-shot search, which rarely is the shorter.
+    Where none has finished, a job may be long; trials are told from a one-shot search, which rarely is the shorter.
     """
     seconds: dict[str, float] = {}
     left = []
-    for task in tasks:
-        if task.state != "finished":
-            left.append(task)
-        elif task.entry not in seconds:
-            seconds[task.entry] = ((task.run.read_result() or {}).get("run") or {}).get("seconds", math.inf)
+    for job in jobs:
+        if job.state != "finished":
+            left.append(job)
+        elif job.entry not in seconds:
+            seconds[job.entry] = ((job.run_folder.read_result() or {}).get("run") or {}).get("seconds", math.inf)
     return sorted(left, key=lambda t: (-seconds.get(t.entry, math.inf), comparison.contenders[t.entry].black_box))
 
 
@@ -257,7 +259,7 @@ class _Resolver:
         experiment = self._attempt(where, lambda: self._experiment(values, (seeds or (0,))[0]))
         if seeds is None or experiment is None:
             return None
-        black_box = isinstance(experiment.strategy(experiment.space()), BlackBox)
+        black_box = isinstance(experiment.build_strategy(experiment.build_space()), BlackBox)
         return Contender(name, experiment, seeds, black_box)
 
     def _seeds_of(self, values: Mapping[str, Any]) -> tuple[int, ...]:

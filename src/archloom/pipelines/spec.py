@@ -22,13 +22,13 @@ from archloom.core.recipes import find_pipeline, find_recipe
 from archloom.core.seeds import parse_seeds, seeds_text
 from archloom.core.settings import check, merge, read_toml, write_toml
 from archloom.execution.machine import pick_device
-from archloom.execution.run_folder import RunFolder, State
+from archloom.execution.run_folder import RunFolder
 from archloom.execution.survey import usable_cores
-from archloom.retrainings.folder import RetrainFolder
+from archloom.retrainings.jobs import RetrainJob
 from archloom.retrainings.sizes import AUTO, seconds_of
 from archloom.retrainings.spec import SECTIONS as RETRAIN_SECTIONS
 from archloom.searches.build import build_search
-from archloom.searches.jobs import FEWEST_THREADS, Task
+from archloom.searches.jobs import FEWEST_THREADS, SearchJob
 from archloom.searches.loop import SearchLoop
 from archloom.searches.spec import SECTIONS, SearchSpec
 from archloom.spaces import SPACES
@@ -86,32 +86,6 @@ class PipelineSettings:
 
 
 @dataclass(frozen=True)
-class RetrainTask:
-    """One training from scratch of what a search found."""
-
-    search: int  # the seed of the search
-    seed: int
-    what: Path  # the run of that search
-    path: Path
-    recipe: str
-    settings: Mapping[str, Any]
-    budget: str | None = None
-    short: bool = False  # only to compare searches, so that it needs validation images
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    @property
-    def run(self) -> RetrainFolder:
-        return RetrainFolder(self.path)
-
-    @property
-    def state(self) -> State:
-        return self.run.state
-
-
-@dataclass(frozen=True)
 class PipelineSpec:
     """A resolved pipeline: what `pipeline.toml` of its folder holds."""
 
@@ -134,20 +108,20 @@ class PipelineSpec:
         known = {name: value for name, value in given.items() if name not in fewer}
         return _Resolver(merge(known, assigned), beside or Path()).pipeline()
 
-    def searches(self, folder: Path) -> list[Task]:
+    def searches(self, folder: Path) -> list[SearchJob]:
         """The searches; each is a run of its own."""
         return [
-            Task("search", seed, replace(self.experiment, seed=seed), folder / "searches" / f"seed-{seed}")
+            SearchJob("search", seed, replace(self.experiment, seed=seed), folder / "searches" / f"seed-{seed}")
             for seed in self.seeds
         ]
 
-    def short_trainings(self, folder: Path) -> list[RetrainTask]:
+    def short_trainings(self, folder: Path) -> list[RetrainJob]:
         """A short training of what each search found, to tell the best of them; none unless asked for."""
         if not self.picks or not self.settings.pick_epochs:
             return []
         short = {"training": {"epochs": self.settings.pick_epochs, "keep": "last"}}
         return [
-            RetrainTask(
+            RetrainJob(
                 seed,
                 0,
                 folder / "searches" / f"seed-{seed}",
@@ -159,12 +133,12 @@ class PipelineSpec:
             for seed in self.seeds
         ]
 
-    def retrainings(self, folder: Path, searches: Sequence[int]) -> list[RetrainTask]:
+    def retrainings(self, folder: Path, searches: Sequence[int]) -> list[RetrainJob]:
         """The trainings of what these searches found."""
         count = len(searches) * self.settings.retrainings
         budget = self._retrain_budget(count)
         return [
-            RetrainTask(
+            RetrainJob(
                 search,
                 seed,
                 folder / "searches" / f"seed-{search}",
@@ -285,12 +259,12 @@ def epochs_that_fit(
 
 
 def _strategy(experiment: SearchSpec) -> Any:
-    return experiment.strategy(experiment.space())
+    return experiment.build_strategy(experiment.build_space())
 
 
 def sample_of(experiment: SearchSpec) -> str:
     """Some architecture of the space that is searched, as JSON: to check what comes after a search before it."""
-    space = experiment.space()
+    space = experiment.build_space()
     content = {
         "space": {"name": experiment.names["space"], **experiment.settings["space"]},
         "architecture": dict(space.sample(random.Random(0))),

@@ -103,7 +103,7 @@ def build_retraining(retrain: RetrainSpec, data: ImageData, *, listeners: Sequen
 def _network(retrain: RetrainSpec, data: ImageData, device: torch.device) -> nn.Module:
     with seeded(stream(retrain.seed, "weights")):
         made = build_network(
-            retrain.space(),
+            retrain.build_space(),
             Only(retrain.architecture),
             classes=len(data.classes),
             colours=data.channels,
@@ -119,7 +119,7 @@ def cost_of_model(retrain: RetrainSpec, data: ImageData, **network: Any) -> Cost
     settings = deployed({**retrain.settings["network"], **network})
     with torch.device("meta"):
         model = build_network(
-            retrain.space(),
+            retrain.build_space(),
             Only(retrain.architecture),
             classes=len(data.classes),
             colours=data.channels,

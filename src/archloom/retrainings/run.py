@@ -140,7 +140,7 @@ def carry_out(
         here = {name: asked.said[name] for name in ("machine",) if name in asked.said}
         return resume_retraining(path, data=data, settings=here, listeners=listeners, stop=stop, warn=tell)
     RetrainFolder(path).refuse_if_taken()
-    images = data or asked.retrain.data()
+    images = data or asked.retrain.load_data()
     for warning in check_trainable(images):
         tell(f"warning: {warning}")
     prepared = _Prepared(_fitted(asked, images, tell), images)  # bad data is found before a directory is made
@@ -165,7 +165,7 @@ def resume_retraining(
     with run.lock():
         if run.finished:
             return _result(run)
-        prepared = _Prepared(resolved, as_image_data(data) or resolved.data())
+        prepared = _Prepared(resolved, as_image_data(data) or resolved.load_data())
         state = run.checkpoints.load_latest(warn=warn)
         if state is not None:
             prepared.load(state, run)
@@ -215,7 +215,7 @@ def _chosen(given: Mapping[str, Any], asked: Request, data: ImageData, tell: Tel
     train, valid = split_of(asked.retrain, data)
     budget, side = asked.budget or DEFAULT_BUDGET, min(shown_shape(data)[1:])
     job = Job(len(train), 0 if valid is None else len(valid), side, seconds_of(budget))
-    space = asked.retrain.space()
+    space = asked.retrain.build_space()
     sizes = [size.to_settings() for size in family_of(space).sizes_of(space)]
     options = [merge(given, _fitting(job.held(place), asked), size, asked.said) for place, size in enumerate(sizes)]
     resolved = [RetrainSpec.resolve(option) for option in options]
@@ -230,7 +230,7 @@ def _chosen(given: Mapping[str, Any], asked: Request, data: ImageData, tell: Tel
         epochs=said_epochs,
     )
     best = ordered[chosen.size]
-    depth, unit = depth_of(resolved[best].space())
+    depth, unit = depth_of(resolved[best].build_space())
     batch, width = resolved[best].training.batch_size, resolved[best].settings["network"].get("channels")
     tell(
         f"auto: {depth} {unit}, {width} channels ({costs[best] / 1e6:.1f} M multiply-adds), {chosen.epochs} epochs of "
@@ -296,7 +296,7 @@ class _Prepared:
             self._kept_epoch = best["epoch"]
 
     def _report(self, run: RunFolder) -> None:
-        space, test = self.retrain.space(), self._data.test
+        space, test = self.retrain.build_space(), self._data.test
         run.write_text(
             run.cell_path.name, draw_cells(space.graphs(self.retrain.architecture), title=self.retrain.title)
         )
@@ -313,7 +313,7 @@ class _Prepared:
             "kind": "retrain",
             "space": dict(card.space),
             "architecture": dict(resolved.architecture),
-            "text": resolved.space().format(resolved.architecture),
+            "text": resolved.build_space().format(resolved.architecture),
             "recipe": resolved.recipe,
             "data": data.name if resolved.names["data"] == GIVEN else resolved.names["data"],
             "seed": resolved.seed,

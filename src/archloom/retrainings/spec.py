@@ -71,10 +71,10 @@ class RetrainSpec:
     def stem(self) -> str:
         return "-".join((KIND, self.names["space"], self.names["data"]))
 
-    def space(self) -> SearchSpace:
+    def build_space(self) -> SearchSpace:
         return make_space(self.names["space"], self.settings["space"])
 
-    def data(self) -> ImageData:
+    def load_data(self) -> ImageData:
         if self.names["data"] == GIVEN:
             raise DataError("this run was given its data in Python: pass `data=` to archloom.retrain or resume")
         return load(self.names["data"], directory=self.common.directory, **self._own_data)
@@ -240,5 +240,5 @@ class _Resolver:
 
 def _meta_network(made: RetrainSpec, *, classes: int, colours: int) -> Any:
     return build_network(
-        made.space(), Only(made.architecture), classes=classes, colours=colours, **made.settings["network"]
+        made.build_space(), Only(made.architecture), classes=classes, colours=colours, **made.settings["network"]
     )

@@ -128,7 +128,7 @@ def differences(origin: Origin, retrain: RetrainSpec, data: ImageData) -> Iterat
         yield f"images: {_times(origin.image_shape)} -> {_times(shape)}"
     before, after = origin.network.get("channels"), retrain.settings["network"].get("channels")
     sizes = [f"width {before} -> {after}"] if before is not None and before != after else []
-    depths = depth_of(origin.space), depth_of(retrain.space())
+    depths = depth_of(origin.space), depth_of(retrain.build_space())
     sizes += [f"{depths[0][1]} {depths[0][0]} -> {depths[1][0]}"] if origin.network and depths[0] != depths[1] else []
     if sizes:
         yield ", ".join(sizes)

@@ -55,18 +55,18 @@ class _Builder:
         self._machine = Machine(**experiment.settings["machine"])
         self._device = self._machine.prepare()
         self._common, _ = divided(experiment.settings["data"])
-        self._space = experiment.space()
+        self._space = experiment.build_space()
 
     @cached_property
     def _data(self) -> ImageData:
-        return self._given or self._experiment.data()
+        return self._given or self._experiment.load_data()
 
     @property
     def _shape(self) -> dict[str, int]:
         return {"classes": len(self._data.classes), "colours": self._data.channels}
 
     def search(self, listeners: Sequence[Listener]) -> SearchLoop:
-        strategy = self._experiment.strategy(self._space)
+        strategy = self._experiment.build_strategy(self._space)
         name = self._experiment.names["data"]  # not that of the files: a folder may be called like a published data set
         found = find_benchmark(self._space, name, self._common.directory)
         common: dict[str, Any] = {"look_up": TableLookup(found, data=name), "listeners": listeners}

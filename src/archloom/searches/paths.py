@@ -72,7 +72,7 @@ def trained_paths(
     refuse_without_shared_weights(directory, experiment)
     if experiment.names["data"] == GIVEN and data is None:
         raise DataError(f"{run} was given its data in Python, and has to be given them again: archloom.rank(data=...)")
-    data = data or experiment.data()
+    data = data or experiment.load_data()
     search = build_search(experiment, data=data)
     assert isinstance(search, OneShotLoop)
     _load(search, directory, warn)
@@ -88,7 +88,7 @@ def trained_paths(
 
 def refuse_without_shared_weights(run: RunFolder, experiment: SearchSpec) -> None:
     """A line for runs that have no trained weights to look at."""
-    if not isinstance(experiment.strategy(experiment.space()), OneShot):
+    if not isinstance(experiment.build_strategy(experiment.build_space()), OneShot):
         raise SettingError(
             f"{run.path} has no shared weights: its strategy, {experiment.names['strategy']}, trains none; "
             "name a run of a one-shot strategy"

@@ -29,7 +29,7 @@ def posterior(
         raise SettingError("name at least one run")
     experiments = [SearchSpec.resolve(run.config) for run in runs]
     _refuse_different(runs, experiments)
-    space, settings = experiments[0].space(), experiments[0].settings["strategy"]
+    space, settings = experiments[0].build_space(), experiments[0].settings["strategy"]
     policy = _sampling_strategy(experiments[0], space, runs[0]).policy
     chains = [_chain(run, experiment, space, warn) for run, experiment in zip(runs, experiments, strict=True)]
     draws = [chain.last(1 - settings.get("burn_in", 0.0)) for chain in chains]
@@ -44,7 +44,7 @@ def posterior(
 
 def _sampling_strategy(experiment: SearchSpec, space: SearchSpace, run: RunFolder) -> Any:
     """The strategy of a run, which must be one that keeps its draws: it has a `policy` and a `chain`."""
-    strategy = experiment.strategy(space)
+    strategy = experiment.build_strategy(space)
     if not isinstance(getattr(strategy, "chain", None), policies.Chain):
         raise SettingError(f"{run.path} has no posterior: its strategy, {experiment.names['strategy']}, draws nothing")
     return strategy

@@ -73,7 +73,7 @@ class _Ranked:
 
     def _found(self) -> tuple[Benchmark, str]:
         names, folder = self._experiment.names, self._experiment.settings["data"]["directory"]
-        found = find_benchmark(self._experiment.space(), names["data"], folder)
+        found = find_benchmark(self._experiment.build_space(), names["data"], folder)
         if found is None:
             raise BenchmarkError(
                 f"no table of known scores covers {self._path} (space {names['space']}, data {names['data']}, folder "

@@ -131,7 +131,7 @@ def resume_search(
 def write_search_report(run: RunFolder) -> Path:
     """Write report.html (and cell.svg, if there is a result) of a search, finished or not."""
     experiment = SearchSpec.resolve(run.config)
-    space, result = experiment.space(), run.read_result()
+    space, result = experiment.build_space(), run.read_result()
     if result is not None:
         architecture = space.check(result["architecture"])
         run.write_text(run.cell_path.name, draw_cells(space.graphs(architecture), title=experiment.title))
@@ -166,7 +166,7 @@ class _Prepared:
         self._experiment = experiment
         facts = experiment.facts() if data is None else None
         if facts is None:  # only reading the data tells their shape
-            data = data or experiment.data()
+            data = data or experiment.load_data()
             facts = Facts(len(data.classes), (data.channels, *data.resolution))
         self._data_name = experiment.names["data"] if data is None else data.name
         self.search: SearchLoop = build_search(experiment, data=data)
@@ -243,7 +243,7 @@ def _keep(append: Callable[[Record], None], note: Callable[[Record], None], even
 def _result(run: RunFolder, experiment: SearchSpec) -> SearchResult:
     details = run.read_result()
     assert details is not None, "called for finished runs only"
-    space = experiment.space()
+    space = experiment.build_space()
     return SearchResult(
         architecture=space.check(details["architecture"]),
         space=space,

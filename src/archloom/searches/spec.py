@@ -158,11 +158,11 @@ class SearchSpec:
     def stem(self) -> str:
         return "-".join(self.names[name] for name in ("space", "strategy", "data"))
 
-    def space(self) -> SearchSpace:
+    def build_space(self) -> SearchSpace:
         space: SearchSpace = SPACES.find(self.names["space"]).load()(**self.settings["space"])
         return space
 
-    def strategy(self, space: SearchSpace) -> OneShot | BlackBox:
+    def build_strategy(self, space: SearchSpace) -> OneShot | BlackBox:
         generator = torch.Generator().manual_seed(stream(self.seed, "strategy"))
         strategy: OneShot | BlackBox = STRATEGIES.find(self.names["strategy"]).load()(
             space, generator, **self.settings["strategy"]
@@ -173,7 +173,7 @@ class SearchSpec:
         """What is known of the data without reading them, if anything is."""
         return FACTS.get(self.names["data"])
 
-    def data(self) -> ImageData:
+    def load_data(self) -> ImageData:
         if self.names["data"] == GIVEN:
             raise DataError("this run was given its data in Python: pass `data=` to archloom.resume to go on")
         common, own = divided(self.settings["data"])
@@ -306,9 +306,9 @@ class _Resolver:
         self._attempt("machine", lambda: Machine(**settings["machine"]))
         self._attempt("data", lambda: divided(settings["data"]))
         self._attempt("weights", lambda: SharedWeights(nn.Linear(1, 1), WeightSettings(**settings["weights"])))
-        space = self._attempt("space", experiment.space)
+        space = self._attempt("space", experiment.build_space)
         if space is not None:
-            self._attempt("strategy", lambda: experiment.strategy(space))
+            self._attempt("strategy", lambda: experiment.build_strategy(space))
             with torch.device("meta"):
                 self._attempt("network", lambda: _try_network(space, settings["network"]))
 
