@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior, PosteriorSampler
 
 OBSERVATIONS, DECAY = 400, 0.01
-CHAINS = 20  # side by side in one tensor, which is that much quicker than one after another
+CHAINS = 20  # in one tensor, which is much faster than one after another
 BURN_IN = 100  # of each chain: the slowest of them forgets 10 % in a step
 
 
@@ -27,7 +27,7 @@ def zeros(*shape: int, dtype: torch.dtype = torch.float64) -> nn.Parameter:
 
 
 class Given:
-    """A closure that sets what it is told: gradients, and those on own labels; it counts its calls."""
+    """A closure that sets given gradients, also for sampled labels, and counts its calls."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Given:
             parameter.grad = self._gradient(parameter.detach())
         return torch.tensor(self._loss)
 
-    def on_own_labels(self, generator: torch.Generator) -> int:
+    def backward_on_sampled_labels(self, generator: torch.Generator) -> int:
         self.looks += 1
         for parameter in self._parameters:
             parameter.grad = torch.ones_like(parameter) * self._own
@@ -126,7 +126,7 @@ def gibbs(
     seed: int = 0,
     **settings: Any,
 ) -> Tensor:
-    """Draws [steps, chains, 10] of both blocks in turn."""
+    """Return draws [steps, chains, 10] of both blocks, alternating."""
     blocks = [zeros(CHAINS, len(conditional.gram)) for conditional in conditionals]
     generator = seeded(seed)
     samplers, closures = [], []
@@ -172,20 +172,20 @@ def stationary_law(conditionals: tuple[Conditional, Conditional], rate: float) -
 
 
 @dataclass(frozen=True)
-class ComparisonSpec:
-    """Draws beside the law they should have."""
+class Agreement:
+    """How far draws are from the distribution that they should have."""
 
     mean_error: float  # largest distance of a mean, in standard deviations
     variance_ratios: Tensor
     correlation_error: float  # largest
 
 
-def compare(draws: Tensor, mean: Tensor, covariance: Tensor) -> ComparisonSpec:
+def compare(draws: Tensor, mean: Tensor, covariance: Tensor) -> Agreement:
     flat = draws[BURN_IN:].flatten(0, 1)
     deviations = covariance.diagonal().sqrt()
     seen = flat.T.cov()
     wanted = covariance / torch.outer(deviations, deviations)
-    return ComparisonSpec(
+    return Agreement(
         float(((flat.mean(dim=0) - mean) / deviations).abs().max()),
         seen.diagonal() / covariance.diagonal(),
         float((flat.T.corrcoef() - wanted).abs().max()),

@@ -70,7 +70,7 @@ def test_diagonal_draws_follow_the_posterior_of_an_orthogonal_design():
 
 @pytest.mark.parametrize("make", [exact_bfgs, exact_diagonal])
 @pytest.mark.parametrize("rate", [1.0, 0.1])
-def test_the_wrong_sign_runs_away(make, rate):
+def test_the_wrong_sign_diverges(make, rate):
     draws = gibbs(regression(0, orthogonal=True), make=(make, make), steps=200, lr=rate, sign=-1.0)
     assert draws[-1].abs().max() > 1e8
 
@@ -99,8 +99,8 @@ def test_the_mean_alone_does_not_spread(silence):
     assert (draws[-1] - mean).abs().max() < 1e-9
 
 
-def test_chains_side_by_side_are_independent():
-    """What the tests above rest on."""
+def test_parallel_chains_are_independent():
+    """Check the premise of the tests above."""
     draws = full_newton_draws()[BURN_IN:]
     between = draws[:, :, 0].T.corrcoef() - torch.eye(CHAINS)
     assert between.abs().max() < 5 / math.sqrt(len(draws))
@@ -181,7 +181,7 @@ def test_identity_without_noise_is_sgd_to_the_bit(kind):
 
 
 @BOTH
-def test_identity_asks_for_one_gradient(kind):
+def test_identity_takes_one_gradient(kind):
     for sample in (True, False):
         parameter = zeros(3)
         closure = Given([parameter], torch.ones_like)
@@ -246,7 +246,7 @@ def test_covariance_of_a_draw(draw, inverse):
 
 
 @pytest.mark.parametrize(("draw", "inverse"), LAWS)
-def test_noise_limit_puts_to_the_limit_what_lies_beyond(draw, inverse):
+def test_noise_beyond_the_limit_is_clamped(draw, inverse):
     scale = math.sqrt(0.3 * (2 - 0.3) / 50)
 
     def numbers(**settings) -> torch.Tensor:
@@ -305,7 +305,7 @@ def test_bad_settings_are_one_clear_line(kind, setting, said):
 
 @BOTH
 def test_groups_may_differ_in_their_decay_only(kind):
-    with pytest.raises(SettingError, match="lr must be the same for all groups of parameters"):
+    with pytest.raises(SettingError, match="lr must be the same for all parameter groups"):
         kind([{"params": [zeros(2)]}, {"params": [zeros(2)], "lr": 0.5}], generator=seeded(0), observations=10)
     one, two = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     groups = [{"params": [one], "decay": 0.5}, {"params": [two], "decay": 0.0}]

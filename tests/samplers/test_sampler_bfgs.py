@@ -26,7 +26,7 @@ def random_vectors(seed: int, count: int, size: int) -> Tensor:
     return torch.randn(count, size, dtype=torch.float64, generator=seeded(seed))
 
 
-# --- T5: symmetric positive definite, whatever it is told
+# --- T5: symmetric positive definite for any pairs
 
 
 def assert_sound(inverse: InverseHessian) -> None:
@@ -60,7 +60,7 @@ def test_stays_positive_definite_under_500_random_pairs(size):
     inverse = inverse_hessian(size)
     outcomes = set()
     for number, (step, change) in enumerate(random_vectors(0, 1000, size).view(500, 2, size)):
-        opposed = -step if number % 7 == 0 else change  # a step against its curvature; otherwise half of them by chance
+        opposed = -step if number % 7 == 0 else change  # a step against its curvature; otherwise half of them are random
         outcomes.add(inverse.learn(step, opposed * (number % 5 > 0)))  # every fifth change of gradient is zero
         assert_sound(inverse)
     assert outcomes == {"plain", "damped"}
@@ -110,7 +110,7 @@ def test_powell_damping(slope):
     assert (inverse.matrix - wanted).abs().max() < 1e-12
 
 
-def test_a_fifth_of_the_expected_curvature_is_believed():
+def test_a_fifth_of_the_expected_curvature_is_accepted():
     inverse = inverse_hessian(2)
     inverse.learn(vector(1.0, 0.0), vector(1.0, 0.0))
     assert inverse.learn(vector(0.0, 1.0), vector(0.0, 0.21)) == "plain"
@@ -122,7 +122,7 @@ def test_a_fifth_of_the_expected_curvature_is_believed():
 def test_pairs_that_say_nothing_are_skipped(step, change):
     inverse = inverse_hessian(2)
     assert inverse.learn(vector(*step), vector(*change)) == "skipped"
-    assert torch.equal(inverse.matrix, torch.eye(2, dtype=torch.float64)) and not inverse.learnt
+    assert torch.equal(inverse.matrix, torch.eye(2, dtype=torch.float64)) and not inverse.has_learned
 
 
 def test_a_first_pair_that_is_skipped_leaves_no_scale_behind():
@@ -144,14 +144,14 @@ def test_bounds_hold_in_single_directions():
 
 
 @pytest.mark.parametrize(("smallest", "largest", "start"), [(0.01, 0.5, 0.5), (3.0, 9.0, 3.0), (0.1, 10.0, 1.0)])
-def test_starts_and_starts_again_within_its_bounds(smallest, largest, start):
+def test_starts_and_resets_within_its_bounds(smallest, largest, start):
     inverse = InverseHessian(2, smallest=smallest, largest=largest)
     wanted = start * torch.eye(2, dtype=torch.float64)
     assert torch.equal(inverse.matrix, wanted)
     inverse.learn(vector(1.0, 1.0), vector(1.0, 0.2))
-    assert inverse.learnt
+    assert inverse.has_learned
     inverse.reset()
-    assert torch.equal(inverse.matrix, wanted) and not inverse.learnt
+    assert torch.equal(inverse.matrix, wanted) and not inverse.has_learned
 
 
 # --- the root
@@ -166,7 +166,7 @@ def test_root_is_one():
     assert (root @ root.T - inverse.matrix).abs().max() < 1e-12
 
 
-def test_extremes_are_those_of_the_matrix_there_is():
+def test_extremes_are_the_eigenvalues_of_the_matrix():
     inverse = inverse_hessian(5)
     assert inverse.extremes() == (1.0, 1.0)
     for step, change in random_vectors(1, 20, 5).view(10, 2, 5):
@@ -179,7 +179,7 @@ def test_extremes_are_those_of_the_matrix_there_is():
     assert inverse.extremes() == (1.0, 1.0)
 
 
-def test_root_of_what_is_almost_positive_definite_takes_jitter():
+def test_root_of_an_almost_positive_definite_matrix_takes_jitter():
     inverse = inverse_hessian(3)
     inverse.matrix = vector(3.0, 6.0, -2e-4).diag()
     kept = inverse.matrix.clone()
@@ -190,11 +190,11 @@ def test_root_of_what_is_almost_positive_definite_takes_jitter():
 
 
 @pytest.mark.parametrize("broken", [-1.0, float("nan"), float("inf")])
-def test_root_of_what_is_broken_starts_again(broken):
+def test_root_of_a_broken_matrix_resets_it(broken):
     inverse = inverse_hessian(3, largest=0.25)
-    inverse.matrix, inverse.learnt = vector(1.0, 2.0, broken).diag(), True
+    inverse.matrix, inverse.has_learned = vector(1.0, 2.0, broken).diag(), True
     root, failed = inverse.root()
-    assert failed and not inverse.learnt
+    assert failed and not inverse.has_learned
     assert torch.equal(inverse.matrix, 0.25 * torch.eye(3, dtype=torch.float64))
     assert torch.equal(root, 0.5 * torch.eye(3, dtype=torch.float64))
 
@@ -207,7 +207,7 @@ def make(parameters: list[nn.Parameter], **settings) -> BfgsPosterior:
 
 
 @pytest.mark.parametrize("broken", [-1.0, float("nan")])
-def test_a_broken_matrix_is_given_up_before_it_moves_anything(broken):
+def test_a_broken_matrix_is_reset_before_it_moves_anything(broken):
     parameter = zeros(2)
     sampler = make([parameter], lr=0.5, temperature=1e-12, curvature="fixed", step_clip=0.0)
     sampler.inverse.matrix = vector(1.0, broken).diag()
@@ -296,7 +296,7 @@ def test_reset_every_forgets_the_curvature():
     learnt = []
     for _ in range(7):
         sampler.step(Given([parameter], lambda x: 5 * x - 1))
-        learnt.append(sampler.inverse.learnt)
+        learnt.append(sampler.inverse.has_learned)
     assert learnt == [True, True, False, True, True, False, True]
 
 
@@ -309,7 +309,7 @@ def test_project_maps_mean_and_noise():
     assert parameter.detach().abs().max() > 0.1 and sampler.draw["noise_norm"] > 0.01
 
 
-def test_parameters_without_gradient_rest():
+def test_parameters_without_gradient_are_not_updated():
     moving, resting = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))
     sampler = make([moving, resting], decay=0.3)
     for _ in range(6):
@@ -380,9 +380,9 @@ def test_pairs_of_different_batches_cost_one_gradient_and_learn_from_the_step_be
     sampler = make([parameter], pairs="different", decay=0.0)
     closure = Given([parameter], lambda x: x - 1)
     sampler.step(closure)
-    assert closure.calls == 1 and not sampler.inverse.learnt
+    assert closure.calls == 1 and not sampler.inverse.has_learned
     sampler.step(closure)
-    assert closure.calls == 2 and sampler.inverse.learnt
+    assert closure.calls == 2 and sampler.inverse.has_learned
 
 
 # --- state
@@ -392,7 +392,7 @@ def test_pairs_of_different_batches_cost_one_gradient_and_learn_from_the_step_be
 @pytest.mark.parametrize(
     "setting", [{}, {"pairs": "different"}, {"learn_every": 2}, {"reset_every": 3}, {"curvature": "fixed"}]
 )
-def test_a_sampler_from_a_checkpoint_goes_on_to_the_bit(dtype, setting):
+def test_a_sampler_resumes_from_a_checkpoint_bit_by_bit(dtype, setting):
     def begin() -> tuple[nn.Parameter, BfgsPosterior, Given]:
         parameter = zeros(3, 2, dtype=dtype)
         sampler = make([parameter], step_clip=0.05, **setting)

@@ -114,13 +114,13 @@ def test_a_second_call_leaves_statistics_and_generator_alone(network, batch, aga
     if again == "call":
         closure()
     else:
-        closure.on_own_labels(seeded(0))
+        closure.backward_on_sampled_labels(seeded(0))
     assert torch.equal(random, torch.get_rng_state())
     assert_same(dict(network.named_buffers()), after)
 
 
-def test_own_labels_come_from_the_prediction():
-    """The gradient by a bias is its chance less the share of its label: so the labels can be counted."""
+def test_sampled_labels_come_from_the_prediction():
+    """The gradient by a bias is its probability minus the share of its label: so the labels can be counted."""
     layer = nn.Linear(2, 3).double()
     with torch.no_grad():
         layer.weight.zero_()
@@ -130,7 +130,7 @@ def test_own_labels_come_from_the_prediction():
     closure = Classification(layer, lambda: layer(inputs), given)
     closure()
     assert isinstance(closure, SelfLabelling)
-    assert closure.on_own_labels(seeded(3)) == images
+    assert closure.backward_on_sampled_labels(seeded(3)) == images
     assert layer.bias.grad is not None
     chances = layer.bias.detach().softmax(0)
     shares = chances - layer.bias.grad
@@ -138,13 +138,13 @@ def test_own_labels_come_from_the_prediction():
     assert ((shares - chances).abs() < 4 * errors).all() and float(shares.sum()) == pytest.approx(1)
     assert ((shares - F.one_hot(torch.tensor(2), 3)).abs() > 20 * errors).any()  # not the labels of the batch
     first = layer.bias.grad.clone()
-    closure.on_own_labels(seeded(3))
+    closure.backward_on_sampled_labels(seeded(3))
     assert torch.equal(layer.bias.grad, first)
-    closure.on_own_labels(seeded(4))
+    closure.backward_on_sampled_labels(seeded(4))
     assert not torch.equal(layer.bias.grad, first)
 
 
-def test_own_labels_differ_from_image_to_image(network, batch):
+def test_sampled_labels_differ_from_image_to_image(network, batch):
     """Each image by its own chances: with certain ones the labels are the predictions, and the loss has no slope."""
     layer = nn.Linear(3, 3, bias=False).double()
     with torch.no_grad():
@@ -152,13 +152,13 @@ def test_own_labels_differ_from_image_to_image(network, batch):
     inputs = torch.eye(3, dtype=torch.float64)
     closure = Classification(layer, lambda: layer(inputs), torch.tensor([1, 2, 0]))
     assert float(closure()) == pytest.approx(50, abs=1e-6)
-    assert closure.on_own_labels(seeded(0)) == 3
+    assert closure.backward_on_sampled_labels(seeded(0)) == 3
     assert layer.weight.grad is not None and layer.weight.grad.abs().max() < 1e-9
 
 
-def test_own_labels_need_the_loss_first(network, batch):
-    with pytest.raises(AssertionError, match="the loss itself comes first"):
-        closure_of(network, batch).on_own_labels(seeded(0))
+def test_sampled_labels_need_a_first_call(network, batch):
+    with pytest.raises(AssertionError, match="call the closure before its replay"):
+        closure_of(network, batch).backward_on_sampled_labels(seeded(0))
 
 
 def test_any_torch_optimizer_takes_it(network, batch):

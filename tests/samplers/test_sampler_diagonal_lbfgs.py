@@ -104,7 +104,7 @@ def test_memory_keeps_the_newest_pairs():
 
 @pytest.mark.parametrize("mean", ["diagonal", "direction"])
 @pytest.mark.parametrize("start", ["gnb", "scalar"])
-def test_the_mean_step_goes_by_the_diagonal_or_by_all_of_it(mean, start):
+def test_the_mean_step_uses_the_diagonal_or_the_whole_inverse(mean, start):
     weights = zeros(30)
     decay, damping = 0.03, 0.2
     settings = {**FREE, "decay": decay, "damping": damping, "smallest": 1e-9, "largest": 1e9}
@@ -144,7 +144,7 @@ def test_the_diagonal_stays_within_its_bounds():
     assert sampler.draw["smallest"] == pytest.approx(0.1) and sampler.draw["largest"] == pytest.approx(5.0)
 
 
-def test_pairs_that_are_not_believed_are_skipped_and_counted():
+def test_unreliable_pairs_are_skipped_and_counted():
     weights = zeros(3)
     sampler = make([weights], start="scalar")
     sampler.step(Given([weights], lambda x: -x))
@@ -154,7 +154,7 @@ def test_pairs_that_are_not_believed_are_skipped_and_counted():
 
 
 @pytest.mark.parametrize(("cosine", "skipped"), [(0.9e-4, 1), (1.1e-4, 0)])
-def test_a_change_across_the_step_is_not_believed(cosine, skipped):
+def test_a_change_across_the_step_is_skipped(cosine, skipped):
     weights = zeros(2)
     turned = torch.tensor([[cosine, 1.0], [-1.0, cosine]]).double()
     sampler = make([weights], start="scalar", decay=0.0)
@@ -174,14 +174,14 @@ def test_calls_of_the_closure():
     assert closure.calls == 1 and closure.looks == 0
 
 
-def test_gauss_newton_needs_a_closure_that_can_label():
+def test_gauss_newton_needs_a_closure_that_samples_labels():
     weights = zeros(3)
 
     def plain() -> Tensor:
         weights.grad = torch.ones_like(weights)
         return torch.tensor(1.0)
 
-    with pytest.raises(SettingError, match="start 'gnb' must have a closure with on_own_labels"):
+    with pytest.raises(SettingError, match="start 'gnb' must have a closure with backward_on_sampled_labels"):
         make([weights]).step(plain)
     make([weights], start="scalar").step(plain)
 
@@ -286,7 +286,7 @@ def test_noise_waits_and_then_rises():
         assert at_once.draw["noise_norm"] / math.sqrt(4000) == pytest.approx(wanted, rel=0.05)
 
 
-def test_curvature_is_learnt_while_noise_waits():
+def test_curvature_is_learned_while_noise_waits():
     weights = zeros(3)
     sampler = make([weights], quiet_steps=10)
     sampler.step(Given([weights], lambda x: x - 1))
@@ -294,7 +294,7 @@ def test_curvature_is_learnt_while_noise_waits():
 
 
 @pytest.mark.parametrize("mean", ["diagonal", "direction"])
-def test_parameters_without_gradient_rest(mean):
+def test_parameters_without_gradient_are_not_updated(mean):
     moving, resting = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(40))
     sampler = make([moving, resting], decay=0.3, mean=mean, start_every=1)
     sampler.step(Given([moving, resting], lambda x: x - 2, own=0.5))  # a pair that knows both
@@ -311,7 +311,7 @@ def test_parameters_without_gradient_rest(mean):
     assert torch.equal(sampler.curvature[3:], known[3:]) and not torch.equal(sampler.curvature[:3], known[:3])
 
 
-def test_clips_are_not_counted_for_what_rests():
+def test_clips_of_frozen_parameters_are_not_counted():
     moving, resting = nn.Parameter(torch.full((3,), 100.0)), nn.Parameter(torch.ones(40))
     sampler = make([moving, resting], observations=1, noise_clip=0.02, start="scalar", decay=0.0)
     sampler.step(Given([moving], torch.zeros_like))
@@ -351,7 +351,7 @@ def test_bad_settings_are_one_clear_line(setting, said):
     assert raised.value.problems == (said,)
 
 
-def test_all_bad_settings_are_told_at_once():
+def test_all_bad_settings_are_reported_together():
     with pytest.raises(SettingError) as raised:
         make([zeros(2)], memory=-1, damping=-1, start="none")
     assert len(raised.value.problems) == 3
@@ -380,7 +380,7 @@ def test_a_network_is_trained():
         {"curvature": "identity"},
     ],
 )
-def test_a_sampler_from_a_checkpoint_goes_on_to_the_bit(dtype, setting):
+def test_a_sampler_resumes_from_a_checkpoint_bit_by_bit(dtype, setting):
     def begin() -> tuple[nn.Module, DiagonalLbfgsPosterior]:
         network = small_network(dtype)
         return network, make(list(network.parameters()), **setting)

@@ -16,7 +16,7 @@ def draws(parameters: list[torch.Tensor], *, shape: float, rate: float, count: i
 
 
 @pytest.mark.parametrize(("shape", "rate"), [(2.0, 0.5), (0.5, 3.0)])
-def test_draws_have_the_mean_and_the_variance_of_their_gamma(shape, rate):
+def test_draws_have_the_mean_and_variance_of_their_gamma(shape, rate):
     parameters = [nn.Parameter(torch.tensor([[1.0, -2.0], [0.5, 0.0]])), nn.Parameter(torch.tensor([3.0]))]
     posterior_shape, posterior_rate = shape + 5 / 2, rate + (1 + 4 + 0.25 + 9) / 2
     found = draws(parameters, shape=shape, rate=rate)

@@ -1,4 +1,4 @@
-"""Posterior samplers as torch optimizers: for GibbsNAS, and for anyone with a loss."""
+"""Posterior samplers as torch optimizers, for GibbsNAS and for any other loss."""
 
 from archloom.samplers.base import NOISE_RULES, NoiseRule, PosteriorSampler
 from archloom.samplers.bfgs import BfgsPosterior, InverseHessian

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Required, TypedDict
 
 import torch
 from torch import Tensor
@@ -35,13 +35,26 @@ Closure = Callable[[], Tensor]
 """Sets the gradients of the mean loss on one batch, and returns the loss; it is called again on the same batch."""
 
 
-class PosteriorSampler(torch.optim.Optimizer):
-    """What the samplers share: the scale of the noise, the decay, the random numbers, and a look at each draw.
+class SamplerOptions(TypedDict, total=False):
+    """The keywords of `PosteriorSampler`, which every sampler passes on."""
 
-    `sample=False` takes the mean only. `draw` tells the last step in figures; `counts` what went on since the start.
+    generator: Required[torch.Generator]
+    observations: Required[float]
+    lr: float
+    decay: float
+    temperature: float
+    noise_rule: NoiseRule
+    noise_limit: float
+    sample: bool
+
+
+class PosteriorSampler(torch.optim.Optimizer):
+    """The common part of all samplers: the scale of the noise, the decay, the random numbers, figures of each draw.
+
+    `sample=False` takes the mean only. `draw` has figures of the last step, `counts` has totals since the start.
     """
 
-    counted: ClassVar[tuple[str, ...]] = ()
+    counters: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -70,20 +83,20 @@ class PosteriorSampler(torch.optim.Optimizer):
         super().__init__(parameters, {**settings, "noise_rule": noise_rule, "sample": sample, "lr_end": 0.0})
         require(
             {
-                f"{name} must be the same for all groups of parameters, which are drawn together": (
+                f"{name} must be the same for all parameter groups, which are drawn together": (
                     len({group[name] for group in self.param_groups}) == 1
                 )
                 for name in ("lr", "temperature", "observations", "noise_rule", "sample")
             }
         )
         self.generator = generator
-        self.draw: dict[str, float] = {}  # what the last step did
-        self.counts: dict[str, int] = dict.fromkeys(self.counted, 0)
+        self.draw: dict[str, float] = {}  # figures of the last step
+        self.counts: dict[str, int] = dict.fromkeys(self.counters, 0)
         self._noise_limit = noise_limit
 
     def _begin_draw(self) -> None:
         self.counts["draws"] += 1
-        self.draw = {name: 0.0 for name in self.counted if name != "draws"}
+        self.draw = {name: 0.0 for name in self.counters if name != "draws"}
 
     def _count(self, name: str, times: int = 1) -> None:
         self.counts[name] += times
@@ -91,7 +104,7 @@ class PosteriorSampler(torch.optim.Optimizer):
 
     @abstractmethod
     def step(self, closure: Closure) -> Tensor:  # type: ignore[override]
-        """One draw; the loss before it."""
+        """Make one draw and return the loss before it."""
 
     # --- parts of a step
 
@@ -99,8 +112,8 @@ class PosteriorSampler(torch.optim.Optimizer):
     def parameters(self) -> list[Tensor]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
-    def _regularized(self, closure: Closure) -> tuple[Tensor, list[Tensor | None]]:
-        """The loss, and its gradient with the decay; None where the loss does not depend on a parameter."""
+    def _regularized_gradient(self, closure: Closure) -> tuple[Tensor, list[Tensor | None]]:
+        """Return the loss, and its gradient with the decay; None where the loss does not depend on a parameter."""
         with torch.enable_grad():
             loss = closure()
         gradients = [
@@ -111,18 +124,18 @@ class PosteriorSampler(torch.optim.Optimizer):
         return loss.detach(), gradients
 
     def _descend(self, gradients: list[Tensor | None]) -> None:
-        """Gradient descent, operation by operation as torch.optim.SGD has it: what is left without curvature."""
+        """Take a step of gradient descent, with the operations of torch.optim.SGD."""
         sizes = [float(gradient.norm()) for gradient in gradients if gradient is not None]
         self._check({"the gradient": torch.tensor(sizes)})
-        rest = iter(gradients)
+        remaining = iter(gradients)
         for group in self.param_groups:
             for parameter in group["params"]:
-                gradient = next(rest)
+                gradient = next(remaining)
                 if gradient is not None:
                     parameter.add_(gradient, alpha=-group["lr"])
 
     def _check(self, tensors: Mapping[str, Tensor]) -> None:
-        """Stop with a diagnosis before a parameter becomes something that is no number."""
+        """Raise DivergedError with a diagnosis before a parameter becomes NaN or infinite."""
         values = {name: float(tensor.norm()) for name, tensor in tensors.items()}
         wrong = next((name for name, value in values.items() if not math.isfinite(value)), None)
         if wrong is None:
@@ -131,24 +144,24 @@ class PosteriorSampler(torch.optim.Optimizer):
         settings = ", ".join(f"{name} {group[name]:.4g}" for name in ("lr", "temperature", "observations"))
         raise DivergedError(
             f"{wrong} became {values[wrong]} in draw {self.counts['draws']} of {type(self).__name__} ({settings}, "
-            f"noise {self.noise_scale():.3g}; {self._told()}); lower lr or temperature, or raise observations"
+            f"noise {self.noise_scale():.3g}; {self._describe_state()}); lower lr or temperature, or raise observations"
         )
 
-    def _told(self) -> str:
-        """The draw before and the counts, in words."""
+    def _describe_state(self) -> str:
+        """Return the figures of the draw before and the counts as text."""
         figures = {**{name: f"{value:.3g}" for name, value in self.draw.items()}, **self.counts}
         return ", ".join(f"{name} {value}" for name, value in figures.items())
 
     def noise_scale(self) -> float:
-        """Standard deviation of the noise, in units of the square root of P."""
+        """Return the standard deviation of the noise, in units of the square root of P."""
         group = self.param_groups[0]
         if not group["sample"]:
             return 0.0
         variance = NOISE_RULES[group["noise_rule"]](group["lr"]) * group["temperature"] / group["observations"]
         return math.sqrt(variance)
 
-    def _numbers(self, like: Tensor) -> Tensor:
-        """Standard normal numbers, the same on every device; beyond the limit they are put to the limit."""
+    def _sample_normal(self, like: Tensor) -> Tensor:
+        """Sample standard normal numbers, the same on every device, clamped to the limit."""
         numbers = torch.randn(like.shape, generator=self.generator, device=self.generator.device, dtype=like.dtype)
         if self._noise_limit:
             numbers.clamp_(-self._noise_limit, self._noise_limit)
@@ -172,7 +185,8 @@ class PosteriorSampler(torch.optim.Optimizer):
 
     @abstractmethod
     def _curvature_state(self) -> dict[str, Any]:
-        """What is known of the curvature, for a checkpoint."""
+        """Return the curvature estimate for a checkpoint."""
 
     @abstractmethod
-    def _load_curvature(self, state: Mapping[str, Any]) -> None: ...
+    def _load_curvature(self, state: Mapping[str, Any]) -> None:
+        """Restore what `_curvature_state` returned."""

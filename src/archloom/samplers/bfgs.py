@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor
 
 from archloom.core.errors import require
-from archloom.samplers.base import Closure, PosteriorSampler
+from archloom.samplers.base import Closure, PosteriorSampler, SamplerOptions
 
-DAMPING = 0.2  # Powell's: the least curvature along a step that is believed, relative to the estimate
+DAMPING = 0.2  # Powell's: the least curvature along a step that is accepted, relative to the estimate
 SMALLEST_COSINE = 1e-10  # between a step and the change of the gradient; below it a pair says nothing
-JITTERS = (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # tried in turn, relative to the mean of the diagonal
+JITTERS = (
+    0.0,
+    1e-8,
+    1e-7,
+    1e-6,
+    1e-5,
+    1e-4,
+    1e-3,
+    1e-2,
+)  # tried one after another, relative to the mean of the diagonal
 
 
 class InverseHessian:
@@ -25,16 +34,16 @@ class InverseHessian:
         self.reset()
 
     def reset(self) -> None:
-        """Back to the start: one, or what of the allowed lies nearest to it, in all directions."""
+        """Start again with the allowed value nearest to one, in all directions."""
         self.matrix = self._unit * min(max(1.0, self._smallest), self._largest)  # replaced, never written to
-        self.learnt = False  # before the first pair, P is only a scale
+        self.has_learned = False  # before the first pair, P is only a scale
 
     def learn(self, step: Tensor, change: Tensor) -> Literal["plain", "damped", "skipped"]:
-        """The BFGS update, with Powell's damping where the loss curves too little or the wrong way."""
+        """Apply the BFGS update, with Powell's damping where the curvature is too small or negative."""
         size = step.norm()
         if not bool(size > 0):
             return "skipped"
-        before = self.matrix if self.learnt else self._scaled(step, change)
+        before = self.matrix if self.has_learned else self._first_scale(step, change)
         along = torch.linalg.solve(before, step)
         expected, seen = step @ along, step @ change
         damped = bool(seen < DAMPING * expected)
@@ -45,26 +54,26 @@ class InverseHessian:
         if not bool(seen > SMALLEST_COSINE * size * change.norm()):
             return "skipped"
         keep = self._unit - torch.outer(step, change / seen)
-        self.matrix = self._bounded(keep @ before @ keep.T + torch.outer(step, step / seen))
-        self.learnt = True
+        self.matrix = self._bound_eigenvalues(keep @ before @ keep.T + torch.outer(step, step / seen))
+        self.has_learned = True
         return "damped" if damped else "plain"
 
-    def _scaled(self, step: Tensor, change: Tensor) -> Tensor:
-        """P with the size of the inverse curvature along the first step, in all directions."""
+    def _first_scale(self, step: Tensor, change: Tensor) -> Tensor:
+        """Return P with the size of the inverse curvature along the first step, in all directions."""
         size = step @ change / change.square().sum()
         if not bool(size > 0):
             return self.matrix
         return self._unit * size.clamp(self._smallest, self._largest)
 
-    def _bounded(self, matrix: Tensor) -> Tensor:
-        """Symmetric, its eigenvalues within the bounds."""
+    def _bound_eigenvalues(self, matrix: Tensor) -> Tensor:
+        """Return the matrix made symmetric, with its eigenvalues within the bounds."""
         values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
         bounded = values.clamp(self._smallest, self._largest)
         result: Tensor = vectors @ (bounded.unsqueeze(1) * vectors.T)
         return result
 
     def root(self) -> tuple[Tensor, bool]:
-        """R with R R' = P; and whether P had to be given up because there was none."""
+        """Return R with R R' = P, and whether P was reset because it has no such root."""
         level = self.matrix.diagonal().mean()
         for jitter in JITTERS:
             factor, failure = torch.linalg.cholesky_ex(self.matrix + jitter * level * self._unit)
@@ -74,22 +83,22 @@ class InverseHessian:
         return self.matrix.sqrt(), True
 
     def extremes(self) -> tuple[float, float]:
-        """The smallest and the largest eigenvalue of P."""
+        """Return the smallest and the largest eigenvalue of P."""
         values = torch.linalg.eigvalsh(self.matrix)
         return float(values[0]), float(values[-1])
 
 
 class BfgsPosterior(PosteriorSampler):
-    """Draws from the posterior of a few parameters together, their curvature learnt from pairs on the same batch.
+    """Draw from the joint posterior of a few parameters; curvature is learned from pairs on the same batch.
 
-    Each step calls the closure twice: before and after the move. Both must see the same batch, or the difference of
-    their gradients is noise and not curvature (`pairs="different"` learns from successive batches instead, to show it).
-    With `curvature="fixed"` nothing is learnt, one call does, and P is what `inverse.matrix` was set to; `identity` is
-    the same with P = 1, and without noise nothing but gradient descent. `project` maps every movement to what is
-    allowed, for directions that the loss cannot see. Parameters without gradient rest.
+    Each step calls the closure twice: before and after the move. Both must see the same batch. Otherwise the difference
+    of their gradients is noise and not curvature (`pairs="different"` learns from successive batches, to show it).
+    With `curvature="fixed"` nothing is learned, one call suffices, and P is what `inverse.matrix` was set to.
+    `identity` is the same with P = 1; without noise it is gradient descent. `project` maps every movement to what is
+    allowed, for directions that the loss cannot see. Parameters without gradient are not updated.
     """
 
-    counted: ClassVar[tuple[str, ...]] = ("draws", "clipped", "damped", "skipped", "failed")
+    counters: ClassVar[tuple[str, ...]] = ("draws", "clipped", "damped", "skipped", "failed")
 
     def __init__(
         self,
@@ -103,7 +112,7 @@ class BfgsPosterior(PosteriorSampler):
         learn_every: int = 1,  # draws to each pair; between them the closure is called once
         reset_every: int = 0,  # forget the curvature after so many draws; 0 is never
         project: Callable[[Tensor], Tensor] | None = None,
-        **common: Any,  # generator, observations, lr, ...: those of PosteriorSampler
+        **common: Unpack[SamplerOptions],
     ) -> None:
         super().__init__(parameters, **common)
         require(
@@ -130,7 +139,7 @@ class BfgsPosterior(PosteriorSampler):
 
     @torch.no_grad()
     def step(self, closure: Closure) -> Tensor:  # type: ignore[override]
-        loss, parts = self._regularized(closure)
+        loss, parts = self._regularized_gradient(closure)
         self._begin_draw()
         self._check({"the loss": loss})
         if self._identity and not self.noise_scale():
@@ -147,7 +156,7 @@ class BfgsPosterior(PosteriorSampler):
         moved = self._flat(self.parameters) - before  # as it was after rounding
         self.draw |= {"step_norm": float(mean.norm()), "noise_norm": float(noise.norm())}
         if self._learning and self._same_batch and (self.counts["draws"] - 1) % self._learn_every == 0:
-            self._learn(moved, self._flat(self._regularized(closure)[1]) - gradient)
+            self._learn(moved, self._flat(self._regularized_gradient(closure)[1]) - gradient)
         elif not self._same_batch:
             self._last = (moved, gradient)
         self.draw["smallest"], self.draw["largest"] = self.inverse.extremes()
@@ -156,12 +165,12 @@ class BfgsPosterior(PosteriorSampler):
         return loss
 
     def _movement(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean step and the noise, both where they are allowed to go."""
+        """Return the mean step and the noise, both projected."""
         noise, scale = torch.zeros_like(gradient), self.noise_scale()
         if scale:
-            root, failed = self.inverse.root()  # before the mean, which must not go by a P that is given up
+            root, failed = self.inverse.root()  # before the mean, which must not use a P that is reset here
             self._count("failed", int(failed))
-            noise = scale * (root @ self._numbers(gradient))
+            noise = scale * (root @ self._sample_normal(gradient))
         mean = -self.param_groups[0]["lr"] * (self.inverse.matrix @ gradient)
         length = float(mean.norm())
         if self._step_clip and length > self._step_clip:
@@ -175,7 +184,7 @@ class BfgsPosterior(PosteriorSampler):
             self._count(outcome)
 
     def _flat(self, tensors: Iterable[Tensor | None]) -> Tensor:
-        """All of it as one vector in double precision; zero where there is no gradient."""
+        """Return all tensors as one vector in double precision; zero where there is no gradient."""
         pairs = zip(tensors, self.parameters, strict=True)
         return torch.cat([(torch.zeros_like(p) if t is None else t).flatten().double() for t, p in pairs])
 
@@ -188,10 +197,10 @@ class BfgsPosterior(PosteriorSampler):
 
     def _curvature_state(self) -> dict[str, Any]:
         last = None if self._last is None else list(self._last)
-        return {"matrix": self.inverse.matrix, "learnt": self.inverse.learnt, "last": last}
+        return {"matrix": self.inverse.matrix, "learnt": self.inverse.has_learned, "last": last}
 
     def _load_curvature(self, state: Mapping[str, Any]) -> None:
         self.inverse.matrix = state["matrix"].to(self.inverse.matrix)
-        self.inverse.learnt = state["learnt"]
+        self.inverse.has_learned = state["learnt"]
         last = state["last"]
         self._last = None if last is None else (last[0].to(self.inverse.matrix), last[1].to(self.inverse.matrix))

@@ -1,4 +1,4 @@
-"""What a sampler asks of a loss: the gradient, once more on the same batch, and the gradient on labels of its own."""
+"""Closures for samplers: the gradient, the gradient again on the same batch, and that on sampled labels."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from torch.nn import functional as F
 
 @runtime_checkable
 class SelfLabelling(Protocol):
-    """A closure that can also judge the model by labels drawn from its own prediction."""
+    """A closure that can also take the loss on labels sampled from the model's prediction."""
 
-    def on_own_labels(self, generator: torch.Generator) -> int:
-        """Sets the gradients of the mean loss on such labels, and returns the number of observations."""
+    def backward_on_sampled_labels(self, generator: torch.Generator) -> int:
+        """Set the gradients of the mean loss on such labels, and return the number of observations."""
 
 
 class Classification:
     """The mean cross-entropy of a module on one batch, as a closure for any torch optimizer.
 
-    A module may give more than logits: a tuple that begins with them, and a `loss` that knows what to make of it.
+    A module may return a tuple that begins with the logits; `loss` then takes the tuple.
 
-    The first call may draw random numbers and move running statistics; every later one sees the same numbers and leaves
-    the statistics alone, so that two gradients differ by the parameters and by nothing else. Parameters that the loss
-    does not depend on get no gradient.
+    The first call may draw random numbers and update running statistics. Every later call sees the same random numbers
+    and leaves the statistics unchanged: two gradients differ by the parameters alone. Parameters that the loss does not
+    depend on get no gradient.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Classification:
         labels: Tensor,
         *,
         loss: Callable[[Any, Tensor], Tensor] = F.cross_entropy,
-        parameters: Iterable[Tensor] | None = None,  # the module's, if at hand: finding them takes a while
+        parameters: Iterable[Tensor] | None = None,  # the module's, if known: finding them takes a while
     ) -> None:
         self._module, self._forward, self._labels, self._loss = module, forward, labels, loss
         known = module.parameters() if parameters is None else parameters
@@ -49,22 +49,22 @@ class Classification:
         if self._random is None:
             self._random = torch.get_rng_state()
             output = self._forward()
-            self.loss = self._descend(output, self._labels)
+            self.loss = self._set_gradients(output, self._labels)
             self.logits = _logits(output).detach()
             return self.loss
-        with self._again():
-            return self._descend(self._forward(), self._labels)
+        with self._replay():
+            return self._set_gradients(self._forward(), self._labels)
 
-    def on_own_labels(self, generator: torch.Generator) -> int:
-        with self._again():
+    def backward_on_sampled_labels(self, generator: torch.Generator) -> int:
+        with self._replay():
             output = self._forward()
             logits = _logits(output).detach()
-            chances = logits.softmax(dim=1).to(generator.device)
-            labels = torch.multinomial(chances, 1, generator=generator).squeeze(1)
-            self._descend(output, labels.to(logits.device))
+            probabilities = logits.softmax(dim=1).to(generator.device)
+            labels = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
+            self._set_gradients(output, labels.to(logits.device))
         return len(labels)
 
-    def _descend(self, output: Tensor | tuple[Tensor, ...], labels: Tensor) -> Tensor:
+    def _set_gradients(self, output: Tensor | tuple[Tensor, ...], labels: Tensor) -> Tensor:
         loss = self._loss(output, labels)
         gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
@@ -72,14 +72,14 @@ class Classification:
         return loss.detach()
 
     @contextmanager
-    def _again(self) -> Iterator[None]:
-        """The random numbers of the first call; afterwards no trace of the pass in generator and buffers."""
-        assert self._random is not None, "the loss itself comes first"
+    def _replay(self) -> Iterator[None]:
+        """Use the random numbers of the first call; restore generator and buffers afterwards."""
+        assert self._random is not None, "call the closure before its replay"
         kept = [buffer.clone() for buffer in self._module.buffers()]
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self._random)
             yield
-        with torch.no_grad():  # only now: the backward pass refuses running statistics that were written to before it
+        with torch.no_grad():  # only now: the backward pass rejects running statistics that changed before it
             for buffer, value in zip(self._module.buffers(), kept, strict=True):
                 buffer.copy_(value)
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor
 
 from archloom.core.errors import SettingError, require
-from archloom.samplers.base import Closure, PosteriorSampler
+from archloom.samplers.base import Closure, PosteriorSampler, SamplerOptions
 from archloom.samplers.closures import SelfLabelling
 
-SMALLEST_COSINE = 1e-4  # between a step and the change of the gradient; below it a pair is not believed
+SMALLEST_COSINE = 1e-4  # between a step and the change of the gradient; below it a pair is skipped
 SMALLEST_SIZE = 1e-3  # of a tensor that starts at zero, for clips relative to its size
 
 
@@ -40,6 +40,7 @@ class CompactInverse:
         self._inverse, self._middle = inverse.to(start), middle.to(start)
 
     def diagonal(self) -> Tensor:
+        """Return the diagonal of H."""
         if not self._any:
             return self._start
         squared = ((self._middle @ self._steps) * self._steps).sum(dim=0)
@@ -48,6 +49,7 @@ class CompactInverse:
         return result
 
     def product(self, vector: Tensor) -> Tensor:
+        """Return H times a vector."""
         if not self._any:
             return self._start * vector
         along = self._steps @ vector
@@ -58,16 +60,16 @@ class CompactInverse:
 
 
 class DiagonalLbfgsPosterior(PosteriorSampler):
-    """Draws from the posterior of a network's weights, each by itself, at a cost linear in their number.
+    """Draw from the posterior of a network's weights, each by itself, at a cost linear in their number.
 
-    Each step calls the closure before and after the move, on the same batch. The start of the inverse is, by `start`,
-    one over the Gauss-Newton diagonal (`gnb`: the squared gradient on labels that the model draws itself, which needs a
-    closure that can, such as `Classification`), or the `scalar` of textbook L-BFGS. Mean step and noise are clipped
-    tensor by tensor, relative to the tensor; there is no noise in the first `quiet_steps`, then it rises to its full
-    size over `ramp_steps`. Parameters without gradient rest.
+    Each step calls the closure before and after the move, on the same batch. The inverse starts, by `start`, from one
+    over the Gauss-Newton diagonal (`gnb`: the squared gradient on labels sampled from the model's prediction, which
+    needs a closure such as `Classification`), or from the `scalar` of textbook L-BFGS. Mean step and noise are clipped
+    per tensor, relative to the tensor. There is no noise in the first `quiet_steps`; then it rises to its full
+    size over `ramp_steps`. Parameters without gradient are not updated.
     """
 
-    counted: ClassVar[tuple[str, ...]] = ("draws", "clipped", "noise_clipped", "skipped")
+    counters: ClassVar[tuple[str, ...]] = ("draws", "clipped", "noise_clipped", "skipped")
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
         curvature: Literal["lbfgs", "identity"] = "lbfgs",
         memory: int = 10,  # pairs of step and change of gradient; 0 keeps the start
         start: Literal["gnb", "scalar"] = "gnb",
-        start_every: int = 5,  # steps between looks at the Gauss-Newton diagonal
+        start_every: int = 5,  # steps between updates of the Gauss-Newton diagonal
         start_average: float = 0.9,  # share of the old diagonal that stays
         damping: float = 1e-2,  # added to the diagonal before it is inverted
         mean: Literal["diagonal", "direction"] = "diagonal",  # of the step: by the diagonal, or by all of L-BFGS
@@ -86,7 +88,7 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
         noise_clip: float = 0.02,  # largest noise of a tensor, relative to it; 0 is off
         quiet_steps: int = 0,
         ramp_steps: int = 0,
-        **common: Any,  # generator, observations, lr, ...: those of PosteriorSampler
+        **common: Unpack[SamplerOptions],
     ) -> None:
         super().__init__(parameters, **common)
         require(
@@ -117,68 +119,70 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
         self._lengths = torch.tensor(self._sizes, device=self.parameters[0].device)
         self.curvature: Tensor | None = None  # running mean of the Gauss-Newton diagonal
         self.steps: list[Tensor] = []  # the last moves, oldest first, each as one vector
-        self.changes: list[Tensor] = []  # and what they did to the gradient
+        self.changes: list[Tensor] = []  # and the changes of the gradient that they caused
 
     @torch.no_grad()
     def step(self, closure: Closure) -> Tensor:  # type: ignore[override]
-        loss, parts = self._regularized(closure)
+        loss, parts = self._regularized_gradient(closure)
         self._begin_draw()
-        self._check({"the loss": loss})  # before the model is asked for labels, which it no longer has
-        if self._identity and not self._scale_now():
+        self._check({"the loss": loss})  # before labels are sampled from a prediction that is no longer finite
+        if self._identity and not self._current_noise_scale():
             self._descend(parts)
             return loss
         gradient = self._flat(parts)
-        mean, noise = self._movement(gradient, self._active(parts), closure)
+        mean, noise = self._movement(gradient, self._active_mask(parts), closure)
         before = self._flat(self.parameters)
         self._check({"the mean step": mean, "the noise": noise})
         self._move(mean + noise)
         moved = self._flat(self.parameters) - before  # as it was after rounding
         self.draw |= {"step_norm": float(mean.norm()), "noise_norm": float(noise.norm())}
         if not self._identity and self._memory:
-            self._learn(moved, self._flat(self._regularized(closure)[1]) - gradient)
+            self._learn(moved, self._flat(self._regularized_gradient(closure)[1]) - gradient)
         return loss
 
     def _movement(self, gradient: Tensor, active: Tensor, closure: Closure) -> tuple[Tensor, Tensor]:
-        """The mean step and the noise of the active parameters, clipped."""
+        """Return the mean step and the noise of the active parameters, clipped."""
         group = self.param_groups[0]
         sizes = self._root_mean_squares(self._flat(self.parameters)).clamp_min(SMALLEST_SIZE)
         if self._identity:
             spread, mean = torch.ones_like(gradient), gradient
         else:
             if self._start == "gnb" and (self.counts["draws"] - 1) % self._start_every == 0:
-                self._look(closure)
-            inverse = CompactInverse(self._first(gradient), self.steps, self.changes)
+                self._update_diagonal(closure)
+            inverse = CompactInverse(self._initial_diagonal(gradient), self.steps, self.changes)
             spread = inverse.diagonal().clamp(self._smallest, self._largest)
             mean = active * inverse.product(gradient) if self._along_direction else spread * gradient
         self.draw |= {"smallest": float(spread.min()), "largest": float(spread.max())}
-        mean = self._clipped(-group["lr"] * mean, self._step_clip * sizes, "clipped")
-        scale = self._scale_now()
+        mean = self._clip(-group["lr"] * mean, self._step_clip * sizes, "clipped")
+        scale = self._current_noise_scale()
         if not scale:
             return mean, torch.zeros_like(mean)
-        noise = scale * spread.sqrt() * self._numbers(mean) * active
-        return mean, self._clipped(noise, self._noise_clip * sizes, "noise_clipped")
+        noise = scale * spread.sqrt() * self._sample_normal(mean) * active
+        return mean, self._clip(noise, self._noise_clip * sizes, "noise_clipped")
 
-    def _scale_now(self) -> float:
-        """The scale of the noise, as far as it has been let in."""
+    def _current_noise_scale(self) -> float:
+        """Return the scale of the noise at this step of the ramp."""
         done = self.counts["draws"] - 1 - self._quiet_steps
         share = 1.0 if self._ramp_steps == 0 else min(1.0, done / self._ramp_steps)
         return 0.0 if done < 0 else share * self.noise_scale()
 
-    def _look(self, closure: Closure) -> None:
-        """A fresh look at the Gauss-Newton diagonal (Bartlett): observations times the squared mean gradient."""
+    def _update_diagonal(self, closure: Closure) -> None:
+        """Update the Gauss-Newton diagonal (Bartlett): observations times the squared mean gradient."""
         if not isinstance(closure, SelfLabelling):
-            raise SettingError("start 'gnb' must have a closure with on_own_labels, such as samplers.Classification")
+            raise SettingError(
+                "start 'gnb' must have a closure with backward_on_sampled_labels, such as samplers.Classification"
+            )
         with torch.enable_grad():
-            observations = closure.on_own_labels(self.generator)
+            observations = closure.backward_on_sampled_labels(self.generator)
         gradients = [parameter.grad for parameter in self.parameters]
         seen = observations * self._flat(gradients).square_()
         if self.curvature is None:
             self.curvature = seen
-        else:  # what rests keeps what is known of it
-            self.curvature.lerp_(seen, (1 - self._start_average) * self._active(gradients))
+        else:  # parameters without gradient keep their estimate
+            self.curvature.lerp_(seen, (1 - self._start_average) * self._active_mask(gradients))
 
-    def _first(self, gradient: Tensor) -> Tensor:
-        """The diagonal that L-BFGS starts from."""
+    def _initial_diagonal(self, gradient: Tensor) -> Tensor:
+        """Return the diagonal that L-BFGS starts from."""
         if self._start == "gnb":
             assert self.curvature is not None
             return (self.curvature + self._decays() + self._damping).reciprocal()
@@ -186,11 +190,11 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
         return torch.full_like(gradient, newest)
 
     def _decays(self) -> Tensor | float:
-        """Of each parameter; as one number where one holds for all."""
+        """Return the decay of each parameter; one number if all have the same."""
         if len(self.param_groups) == 1:
             return float(self.param_groups[0]["decay"])
         decays = [group["decay"] for group in self.param_groups for _ in group["params"]]
-        return self._spread(self.parameters[0].new_tensor(decays))
+        return self._repeat_per_element(self.parameters[0].new_tensor(decays))
 
     def _learn(self, step: Tensor, change: Tensor) -> None:
         if not bool(step @ change > SMALLEST_COSINE * step.norm() * change.norm()):
@@ -204,28 +208,28 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
         pairs = zip(tensors, self.parameters, strict=True)
         return torch.cat([(torch.zeros_like(p) if t is None else t).flatten() for t, p in pairs])
 
-    def _active(self, gradients: list[Tensor | None]) -> Tensor:
-        """One for the parameters that have a gradient, zero for those that rest."""
+    def _active_mask(self, gradients: list[Tensor | None]) -> Tensor:
+        """Return one for the parameters that have a gradient, zero for the others."""
         moving = torch.tensor([gradient is not None for gradient in gradients], device=self._lengths.device)
-        return self._spread(moving.to(self.parameters[0].dtype))
+        return self._repeat_per_element(moving.to(self.parameters[0].dtype))
 
     def _root_mean_squares(self, vector: Tensor) -> Tensor:
-        """Of each tensor, as one vector of tensors."""
+        """Return the root mean square of each tensor, as one vector."""
         norms = torch._foreach_norm(torch.split(vector, self._sizes))
         return torch.stack(norms) / self._lengths.to(vector.dtype).sqrt()
 
-    def _spread(self, values: Tensor) -> Tensor:
-        """One value per tensor, repeated for each of its elements."""
+    def _repeat_per_element(self, values: Tensor) -> Tensor:
+        """Return one value per tensor, repeated for each of its elements."""
         return values.repeat_interleave(self._lengths, output_size=sum(self._sizes))
 
-    def _clipped(self, vector: Tensor, most: Tensor, counted: str) -> Tensor:
-        """No tensor's root mean square above its bound; bounds of zero are none."""
+    def _clip(self, vector: Tensor, most: Tensor, counter: str) -> Tensor:
+        """Return the vector with no tensor's root mean square above its bound; a bound of zero is off."""
         sizes = self._root_mean_squares(vector)
         over = (sizes > most) & (most > 0)
         if not bool(over.any()):
             return vector
-        self._count(counted, int(over.sum()))
-        return vector * self._spread(torch.where(over, most / sizes, torch.ones_like(sizes)))
+        self._count(counter, int(over.sum()))
+        return vector * self._repeat_per_element(torch.where(over, most / sizes, torch.ones_like(sizes)))
 
     def _move(self, movement: Tensor) -> None:
         parts = [part.view_as(p) for part, p in zip(torch.split(movement, self._sizes), self.parameters, strict=True)]

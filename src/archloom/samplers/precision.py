@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def draw_precision(parameters: Iterable[Tensor], generator: torch.Generator, *, shape: float, rate: float) -> float:
-    """From Gamma(shape + n/2, rate + |theta|^2 / 2): the conditional of the precision, given n parameters around 0."""
+    """Draw the precision given n parameters around 0, from Gamma(shape + n/2, rate + |theta|^2 / 2)."""
     tensors = [parameter.detach() for parameter in parameters]
     count = sum(tensor.numel() for tensor in tensors)
     squares = sum(float(tensor.double().square().sum()) for tensor in tensors)
