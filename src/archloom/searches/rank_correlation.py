@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from archloom.benchmarks.analysis import belongs
 from archloom.benchmarks.base import Benchmark, Column
-from archloom.core.bootstrap import interval
+from archloom.core.bootstrap import bootstrap_interval
 from archloom.spaces import Architecture, SearchSpace
 
 TOP_SHARE = 0.1  # of the table: whether good ones are told from very good ones
@@ -132,6 +132,8 @@ def _estimate(coefficient: Coefficient, shared: Numbers, known: Numbers, seed: i
     value = measured(shared, known) if len(shared) >= FEWEST else math.nan
     if math.isnan(value):  # too few, or a judge that gives all the same order
         return Estimate(None)
-    low, high = interval((shared, known), of_resample, resamples=RESAMPLES, seed=seed, paired=True, vectorized=False)
+    low, high = bootstrap_interval(
+        (shared, known), of_resample, resamples=RESAMPLES, seed=seed, paired=True, vectorized=False
+    )
     finite = math.isfinite(low) and math.isfinite(high)
     return Estimate(value, float(low), float(high)) if finite else Estimate(value)
