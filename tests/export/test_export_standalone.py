@@ -64,6 +64,23 @@ CASES: dict[str, dict[str, Any]] = {
     "darts-nodes": {"space": "darts", "nodes": 14, "cells": 2, "seed": 1},
     "darts_gdas": {"space": "darts_gdas", "nodes": 2},
     "darts_frc": {"space": "darts_frc", "cells_per_block": 1, "network": {"channels": 6}},
+    **{f"mobile-{seed}": {"space": "proxylessnas_32", "network": {}, "seed": seed} for seed in range(2)},
+    "mobile-widths": {"space": "proxylessnas_enlarged_32", "network": {"width_multiplier": 0.5}, "seed": 3},
+    **{f"mobile-v3-{seed}": {"space": "mobilenet_v3_like_32", "network": {}, "seed": seed} for seed in range(3)},
+    "mobile-v3-large": {
+        "space": "mobilenet_v3_widths",
+        "network": {"width_multiplier": 0.25},
+        "architecture": "mobilenet_v3_large",
+        "shape": (3, 32, 32),
+    },
+    **{f"widths-{seed}": {"space": "nats_size", "network": {}, "seed": seed} for seed in range(2)},
+    "widths-pools": {
+        "space": "nats_size",
+        "network": {"width_multiplier": 2.0},
+        "cell": "|avg_pool_3x3~0|+|skip_connect~0|nor_conv_1x1~1|+|skip_connect~0|avg_pool_3x3~1|skip_connect~2|",
+        "architecture": "8:24:24:16:8",
+        "shape": (1, 9, 7),
+    },
     "s1": {"space": "s1", "cells": 3, "seed": 2},
     "s2": {"space": "s2", "cells": 6, "nodes": 2, "seed": 3},
 }

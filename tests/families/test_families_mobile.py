@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from archloom.core.errors import SettingError
 from archloom.data.loader import Batch
-from archloom.families import build_network
+from archloom.families import build_network, family_of
 from archloom.families.mobile import MobileNetwork
 from archloom.objectives import CostTable, cost_of
 from archloom.spaces import SPACES, Architecture, Mobile
@@ -317,3 +317,33 @@ def test_a_supernet_with_scales_and_running_statistics_can_be_narrow_too() -> No
 def test_a_rate_beyond_reason_is_refused() -> None:
     with pytest.raises(SettingError, match=r"^network.dropout must lie in \[0, 1\), got 1.5$"):
         build_network(V2, EveryOption(), classes=4, colours=2, dropout=1.5)
+
+
+def test_a_width_multiplier_scales_every_width_and_1_leaves_them() -> None:
+    space = Mobile(stem=20, separable=12, blocks=(20, 36), layers=(2, 1), strides=(2, 1), head=(100,))
+    choices = Only(space.sample(random.Random(0)))
+    whole, half = (MobileNetwork(space, choices, 3, 1, width_multiplier=times) for times in (1.0, 0.5))
+    assert (whole.head.in_channels, whole.head.out_channels) == (36, 100)
+    assert (half.head.in_channels, half.head.out_channels) == (24, 48)  # the nearest multiples of 8, not below 90 %
+    assert half(torch.zeros(2, 1, 16, 16)).shape == (2, 3)
+    with pytest.raises(SettingError, match=r"network.width_multiplier must be above 0, got 0"):
+        MobileNetwork(space, choices, 3, 1, width_multiplier=0)
+
+
+def test_a_supernet_with_a_width_multiplier_runs_every_path() -> None:
+    network = MobileNetwork(V2, EveryOption(), 3, 1, width_multiplier=0.5)
+    for seed in range(3):
+        path = V2.sample(random.Random(seed))
+        assert network(torch.zeros(2, 1, 16, 16), path_gates(V2, path)).shape == (2, 3)
+
+
+def test_mobile_sizes_grow_and_include_the_published_width() -> None:
+    entry = SPACES["proxylessnas_32"]
+    space = entry.load()(**entry.settings)
+    family, path = family_of(space), Only(space.sample(random.Random(0)))
+    sizes = [size.network for size in family.sizes_of(space)]
+    networks = [family.build(space, path, classes=3, colours=1, **size) for size in sizes]
+    costs = [cost_of(network, (1, 16, 16)).multiply_adds for network in networks]
+    assert costs == sorted(set(costs))
+    assert {"width_multiplier": 1.0} in sizes
+    assert family.describe_size(space, sizes[2]) == "widths times 0.5"

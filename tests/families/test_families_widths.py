@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from archloom.families import build_network
+from archloom.families.widths import WidthsNetwork
 from archloom.objectives import CostTable, cost_of
 from archloom.spaces import Widths
 from archloom.supernet import EveryOption, Gate, Only, inherit, path_gates
@@ -94,3 +95,12 @@ def test_masks_of_different_widths_can_be_added() -> None:
     for text in ("8:4:6:4:8", "4:4:8:8:8"):
         gates = path_gates(narrow, narrow.parse(text))
         torch.testing.assert_close(sliced(images(), gates), masked(images(), gates), rtol=0, atol=1e-10)
+
+
+def test_a_width_multiplier_scales_every_layer() -> None:
+    space = Widths()
+    choices = Only(space.parse("8:16:24:32:64"))
+    assert WidthsNetwork(space, choices, 3, 1).layer_widths == [8, 16, 24, 32, 64]
+    double = WidthsNetwork(space, choices, 3, 1, width_multiplier=2.0)
+    assert double.layer_widths == [16, 32, 48, 64, 128]
+    assert double(torch.zeros(2, 1, 8, 8)).shape == (2, 3)

@@ -98,7 +98,7 @@ def _loaded(source: Path) -> Predict:
 
 def _common(card: ModelCard, network: Source) -> dict[str, Any]:
     channels, height, width = card.image_shape
-    imports = {*network.imports, *(["sys"] if channels in MODES else [])}
+    imports = {"from pathlib import Path", *network.imports, *(["import sys"] if channels in MODES else [])}
     return {
         "title": f"A classifier of {len(card.classes)} kinds of images, in plain PyTorch.",
         "text": textwrap.wrap(card.text, LINE - 8, break_long_words=False, break_on_hyphens=False),
@@ -106,7 +106,7 @@ def _common(card: ModelCard, network: Source) -> dict[str, Any]:
         "classes": _tuple("CLASSES", map(quoted, card.classes)),
         "mean": _tuple("MEAN", map(repr, card.mean)),
         "std": _tuple("STD", map(repr, card.std)),
-        "imports": sorted(imports),
+        "imports": sorted(imports, key=lambda line: (line.startswith("from"), line)),
         "mode": MODES.get(channels),
         "height": height,
         "square": card.square,

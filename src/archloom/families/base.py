@@ -64,7 +64,7 @@ class Source:
 
     code: str  # defines the class `Model`; CLASSES, MEAN and STD are defined above it
     modules: Mapping[str, str]  # names of the modules with weights: in `code`, and in the network
-    imports: tuple[str, ...] = ()  # modules of the standard library that `code` needs
+    imports: tuple[str, ...] = ()  # statements that import what `code` needs of the standard library
 
 
 class Family(ABC, Generic[Space]):

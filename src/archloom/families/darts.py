@@ -246,7 +246,7 @@ class DartsFamily(Family[Darts]):
             else:
                 modules |= by_name[name].list_modules(own, f"{own}.dag.edges", operations)
             halve = slot.reduction
-        return Source(render("darts.jinja", context), modules, imports=("math",) if FIXED in used else ())
+        return Source(render("darts.jinja", context), modules, imports=("import math",) if FIXED in used else ())
 
 
 FIXED = "FixedReductionCell"

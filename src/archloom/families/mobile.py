@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_doc import Doc
@@ -12,12 +13,16 @@ from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
 from archloom.core.errors import require
-from archloom.families.base import Family, OperationKind
+from archloom.families.base import Family, OperationKind, Settings, Size, Source
+from archloom.families.cell_source import Modules, find_convolution, render
 from archloom.families.regularization import flatten, rates
+from archloom.families.width_multiplier import check_multiplier, scale_width
 from archloom.operations.bottleneck import ACTIVATIONS, InvertedBottleneck, SeparableConv, SharedNorm
-from archloom.spaces import Mobile
-from archloom.spaces.mobile import ZERO
-from archloom.supernet import Blend, Gates, Resolve, SharedConv2d, SharedLinear, Width
+from archloom.spaces import Architecture, Mobile
+from archloom.spaces.mobile import BOTTLENECK, ON, ZERO, Layer
+from archloom.supernet import Gates, LayerChoice, Resolve, SharedConv2d, SharedLinear, Width
+
+SHRINKS_LARGE = 16  # from which factor between image and last layer a space is made for large images
 
 
 class MobileNetwork(nn.Module):
@@ -33,19 +38,20 @@ class MobileNetwork(nn.Module):
         *,
         dropout: Annotated[float, Doc("share of features dropped before the last layer, in training only")] = 0.0,
         rematerialize: Annotated[
-            bool, Doc("where several options run, keep none of them and run again on the way back")
+            bool, Doc("where runs_several options run, keep none of them and run again on the way back")
         ] = False,
         masked: Annotated[
             bool, Doc("compute all channels and put those too many to zero: slow, to compare with")
         ] = False,
+        width_multiplier: Annotated[float, Doc("every width times this, rounded to 8, as in MobileNet")] = 1.0,
     ) -> None:
         super().__init__()
-        require(rates(0.0, dropout))
-        plan = _Plan(space, resolve, masked, rematerialize)
+        require({**rates(0.0, dropout), **check_multiplier(width_multiplier)})
+        plan = _Plan(space, resolve, masked, rematerialize, width_multiplier)
         self._widths = [plan.width(name) for name in ("stem.width", *space.head_widths)]
         stem, *head = self._widths
         self._activation = ACTIVATIONS[space.activation]
-        self.stem = plan.blend(
+        self.stem = plan.layer_choice(
             "stem.kernel", lambda kernel: plan.convolution(colours, stem, int(kernel), stride=space.stem_stride)
         )
         self.stem_norm = SharedNorm(resolve.normalize(stem.largest), space.activation)
@@ -75,7 +81,7 @@ class MobileNetwork(nn.Module):
 class MobileLayer(nn.Module):
     """A bottleneck (or separable convolution) at its place: with a residual around it or not, there or left out."""
 
-    def __init__(self, layer: Blend, width: Width, *, residual: bool, rematerialize: bool) -> None:
+    def __init__(self, layer: LayerChoice, width: Width, *, residual: bool, rematerialize: bool) -> None:
         super().__init__()
         self.layer = layer
         self._width, self._residual, self._rematerialize = width, residual, rematerialize
@@ -91,7 +97,9 @@ class MobileLayer(nn.Module):
         return result, extent.channels
 
     def _several(self, gates: Gates | None) -> bool:
-        return self.layer.several(gates) or any(part.several(gates) for part in self.layer.candidates.values())  # type: ignore[operator]
+        return self.layer.runs_several(gates) or any(
+            part.runs_several(gates) for part in self.layer.candidates.values()
+        )  # type: ignore[operator]
 
     def _twice(self, x: Tensor, *arguments: Any) -> Tensor | None:
         """The layer, of which only the input is kept; the second time it has the same parameters, whosever they are."""
@@ -109,18 +117,20 @@ class MobileLayer(nn.Module):
 class _Plan:
     """Makes the parts of a network, each for the options that are built."""
 
-    def __init__(self, space: Mobile, resolve: Resolve, masked: bool, rematerialize: bool) -> None:
-        self._space, self._resolve = space, resolve
+    def __init__(
+        self, space: Mobile, resolve: Resolve, masked: bool, rematerialize: bool, width_multiplier: float
+    ) -> None:
+        self._space, self._resolve, self._width_multiplier = space, resolve, width_multiplier
         self._masked, self._rematerialize = masked, rematerialize
 
     def width(self, name: str) -> Width:
-        return Width.of(name, self._built(name))
+        return scale_width(Width.of(name, self._built(name)), self._width_multiplier)
 
     def _built(self, name: str) -> tuple[str, ...]:
         return self._resolve.options(self._space.place(name))
 
-    def blend(self, name: str, make: Callable[[str], nn.Module]) -> Blend:
-        return Blend(name, self._built(name), make)
+    def layer_choice(self, name: str, make: Callable[[str], nn.Module]) -> LayerChoice:
+        return LayerChoice(name, self._built(name), make)
 
     def convolution(
         self, channels_in: int, width: Width, kernel: int, *, stride: int = 1, bias: bool = False
@@ -139,7 +149,7 @@ class _Plan:
             return SeparableConv(
                 self.width("stem.width"),
                 width,
-                blend=lambda part, make: self.blend(f"separable.{part}", make),
+                layer_choice=lambda part, make: self.layer_choice(f"separable.{part}", make),
                 normalize=self._resolve.normalize,
                 masked=self._masked,
             )
@@ -148,14 +158,14 @@ class _Plan:
 
     def _bottleneck(self, number: int) -> MobileLayer:
         layer = self._space.bottlenecks[number]
-        width = self.width(layer.width)
+        width, expansion = self.width(layer.width), f"{layer.name}.expansion"
 
         def make(_: str) -> nn.Module:
             return InvertedBottleneck(
                 self.width(layer.width_in),
                 width,
-                self.width(f"{layer.name}.expansion"),
-                blend=lambda part, make: self.blend(f"{layer.name}.{part}", make),
+                Width.of(expansion, self._built(expansion)),
+                layer_choice=lambda part, make: self.layer_choice(f"{layer.name}.{part}", make),
                 normalize=self._resolve.normalize,
                 stride=layer.stride,
                 activation=layer.activation,
@@ -165,17 +175,115 @@ class _Plan:
         return self._layer(f"{layer.name}.layer", make, width, residual=layer.residual)
 
     def _layer(self, name: str, make: Callable[[str], nn.Module], width: Width, *, residual: bool) -> MobileLayer:
-        return MobileLayer(self.blend(name, make), width, residual=residual, rematerialize=self._rematerialize)
+        return MobileLayer(self.layer_choice(name, make), width, residual=residual, rematerialize=self._rematerialize)
 
 
 class MobileFamily(Family[Mobile]):
     """Stacks of inverted bottlenecks. Every layer has decisions of its own: the depth of a space is fixed."""
 
     network = MobileNetwork
+    sizes: ClassVar = [Size({}, {"width_multiplier": times}) for times in (0.25, 0.35, 0.5, 0.75, 1.0, 1.2, 1.4)]
     depth_settings = ("layers",)
 
     def has_fixed_depth(self, space: Mobile) -> bool:
         return True
 
+    def describe_size(self, space: Mobile, settings: Settings) -> str:
+        return f"widths times {settings['width_multiplier']:g}"
+
+    def stem_for(self, space: Mobile, side: int) -> Settings | None:
+        shrinks = space.stem_stride * math.prod(space.strides)
+        return {} if shrinks >= SHRINKS_LARGE else None  # the space itself decides by how much images shrink
+
     def kind_of(self, option: str) -> OperationKind:
         return OperationKind.NONE if option == ZERO else super().kind_of(option)
+
+    def source(self, space: Mobile, architecture: Architecture, network: nn.Module, settings: Settings) -> Source:
+        assert isinstance(network, MobileNetwork)
+        writer = _Writer(space, architecture, network)
+        return Source(
+            render("mobile.jinja", writer.context()), writer.modules(), ("from collections.abc import Callable",)
+        )
+
+
+class _Writer:
+    """Writes the network of one architecture; sizes are read from its modules."""
+
+    def __init__(self, space: Mobile, architecture: Architecture, network: MobileNetwork) -> None:
+        self._space, self._architecture, self._network = space, architecture, network
+        layers = [(number, layer) for number, layer in enumerate(space.bottlenecks, start=1)]
+        self._layers = [(number, layer) for number, layer in layers if self._has(layer.name)]
+
+    def _has(self, layer: str) -> bool:
+        return self._space.option(self._architecture, f"{layer}.layer") != ZERO
+
+    def _option(self, name: str) -> str:
+        return self._space.option(self._architecture, name)
+
+    def context(self) -> dict[str, object]:
+        activation = _ACTIVATION_SOURCES[self._space.activation]
+        squeeze = any(self._option(f"{layer.name}.squeeze") == ON for _, layer in self._layers)
+        stem = self._convolution(f"stem.candidates.{self._option('stem.kernel')}")
+        head = self._convolution("head")
+        widen = self._network.widen
+        return {
+            "squeeze": squeeze,
+            "separable": self._write_separable() if self._has("separable") else "",
+            "residual": not self._space.separable,
+            "layers": [self._write_layer(number, layer, squeeze) for number, layer in self._layers],
+            "activation": activation,
+            "stem": f"{stem.in_channels}, {stem.out_channels}, {stem.kernel_size[0]}, {stem.stride[0]}",
+            "head": f"{head.in_channels}, {head.out_channels}, 1",
+            "widen": "" if widen is None else f"{widen.in_channels}, {widen.out_channels}",
+            "last": self._network.classifier.in_features,
+        }
+
+    def _convolution(self, name: str) -> nn.Conv2d:
+        return find_convolution(self._network, name)
+
+    def _write_separable(self) -> str:
+        inside = _candidate(0)
+        project = self._convolution(f"{inside}.project")
+        return f"{project.in_channels}, {project.out_channels}, {self._option('separable.kernel')}"
+
+    def _write_layer(self, number: int, layer: Layer, squeeze: bool) -> str:
+        inside = _candidate(number)
+        expand, project = self._convolution(f"{inside}.expand"), self._convolution(f"{inside}.project")
+        row = [expand.in_channels, expand.out_channels, project.out_channels, self._option(f"{layer.name}.kernel")]
+        row += [layer.stride, *([self._squeeze_width(number, layer)] if squeeze else [])]
+        return ", ".join(map(str, [*row, _ACTIVATION_SOURCES[layer.activation], layer.residual]))
+
+    def _squeeze_width(self, number: int, layer: Layer) -> int:
+        if self._option(f"{layer.name}.squeeze") != ON:
+            return 0
+        return self._convolution(f"{_candidate(number)}.squeeze.candidates.{ON}.squeeze").out_channels
+
+    def modules(self) -> Modules:
+        modules = {"stem.conv": f"stem.candidates.{self._option('stem.kernel')}", "stem.norm": "stem_norm.normalize"}
+        if self._has("separable"):
+            modules |= self._list_layer("separable", 0, "separable", ("project",))
+        for place, (number, layer) in enumerate(self._layers):
+            modules |= self._list_layer(f"layers.{place}", number, layer.name, ("expand", "project"))
+        modules |= {"head.conv": "head", "head.norm": "head_norm.normalize", "classifier": "classifier"}
+        return modules | ({} if self._network.widen is None else {"widen": "widen"})
+
+    def _list_layer(self, own: str, number: int, name: str, pointwise: Sequence[str]) -> Modules:
+        inside = _candidate(number)
+        kernel = f"{inside}.kernel.candidates.{self._option(f'{name}.kernel')}"
+        modules = {f"{own}.depthwise.conv": kernel, f"{own}.depthwise.norm": f"{inside}.kernel_norm.normalize"}
+        for part in pointwise:
+            modules |= {
+                f"{own}.{part}.conv": f"{inside}.{part}",
+                f"{own}.{part}.norm": f"{inside}.{part}_norm.normalize",
+            }
+        if name != "separable" and self._option(f"{name}.squeeze") == ON:
+            modules[f"{own}.squeeze"] = f"{inside}.squeeze.candidates.{ON}"
+        return modules
+
+
+_ACTIVATION_SOURCES = {"relu": "F.relu", "relu6": "F.relu6", "swish": "F.silu", "hard_swish": "F.hardswish"}
+
+
+def _candidate(number: int) -> str:
+    """Return the name of a layer's module; number 0 is the separable convolution."""
+    return f"layers.{number}.layer.candidates.{BOTTLENECK}"

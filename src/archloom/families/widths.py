@@ -1,4 +1,4 @@
-"""The network of the size space: a stem, then cells of one kind and residual blocks, each as wide as was chosen.
+"""The family of the size space: a stem, then cells of one kind and residual blocks, each as wide as was chosen.
 
 A layer's first operations bring its input to its own width. Where a cell hands on its input as it is, a 1x1 convolution
 stands in for it wherever the widths before and behind differ.
@@ -6,20 +6,22 @@ stands in for it wherever the widths before and behind differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_doc import Doc
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archloom.core.errors import require
-from archloom.families.base import Family
+from archloom.families.base import SKIP, Family, Settings, Size, Source
+from archloom.families.cell_source import Edge, Modules, find_convolution, list_inside, render, write_sum
 from archloom.families.regularization import flatten, rates
-from archloom.spaces import CellGraph, Widths
+from archloom.families.width_multiplier import check_multiplier, scale_width
+from archloom.spaces import Architecture, CellGraph, Widths
 from archloom.supernet import Extent, Gates, Resolve, SharedConv2d, SharedLinear, Width, normalized
 
 Normalize = Callable[[int], nn.Module]
@@ -40,10 +42,12 @@ class WidthsNetwork(nn.Module):
         masked: Annotated[
             bool, Doc("compute all channels and put those too many to zero: slow, to compare with")
         ] = False,
+        width_multiplier: Annotated[float, Doc("every width times this, rounded to 8, as in MobileNet")] = 1.0,
     ) -> None:
         super().__init__()
-        require(rates(0.0, dropout))
-        self._widths = [Width.of(decision.name, resolve.options(decision)) for decision in space.decisions]
+        require({**rates(0.0, dropout), **check_multiplier(width_multiplier)})
+        options = [Width.of(decision.name, resolve.options(decision)) for decision in space.decisions]
+        self._widths = [scale_width(width, width_multiplier) for width in options]
         first, last = self._widths[0], self._widths[-1]
         self.stem = SharedConv2d(colours, first.largest, 3, padding=1, bias=False, masked=masked)
         self.stem_norm = resolve.normalize(first.largest)
@@ -56,6 +60,11 @@ class WidthsNetwork(nn.Module):
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.flatten = flatten(dropout)
         self.classifier = SharedLinear(last.largest, classes)
+
+    @property
+    def layer_widths(self) -> list[int]:
+        """Return the channels of every layer; of the widest option in a supernet."""
+        return [width.largest for width in self._widths]
 
     def forward(self, images: Tensor, gates: Gates | None = None) -> Tensor:
         extents = [width.extent(gates) for width in self._widths]
@@ -177,7 +186,82 @@ class WidthsFamily(Family[Widths]):
     """One cell throughout. Every layer has a width of its own: the depth of a space is fixed."""
 
     network = WidthsNetwork
+    sizes: ClassVar = [Size({}, {"width_multiplier": times}) for times in (0.25, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)]
     depth_settings = ("cells_per_stage",)
 
     def has_fixed_depth(self, space: Widths) -> bool:
         return True
+
+    def describe_size(self, space: Widths, settings: Settings) -> str:
+        return f"widths times {settings['width_multiplier']:g}"
+
+    def source(self, space: Widths, architecture: Architecture, network: nn.Module, settings: Settings) -> Source:
+        assert isinstance(network, WidthsNetwork)
+        stem, widths = find_convolution(network, "stem"), network.layer_widths
+        edges = [Edge(*edge) for edge in space.cell_graph.edges]
+        definitions, statements = _write_cell(edges)
+        names = {False: "Cell", True: "ResidualReduction"}
+        steps = zip(space.reductions, [stem.out_channels, *widths], widths, strict=False)
+        context = {
+            "colours": stem.in_channels,
+            "stem": stem.out_channels,
+            "layers": [f"{names[reduction]}({before}, {width})" for reduction, before, width in steps],
+            "last": widths[-1],
+            "definitions": definitions,
+            "statements": statements,
+        }
+        modules = {"stem_conv": "stem", "stem_norm": "stem_norm", "head_norm": "head_norm", "classifier": "classifier"}
+        for number, reduction in enumerate(space.reductions):
+            layer = f"layers.{number}"
+            modules |= _list_reduction(layer) if reduction else _list_cell(layer, edges, network)
+        return Source(render("widths.jinja", context), modules)
+
+
+CONVOLUTION = {"conv": "convolution", "norm": "normalize"}
+POOL = "nn.AvgPool2d(3, 1, padding=1, count_include_pad=False)"
+
+
+def _write_cell(edges: Sequence[Edge]) -> tuple[list[str], list[str]]:
+    """Return the lines that make the operations of a cell, and those that compute its nodes."""
+    definitions = [line for edge in edges if not _passes(edge) for line in _write_definition(edge)]
+    output, statements = max(edge.target for edge in edges), []
+    for node in range(1, output + 1):
+        terms = [f"x{e.source}" if _passes(e) else f"self.{e.name}(x{e.source})" for e in edges if e.target == node]
+        statements += write_sum(terms, "return" if node == output else f"x{node} =")
+    return definitions, statements
+
+
+def _passes(edge: Edge) -> bool:
+    """Return whether an edge passes its state on unchanged; at the input of a cell the width may change."""
+    return edge.is_identity and edge.source > 0
+
+
+def _write_definition(edge: Edge) -> list[str]:
+    inputs = "outputs" if edge.source else "inputs"
+    if edge.option == "avg_pool_3x3" and not edge.source:
+        return [f"self.{edge.name} = nn.Sequential(", f"    fit(inputs, outputs), {POOL}", ")"]
+    if edge.option == "avg_pool_3x3":
+        return [f"self.{edge.name} = {POOL}"]
+    if edge.option == SKIP:
+        return [f"self.{edge.name} = fit(inputs, outputs)"]
+    return [f"self.{edge.name} = ReluConvNorm({inputs}, outputs, {1 if edge.option == 'nor_conv_1x1' else 3})"]
+
+
+def _list_cell(layer: str, edges: Sequence[Edge], network: nn.Module) -> Modules:
+    modules: Modules = {}
+    for number, edge in enumerate(edges):
+        own, theirs = f"{layer}.{edge.name}", f"{layer}.operations.{number}"
+        operation = network.get_submodule(theirs)
+        if isinstance(operation, _Convolution):
+            modules |= list_inside(own, theirs, CONVOLUTION)
+        elif operation.convolution is not None:  # the width changes here
+            inside = f"{own}.0" if isinstance(operation, _Pool) else own
+            modules |= list_inside(inside, f"{theirs}.convolution", CONVOLUTION)
+    return modules
+
+
+def _list_reduction(layer: str) -> Modules:
+    modules = {f"{layer}.shortcut": f"{layer}.shortcut"}
+    for part in ("first", "second"):
+        modules |= list_inside(f"{layer}.{part}", f"{layer}.{part}", CONVOLUTION)
+    return modules
