@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def finals(options: argparse.Namespace, seed: int, run: Path | None, table: Nb201Table) -> dict:
-    given = {"seed": seed, "data": {"directory": str(options.data_dir)}, "machine": {"threads": options.threads}}
+    given = {"seed": seed, "data": {"directory": str(options.data_dir)}, "machine": {"torch_threads": options.threads}}
     experiment = SearchSpec.resolve(merge(read_toml(options.recipe), given))
     search = build_search(experiment)
     count = experiment.settings["strategy"]["finalists"]
@@ -65,7 +65,7 @@ def finals(options: argparse.Namespace, seed: int, run: Path | None, table: Nb20
     if options.bound:
         winner, told = max(named, key=lambda one: table.query(one, "cifar10")), []
     else:
-        winner, told = search._finals.winner(named)
+        winner, told = search._race.run(named)
     return {
         "seed": seed,
         "text": search.space.format(winner),

@@ -83,7 +83,7 @@ def _search(recipe: Path, seed: int, options: argparse.Namespace, console: Conso
     if (path / "config.toml").exists():
         command = ["resume", str(path)]
     else:
-        given = ["machine.threads=1", f"data.directory={options.data_dir}", *options.set]
+        given = ["machine.torch_threads=1", f"data.directory={options.data_dir}", *options.set]
         sets = [part for setting in given for part in ("--set", setting)]
         command = ["search", str(recipe), "--seed", str(seed), "--out", str(path), *sets]
     done = subprocess.run([sys.executable, "-m", "archloom", *command], capture_output=True, text=True, check=False)

@@ -38,7 +38,7 @@ def measured(
 
 def built(recipes: Sequence[str], folder: Path | None) -> dict[str, SearchLoop]:
     """The searches of recipes, all on the data of the first."""
-    here = {"machine": {"threads": 1, "workers": 0}, "data": {} if folder is None else {"directory": str(folder)}}
+    here = {"machine": {"torch_threads": 1, "loader_threads": 0}, "data": {} if folder is None else {"directory": str(folder)}}
     experiments = {name: SearchSpec.resolve(merge(read_toml(find_recipe(name)), here)) for name in recipes}
     data: ImageData = experiments[recipes[0]].load_data()
     return {name: build_search(experiment, data=data) for name, experiment in experiments.items()}

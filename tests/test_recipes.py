@@ -71,7 +71,7 @@ def test_the_searches_on_cifar10_share_a_small_supernet(name: str, epochs: int) 
     assert experiment.settings["space"]["cells_per_stage"] == 1
     assert experiment.settings["network"]["channels"] == 8
     assert experiment.settings["data"]["split"] == "nb201"
-    assert experiment.settings["machine"]["threads"] == 0
+    assert experiment.settings["machine"]["torch_threads"] == 0
 
 
 def test_papers_keep_their_settings() -> None:

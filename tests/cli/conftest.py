@@ -16,7 +16,7 @@ from archloom.searches import run as searches
 
 TINY: dict[str, Any] = {
     "data": {"train_images": 64, "valid_images": 64},
-    "search": {"batch_size": 32, "evaluation_images": 32, "chance_samples": 2},
+    "search": {"batch_size": 32, "evaluation_images": 32, "random_baseline_samples": 2},
 }
 TINY_OPTIONS = tuple(
     part

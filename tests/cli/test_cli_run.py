@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from archloom.execution import workers
+from archloom.core.events import Failure
+from archloom.execution.executors import ProcessExecutor, SerialExecutor
 from archloom.pipelines import run as module
 
 Archloom = Callable[..., Any]
@@ -20,7 +21,7 @@ retrainings = 1
 [search]
 space.name = "nb201_mini"
 data = {train_images = 64, valid_images = 64}
-search = {epochs = 1, batch_size = 32, evaluation_images = 32, chance_samples = 2}
+search = {epochs = 1, batch_size = 32, evaluation_images = 32, random_baseline_samples = 2}
 
 [retrain]
 recipe = "nb201_12"
@@ -31,13 +32,6 @@ training = {epochs = 1, batch_size = 32}
 """
 
 
-def one_after_the_other(tasks: Any, perform: Any, *, jobs: int, listen: Any, stop: Any) -> dict[str, str]:
-    for task in tasks:
-        perform(task, lambda share: None, stop)
-        listen(workers.Ended(task))
-    return {}
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.toml"
@@ -46,8 +40,8 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_from_a_file_to_a_model_and_back(archloom: Archloom, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "carry_out", one_after_the_other)
-    monkeypatch.setattr(module, "write_report", lambda path: Path(path))
+    monkeypatch.setattr(module, "ProcessExecutor", lambda workers: SerialExecutor())
+    monkeypatch.setattr(module, "write_search_report", lambda run: run.report_path)
     monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, images=None: path)
     listed = archloom("run", file, "--dry-run")
     assert listed.code == 0 and "searches/seed-1  not begun" in listed.out
@@ -75,12 +69,12 @@ def test_mistakes_are_lines(archloom: Archloom, file: Path) -> None:
     assert unsaid.code == 2 and unsaid.lines[-1].startswith("error: ")
 
 
-def test_failures_are_told_and_the_exit_code_is_one(
+def test_failures_are_printed_and_the_exit_code_is_one(
     archloom: Archloom, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(tasks: Any, perform: Any, *, listen: Any, **options: Any) -> dict[str, str]:
-        return {task.name: "no memory" for task in tasks}
+    def failing(executor: Any, jobs: Any, **options: Any) -> dict[str, Failure]:
+        return {job.name: Failure("no memory") for job in jobs}
 
-    monkeypatch.setattr(workers, "carry_out", failing)
+    monkeypatch.setattr(ProcessExecutor, "run", failing)
     done = archloom("run", file)
     assert done.code == 1 and "failed: seed-1: no memory" in done.out

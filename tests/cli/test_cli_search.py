@@ -85,9 +85,9 @@ def test_every_option_reaches_the_configuration(
     assert config["network"]["channels"] == 4
     assert config["machine"] == {
         "device": "cpu",
-        "threads": 1,
-        "workers": 1,
-        "processes": 1,
+        "torch_threads": 1,
+        "loader_threads": 1,
+        "worker_processes": 1,
         "kernels": "auto",
         "recompute": False,
     }

@@ -11,9 +11,10 @@ import pytest
 
 from archloom.benchmarks.digits import DigitsTable
 from archloom.comparisons.results import Outcome, check_limit, outcome_of
-from archloom.comparisons.spec import ComparisonSpec, Task
+from archloom.comparisons.spec import ComparisonSpec
 from archloom.core.errors import SettingError
 from archloom.execution.run_folder import RunFolder
+from archloom.searches.jobs import SearchJob
 
 TABLE = DigitsTable()
 ENTRIES = """
@@ -39,9 +40,9 @@ def test_of(row: int) -> float:
 test_of.__test__ = False  # type: ignore[attr-defined]
 
 
-def finish(task: Task, rows: Sequence[int], scores: Sequence[float], **more: Any) -> None:
-    """Make the task a finished search by trials: which rows of the table it tried, and what it was told."""
-    run = RunFolder.create(task.path, settings=task.experiment.to_settings())
+def finish(job: SearchJob, rows: Sequence[int], scores: Sequence[float], **more: Any) -> None:
+    """Make the job a finished search by trials: which rows of the table it tried, and what it was told."""
+    run = RunFolder.create(job.folder, settings=job.spec.to_settings())
     records = [
         {"trial": n, "score": score, "seconds": 2.0, "architecture": dict(TABLE.architecture(row))}
         for n, (row, score) in enumerate(zip(rows, scores, strict=True))
@@ -53,9 +54,9 @@ def finish(task: Task, rows: Sequence[int], scores: Sequence[float], **more: Any
     write_result(run, winner, seconds=2.0 * len(rows))
 
 
-def finish_epochs(task: Task, row: int, *, seconds: float, finals: float | None = None) -> None:
-    """Make the task a finished one-shot search."""
-    run = RunFolder.create(task.path, settings=task.experiment.to_settings())
+def finish_epochs(job: SearchJob, row: int, *, seconds: float, finals: float | None = None) -> None:
+    """Make the job a finished one-shot search."""
+    run = RunFolder.create(job.folder, settings=job.spec.to_settings())
     run.write_metrics([{"epoch": n, "standing": {"test": test_of(row) - 1 + n}} for n in range(2)])
     write_result(run, row, seconds=seconds, shared_accuracy=0.5, finalists_seconds=finals)
 
@@ -65,18 +66,18 @@ def write_result(run: RunFolder, row: int, *, seconds: float, **more: Any) -> No
     run.write_result({"architecture": architecture, "text": f"row {row}", "run": {"seconds": seconds}, **more})
 
 
-def tasks_of(made: ComparisonSpec, folder: Path) -> tuple[list[Task], list[Task]]:
-    tasks = made.tasks(folder)
-    return [t for t in tasks if t.entry == "random"], [t for t in tasks if t.entry == "other"]
+def jobs_of(made: ComparisonSpec, folder: Path) -> tuple[list[SearchJob], list[SearchJob]]:
+    jobs = made.jobs(folder)
+    return [t for t in jobs if t.entry == "random"], [t for t in jobs if t.entry == "other"]
 
 
 def found(made: ComparisonSpec, folder: Path, **failures: str) -> Outcome:
-    return outcome_of(made, made.tasks(folder), failures)
+    return outcome_of(made, made.jobs(folder), failures)
 
 
 def test_rows_hold_what_every_seed_found(tmp_path: Path) -> None:
     made = comparison()
-    random, _ = tasks_of(made, tmp_path)
+    random, _ = jobs_of(made, tmp_path)
     finish(random[0], [3, 60], [1.0, 2.0])
     finish(random[1], [70, 60], [1.0, 2.0])
     outcome = found(made, tmp_path, **{"other-1": "it broke"})
@@ -95,7 +96,7 @@ def test_rows_hold_what_every_seed_found(tmp_path: Path) -> None:
 
 def test_trials_given_up_early_cost_less_and_never_win(tmp_path: Path) -> None:
     made = comparison()
-    random, other = tasks_of(made, tmp_path)
+    random, other = jobs_of(made, tmp_path)
     finish(other[0], [1, 2, 3], [1.0, 9.0, 2.0], trainings=[1.0, 1.25, 2.25], pruned=[False, True, False])
     finish(random[0], [10, 20, 12], [8.0, 9.0, 3.0], trainings=[1.0, 1.5, 2.5], pruned=[False, True, False])
     outcome = found(made, tmp_path)
@@ -108,11 +109,11 @@ def test_trials_given_up_early_cost_less_and_never_win(tmp_path: Path) -> None:
 def test_random_search_is_cut_to_as_many_trials(tmp_path: Path) -> None:
     """Three trials on one side: on the other the best of three by its own score, whatever came later."""
     made = comparison()
-    random, other = tasks_of(made, tmp_path)
-    for task in random:
-        finish(task, [10 + task.seed, 20, 30, 40], [5.0, 4.0, 3.0, 9.0])
-    for task in other:
-        finish(task, [50, 60, 70], [1.0, 2.0, float(task.seed)])  # seed 2: the first of equals
+    random, other = jobs_of(made, tmp_path)
+    for job in random:
+        finish(job, [10 + job.seed, 20, 30, 40], [5.0, 4.0, 3.0, 9.0])
+    for job in other:
+        finish(job, [50, 60, 70], [1.0, 2.0, float(job.seed)])  # seed 2: the first of equals
     verdict = found(made, tmp_path).verdicts["other"]
     theirs = [test_of(10), test_of(11), test_of(12)]
     assert verdict.difference == pytest.approx(test_of(60) - sum(theirs) / 3)
@@ -123,7 +124,7 @@ def test_random_search_is_cut_to_as_many_trials(tmp_path: Path) -> None:
 
 def test_more_than_random_search_has_is_told(tmp_path: Path) -> None:
     made = comparison()
-    random, other = tasks_of(made, tmp_path)
+    random, other = jobs_of(made, tmp_path)
     finish(random[0], [10], [1.0])
     finish(other[0], [50, 60, 70], [1.0, 2.0, 3.0])
     said = found(made, tmp_path).verdicts["other"].sentence
@@ -133,11 +134,11 @@ def test_more_than_random_search_has_is_told(tmp_path: Path) -> None:
 
 def one_shot(folder: Path, top: str, *, seconds: float = 23.0) -> Outcome:
     made = comparison(top, other="gdas")
-    random, other = tasks_of(made, folder)
-    for task in random:
-        finish(task, [10, 20, 30, 40], [1.0, 2.0, 3.0, 4.0])
-    for task in other:
-        finish_epochs(task, 60, seconds=seconds, finals=2.0)
+    random, other = jobs_of(made, folder)
+    for job in random:
+        finish(job, [10, 20, 30, 40], [1.0, 2.0, 3.0, 4.0])
+    for job in other:
+        finish_epochs(job, 60, seconds=seconds, finals=2.0)
     return found(made, folder)
 
 
@@ -176,7 +177,7 @@ def test_what_cannot_be_matched_says_so(top: str, reason: str, tmp_path: Path) -
 
 def test_what_has_no_trials_cannot_be_cut_short(tmp_path: Path) -> None:
     made = comparison('against = "other"\n', other="gdas")
-    random, other = tasks_of(made, tmp_path)
+    random, other = jobs_of(made, tmp_path)
     finish(random[0], [10], [1.0])
     finish_epochs(other[0], 60, seconds=1.0)
     said = found(made, tmp_path).verdicts["random"].sentence
@@ -185,7 +186,7 @@ def test_what_has_no_trials_cannot_be_cut_short(tmp_path: Path) -> None:
 
 def test_trials_that_are_trained_are_matched_by_their_own_seconds(tmp_path: Path) -> None:
     made = comparison('match = "seconds"\n', assigned={"search": {"score": "training"}})
-    random, other = tasks_of(made, tmp_path)
+    random, other = jobs_of(made, tmp_path)
     finish(random[0], [10, 20, 30], [1.0, 2.0, 3.0])  # two seconds each
     finish(other[0], [50, 60], [1.0, 2.0])
     verdict = found(made, tmp_path).verdicts["other"]
@@ -195,7 +196,7 @@ def test_trials_that_are_trained_are_matched_by_their_own_seconds(tmp_path: Path
 def test_different_metrics_are_not_compared(tmp_path: Path) -> None:
     """A space that no table knows: one entry is judged by its shared weights, the other by short trainings."""
     made = comparison(other="gdas", assigned={"space": {"nodes": 5}})
-    random, other = tasks_of(made, tmp_path)
+    random, other = jobs_of(made, tmp_path)
     finish(random[0], [10, 20], [71.0, 72.0])
     finish_epochs(other[0], 60, seconds=1.0)
     outcome = found(made, tmp_path)
@@ -212,9 +213,9 @@ def test_a_limit_leaves_out_results_and_trials_above_it(tmp_path: Path) -> None:
     limit = parameters(0) + 1
     made = comparison(f"limit = {{parameters = {limit}}}\nseconds_per_trial = 1\n", other="gdas")
     assert parameters(62) > limit
-    random, other = tasks_of(made, tmp_path)
-    for task in random:
-        finish(task, [62, 0, 62], [9.0, 1.0, 5.0])
+    random, other = jobs_of(made, tmp_path)
+    for job in random:
+        finish(job, [62, 0, 62], [9.0, 1.0, 5.0])
     finish_epochs(other[0], 0, seconds=2.0)
     finish_epochs(other[1], 62, seconds=2.0)
     verdict = found(made, tmp_path).verdicts["other"]
@@ -228,7 +229,7 @@ def parameters(row: int) -> int:
     from archloom.objectives import CostTable
 
     experiment = comparison().contenders["random"].experiment
-    facts = experiment.facts()
+    facts = experiment.facts
     assert facts is not None
     costs = CostTable(
         experiment.build_space(), classes=facts.classes, image_shape=facts.image_shape, **experiment.settings["network"]
@@ -244,7 +245,7 @@ def test_a_limit_that_cannot_be_told_is_refused_before_anything_runs() -> None:
 
 def test_a_damaged_result_is_not_there(tmp_path: Path) -> None:
     made = comparison()
-    random, _ = tasks_of(made, tmp_path)
+    random, _ = jobs_of(made, tmp_path)
     finish(random[0], [3], [1.0])
     random[0].run.architecture_path.write_text("{")
     assert found(made, tmp_path).rows[0].results == ()

@@ -60,18 +60,18 @@ def test_entries_are_experiments_with_seeds(two: ComparisonSpec) -> None:
     assert gdas.experiment.settings["search"]["trials"] == 8  # an entry wins over all
     assert gdas.experiment.settings["strategy"]["temperature_start"] == 5.0
     assert {c.experiment.names["space"] for c in two.contenders.values()} == {"nb201_mini"}
-    assert {c.experiment.settings["machine"]["threads"] for c in two.contenders.values()} == {1}
+    assert {c.experiment.settings["machine"]["torch_threads"] for c in two.contenders.values()} == {1}
     assert two.against == "random"
 
 
 def test_a_task_is_a_run_of_its_seed(two: ComparisonSpec, tmp_path: Path) -> None:
-    tasks = two.tasks(tmp_path)
-    assert [task.name for task in tasks] == ["random-4", "random-9", "gdas-0", "gdas-1", "gdas-2"]
-    assert [task.experiment.seed for task in tasks] == [4, 9, 0, 1, 2]
-    assert tasks[0].path == tmp_path / "runs" / "random-4"
-    assert [task.name for task in two.tasks(tmp_path, only=["random"])] == ["random-4", "random-9"]
+    jobs = two.jobs(tmp_path)
+    assert [job.name for job in jobs] == ["random-4", "random-9", "gdas-0", "gdas-1", "gdas-2"]
+    assert [job.spec.seed for job in jobs] == [4, 9, 0, 1, 2]
+    assert jobs[0].folder == tmp_path / "runs" / "random-4"
+    assert [job.name for job in two.jobs(tmp_path, only=["random"])] == ["random-4", "random-9"]
     with pytest.raises(SettingError, match="no entry 'randm'; did you mean 'random'"):
-        two.tasks(tmp_path, only=["randm"])
+        two.jobs(tmp_path, only=["randm"])
 
 
 def test_recipe_then_all_then_entry_then_the_command_line(tmp_path: Path) -> None:
@@ -211,13 +211,13 @@ def test_seeds_are_written_short() -> None:
 
 
 def test_a_changed_setting_is_named_and_nothing_is_overwritten(two: ComparisonSpec, tmp_path: Path) -> None:
-    for task in two.tasks(tmp_path):
-        RunFolder.create(task.path, settings=task.experiment.to_settings())
-    refuse_changed(two.tasks(tmp_path))
+    for job in two.jobs(tmp_path):
+        RunFolder.create(job.folder, settings=job.spec.to_settings())
+    refuse_changed(two.jobs(tmp_path))
     before = {path: path.read_text() for path in tmp_path.rglob("config.toml")}
     changed = resolved(TWO.replace("temperature_start = 5.0", "temperature_start = 6.0"), seeds="1,4")
     with pytest.raises(SettingError) as caught:
-        refuse_changed(changed.tasks(tmp_path))
+        refuse_changed(changed.jobs(tmp_path))
     assert caught.value.problems == (
         f"{tmp_path / 'runs' / 'gdas-1'} was begun with strategy.temperature_start = 5.0, now it is 6.0; "
         "change it back, or choose another --out",
@@ -226,13 +226,13 @@ def test_a_changed_setting_is_named_and_nothing_is_overwritten(two: ComparisonSp
 
 
 def test_where_a_run_goes_on_may_change_and_so_may_defaults_be_added(two: ComparisonSpec, tmp_path: Path) -> None:
-    task = two.tasks(tmp_path)[0]
-    settings = task.experiment.to_settings()
-    older = {**settings, "search": {n: v for n, v in settings["search"].items() if n != "chance_samples"}}
-    task.path.mkdir(parents=True)
-    task.run.config_path.write_text(write_toml(older))
-    moved = resolved(TWO, assigned={"machine": {"threads": 2}, "data": {"directory": str(tmp_path)}})
-    refuse_changed(moved.tasks(tmp_path))
+    job = two.jobs(tmp_path)[0]
+    settings = job.spec.to_settings()
+    older = {**settings, "search": {n: v for n, v in settings["search"].items() if n != "random_baseline_samples"}}
+    job.folder.mkdir(parents=True)
+    job.run_folder.config_path.write_text(write_toml(older))
+    moved = resolved(TWO, assigned={"machine": {"torch_threads": 2}, "data": {"directory": str(tmp_path)}})
+    refuse_changed(moved.jobs(tmp_path))
 
 
 def test_a_folder_of_something_else_is_left_alone(two: ComparisonSpec, tmp_path: Path) -> None:
@@ -243,15 +243,15 @@ def test_a_folder_of_something_else_is_left_alone(two: ComparisonSpec, tmp_path:
 
 
 def test_states_and_the_longest_first(two: ComparisonSpec, tmp_path: Path) -> None:
-    random_4, random_9, gdas_0, gdas_1, gdas_2 = two.tasks(tmp_path)
-    for task in (random_4, gdas_0, gdas_1):
-        RunFolder.create(task.path, settings=task.experiment.to_settings())
-    assert [t.name for t in longest_first(two, two.tasks(tmp_path))][:3] == ["gdas-0", "gdas-1", "gdas-2"]
+    random_4, random_9, gdas_0, gdas_1, gdas_2 = two.jobs(tmp_path)
+    for job in (random_4, gdas_0, gdas_1):
+        RunFolder.create(job.folder, settings=job.spec.to_settings())
+    assert [t.name for t in longest_first(two, two.jobs(tmp_path))][:3] == ["gdas-0", "gdas-1", "gdas-2"]
     random_4.run.write_result({"run": {"seconds": 90.0}})
     gdas_0.run.write_result({"run": {"seconds": 10.0}})
-    states = [task.state for task in two.tasks(tmp_path)]
+    states = [job.state for job in two.jobs(tmp_path)]
     assert states == ["finished", "not begun", "finished", "interrupted", "not begun"]
-    assert longest_first(two, two.tasks(tmp_path)) == [random_9, gdas_1, gdas_2]
+    assert longest_first(two, two.jobs(tmp_path)) == [random_9, gdas_1, gdas_2]
 
 
 def test_the_folder_is_the_same_every_time(tmp_path: Path) -> None:
@@ -264,5 +264,5 @@ def test_the_folder_is_the_same_every_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("threads", "jobs"), [(1, 8), (3, 2), (0, 1), (16, 1)])
 def test_searches_side_by_side_share_the_cores(threads: int, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "usable_cores", lambda: 8)
-    made = resolved(TWO, assigned={"machine": {"threads": threads, "device": "cpu"}})
+    made = resolved(TWO, assigned={"machine": {"torch_threads": threads, "device": "cpu"}})
     assert jobs_that_fit(made) == jobs

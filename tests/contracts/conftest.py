@@ -55,14 +55,14 @@ def make_search(tiny_data):
                 "epochs": 2,
                 "batch_size": 8,
                 "evaluation_images": 16,
-                "chance_samples": 2,
+                "random_baseline_samples": 2,
                 "trials": 6,
                 "score_epochs": 1,
                 "finalist_steps": 1,
                 **sections.pop("search", {}),
             },
             "monitor": {"eigenvalue_steps": 1, "eigenvalue_images": 4, **sections.pop("monitor", {})},
-            "machine": {"threads": 1, "device": "cpu"},
+            "machine": {"torch_threads": 1, "device": "cpu"},
             **sections,
         }
         return build_search(SearchSpec.resolve(settings), data=data or tiny_data)

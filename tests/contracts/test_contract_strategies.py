@@ -291,9 +291,9 @@ def test_finds_the_right_way_through_a_toy(name, settings):
             "strategy": {"name": name, **learning, **settings},
             "data": {"name": "given"},
             "weights": {"learning_rate": 0.1},
-            "search": {"epochs": 15, "batch_size": 16, "chance_samples": 0, "finalist_steps": 0},
+            "search": {"epochs": 15, "batch_size": 16, "random_baseline_samples": 0, "finalist_steps": 0},
             "monitor": {"action": "off"},
-            "machine": {"threads": 1, "device": "cpu"},
+            "machine": {"torch_threads": 1, "device": "cpu"},
         }
     )
     search = build_search(experiment, data=from_tensors(*toy_images()))

@@ -65,7 +65,7 @@ def test_what_is_no_device_at_all_is_answered_with_the_names_there_are(name: str
 
 @pytest.mark.usefixtures("_threads_restored")
 def test_preparing_sets_the_threads_and_gives_the_device() -> None:
-    assert Machine(device="cpu", threads=2).prepare() == torch.device("cpu")
+    assert Machine(device="cpu", torch_threads=2).prepare() == torch.device("cpu")
     assert torch.get_num_threads() == 2
 
 
@@ -78,10 +78,10 @@ def test_no_threads_named_leaves_them_alone() -> None:
 
 def test_negative_counts_are_all_named_at_once() -> None:
     with pytest.raises(SettingError) as caught:
-        Machine(threads=-1, workers=-2)
+        Machine(torch_threads=-1, loader_threads=-2)
     assert caught.value.problems == (
-        "machine.threads must be 0 or more, got -1",
-        "machine.workers must be 0 or more, got -2",
+        "machine.torch_threads must be 0 or more, got -1",
+        "machine.loader_threads must be 0 or more, got -2",
     )
 
 
@@ -113,12 +113,12 @@ def test_on_a_gpu_its_own_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_machine_chooses_the_kernels_of_the_process(_threads_restored: None) -> None:
     try:
         Machine(kernels="plain").prepare()
-        assert kernels.current() is None
-        assert not kernels.recomputing()
+        assert kernels.current_kernels() is None
+        assert not kernels.should_recompute()
         Machine(recompute=True).prepare()
-        assert kernels.recomputing()
+        assert kernels.should_recompute()
     finally:
-        kernels.choose("auto")
+        kernels.set_kernels("auto")
 
 
 def test_freed_memory_is_asked_to_stay(monkeypatch: pytest.MonkeyPatch) -> None:

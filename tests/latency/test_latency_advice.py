@@ -52,7 +52,7 @@ def test_a_busy_machine_is_not_to_be_trusted() -> None:
 def test_threads_that_slow_a_step_down_are_told() -> None:
     assert advice(measured=speed((1, "auto", 0.2), (2, "auto", 0.5))) == [
         "2 threads are slower than 1 here at this size (2.5x the time of a small step): "
-        "set machine.threads = 1 for small searches"
+        "set machine.torch_threads = 1 for small searches"
     ]
     assert advice(measured=speed((1, "auto", 0.2), (2, "auto", 0.21))) == []  # may be noise
 
@@ -60,10 +60,10 @@ def test_threads_that_slow_a_step_down_are_told() -> None:
 def test_cores_left_idle_are_told() -> None:
     measured = speed((1, "auto", 0.5), (2, "auto", 0.25))
     assert advice(measured=measured, threads=1, environment={"OMP_NUM_THREADS": "1"}) == [
-        "torch takes 1 thread (OMP_NUM_THREADS=1), but 2 are 2.0x faster: set machine.threads = 2"
+        "torch takes 1 thread (OMP_NUM_THREADS=1), but 2 are 2.0x faster: set machine.torch_threads = 2"
     ]
     assert advice(measured=measured, threads=1) == [
-        "torch takes 1 thread, but 2 are 2.0x faster: set machine.threads = 2"
+        "torch takes 1 thread, but 2 are 2.0x faster: set machine.torch_threads = 2"
     ]
     assert advice(measured=measured, threads=2) == []
 
@@ -71,7 +71,7 @@ def test_cores_left_idle_are_told() -> None:
 def test_more_threads_than_cores_are_told_once() -> None:
     measured = speed((1, "auto", 0.5), (2, "auto", 0.25), (8, "auto", 2.0))
     assert advice(measured=measured, threads=8) == [
-        "torch takes 8 threads, but may use only 2 cores: set machine.threads = 2"
+        "torch takes 8 threads, but may use only 2 cores: set machine.torch_threads = 2"
     ]
 
 

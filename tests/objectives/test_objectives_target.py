@@ -10,7 +10,7 @@ import torch
 from archloom.core.errors import SettingError
 from archloom.objectives.cost_source import ModelledCost
 from archloom.objectives.linear_cost import LinearCost
-from archloom.objectives.target import Target, TargetSettings, made, suggest_beta
+from archloom.objectives.target import Target, TargetSettings, make_target, suggest_beta
 from archloom.spaces import Nb201
 
 SPACE = Nb201(nodes=3, operations=("none", "wide", "narrow", "skip"))
@@ -140,6 +140,6 @@ def test_settings_that_make_no_target(settings, problem):
 
 
 def test_settings_become_a_target():
-    settings = vars(TargetSettings(metric="latency", source="pixel3", value=7.0, beta=-0.2, reward="hard"))
-    target = made(settings, SOURCE)
+    settings = TargetSettings(metric="latency", source="pixel3", value=7.0, beta=-0.2, reward="hard")
+    target = make_target(settings, SOURCE)
     assert (target.value, target.beta, target.reward, target.tolerance) == (7.0, -0.2, "hard", 0.02)

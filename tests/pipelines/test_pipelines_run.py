@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from archloom.core.errors import ArchloomError, SettingError
-from archloom.execution import workers
+from archloom.execution.executors import SerialExecutor
 from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
 from archloom.pipelines import run as module
@@ -25,7 +25,7 @@ TINY: dict[str, Any] = {
     "search": {
         "space": {"name": "nb201_mini"},
         "data": {"train_images": 64, "valid_images": 64},
-        "search": {"epochs": 1, "batch_size": 32, "evaluation_images": 32, "chance_samples": 2},
+        "search": {"epochs": 1, "batch_size": 32, "evaluation_images": 32, "random_baseline_samples": 2},
     },
     "retrain": {
         "recipe": "nb201_12",
@@ -37,29 +37,16 @@ TINY: dict[str, Any] = {
 }
 
 
-def one_after_the_other(tasks: Any, perform: Any, *, jobs: int, listen: Any, stop: Any) -> dict[str, str]:
-    """As `workers.carry_out`, in this process."""
-    for task in tasks:
-        if stop():
-            break
-        try:
-            perform(task, lambda share: None, stop)
-        except workers.StoppedTask:
-            break
-        listen(workers.Ended(task))
-    return {}
-
-
 @pytest.fixture(autouse=True)
 def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(workers, "carry_out", one_after_the_other)
-    monkeypatch.setattr(module, "write_report", lambda path: Path(path))  # drawn elsewhere, and slow
+    monkeypatch.setattr(module, "ProcessExecutor", lambda workers: SerialExecutor())
+    monkeypatch.setattr(module, "write_search_report", lambda run: run.report_path)  # drawn elsewhere, and slow
     monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, images=None: path)
     yield
 
 
-def _some(task: Any) -> Any:
-    return task.experiment.build_space().sample(random.Random(0))
+def _some(job: Any) -> Any:
+    return job.spec.build_space().sample(random.Random(0))
 
 
 def facts(folder: Path) -> Any:
@@ -120,9 +107,9 @@ def test_short_trainings_decide_and_hold_images_back(tmp_path: Path) -> None:
 def test_a_table_takes_no_part_in_picking(tmp_path: Path) -> None:
     """A search with the better test score in a table, and the worse validation accuracy, is not picked."""
     pipeline = PipelineSpec.resolve(TINY)
-    for task, shared, test in zip(pipeline.searches(tmp_path), (0.8, 0.6), (10.0, 99.0), strict=True):
-        choices = dict(_some(task))
-        directory = RunFolder.create(task.path, settings=task.experiment.to_settings())
+    for job, shared, test in zip(pipeline.searches(tmp_path), (0.8, 0.6), (10.0, 99.0), strict=True):
+        choices = dict(_some(job))
+        directory = RunFolder.create(job.folder, settings=job.spec.to_settings())
         directory.write_metrics([{"epoch": 0, "architecture": choices, "derived_accuracy": 1 - shared}])
         result = {"architecture": choices, "text": "-", "shared_accuracy": shared, "standing": {"test": test}}
         directory.write_result(result)
@@ -137,8 +124,8 @@ def test_without_its_own_comparison_a_search_is_told_by_its_last_epoch_or_best_t
         [{"architecture": choices, "derived_accuracy": 0.9}, {"architecture": choices, "derived_accuracy": 0.5}],
         [{"architecture": choices, "score": 70.0}, {"architecture": {}, "score": 90.0}],
     ]
-    for task, history in zip((first, second), records, strict=True):
-        directory = RunFolder.create(task.path, settings=task.experiment.to_settings())
+    for job, history in zip((first, second), records, strict=True):
+        directory = RunFolder.create(job.folder, settings=job.spec.to_settings())
         directory.write_metrics(history)
         directory.write_result({"architecture": choices, "text": "-", "standing": {"test": 99.0}})
     found = outcome_of(pipeline, tmp_path).found

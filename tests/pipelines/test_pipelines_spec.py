@@ -24,28 +24,28 @@ GIVEN: dict[str, Any] = {
 
 
 def test_searches_have_seeds_and_a_thread_each(tmp_path: Path) -> None:
-    tasks = PipelineSpec.resolve(GIVEN).searches(tmp_path)
-    assert [(task.seed, task.experiment.seed) for task in tasks] == [(0, 0), (1, 1), (2, 2)]
-    assert [task.path for task in tasks] == [tmp_path / "searches" / f"seed-{seed}" for seed in range(3)]
-    assert {task.experiment.settings["machine"]["threads"] for task in tasks} == {1}
+    jobs = PipelineSpec.resolve(GIVEN).searches(tmp_path)
+    assert [(job.seed, job.spec.seed) for job in jobs] == [(0, 0), (1, 1), (2, 2)]
+    assert [job.folder for job in jobs] == [tmp_path / "searches" / f"seed-{seed}" for seed in range(3)]
+    assert {job.spec.settings["machine"]["torch_threads"] for job in jobs} == {1}
     assert PipelineSpec.resolve({**GIVEN, "seeds": "4,9"}).seeds == (4, 9)
     one = PipelineSpec.resolve({"searches": 1, "search": {"data": {"name": "cifar10"}}})
-    assert one.experiment.settings["machine"]["threads"] == 0  # one search alone has all cores
+    assert one.experiment.settings["machine"]["torch_threads"] == 0  # one search alone has all cores
 
 
 def test_retrainings_of_the_best_or_of_all(tmp_path: Path) -> None:
-    tasks = PipelineSpec.resolve(GIVEN).retrainings(tmp_path, [2])
-    assert [task.name for task in tasks] == ["search-2-seed-0", "search-2-seed-1"]
-    assert tasks[1].what == tmp_path / "searches" / "seed-2" and tasks[1].seed == 1
-    assert tasks[0].recipe == "nb201_12" and tasks[0].budget is None
-    assert tasks[0].settings == {"machine": {"threads": 1}, "training": {"epochs": 4}}
+    jobs = PipelineSpec.resolve(GIVEN).retrainings(tmp_path, [2])
+    assert [job.name for job in jobs] == ["search-2-seed-0", "search-2-seed-1"]
+    assert jobs[1].source == tmp_path / "searches" / "seed-2" and jobs[1].seed == 1
+    assert jobs[0].recipe == "nb201_12" and jobs[0].budget is None
+    assert jobs[0].settings == {"machine": {"torch_threads": 1}, "training": {"epochs": 4}}
     assert len(PipelineSpec.resolve(GIVEN).retrainings(tmp_path, [0, 1, 2])) == 6
 
 
 def test_short_trainings_only_where_something_is_picked(tmp_path: Path) -> None:
     assert PipelineSpec.resolve(GIVEN).short_trainings(tmp_path) == []
     short = PipelineSpec.resolve({**GIVEN, "pick_epochs": 7}).short_trainings(tmp_path)
-    assert [task.search for task in short] == [0, 1, 2] and all(task.short for task in short)
+    assert [job.search for job in short] == [0, 1, 2] and all(job.short for job in short)
     assert short[0].settings["training"] == {"epochs": 7, "keep": "last"}
     assert short[0].path == tmp_path / "picking" / "search-0"
     assert PipelineSpec.resolve({**GIVEN, "pick_epochs": 7, "protocol": "repeats"}).short_trainings(tmp_path) == []

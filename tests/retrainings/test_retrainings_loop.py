@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from archloom.core.errors import DivergedError, SettingError
 from archloom.core.events import Advanced, Event, Recorded
+from archloom.core.seeds import derive_seed
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import InMemory
@@ -22,7 +23,6 @@ from archloom.retrainings import loop as module
 from archloom.retrainings.loop import RetrainLoop, TrainingSettings
 from archloom.retrainings.optimization import OptimizerSettings
 from archloom.searches.short_training import seeded
-from archloom.searches.spec import stream
 from archloom.spaces import Darts, Nb201
 from archloom.supernet import Only
 
@@ -79,7 +79,7 @@ def training_of(
         classes=CLASSES,
         optimizer=OptimizerSettings(**{"learning_rate": 0.05, **(optimizer or {})}),
         training=TrainingSettings(**{"epochs": 2, "batch_size": 8, **training}),
-        seed_of=lambda step: stream(seed, f"step {step}"),
+        seed_of=lambda step: derive_seed(seed, f"step {step}"),
         clock=clock,
     )
 

@@ -27,7 +27,7 @@ TINY: dict[str, Any] = {
     "network": {"channels": 4},
     "data": {"train_images": 64, "valid_images": 32},
     "training": {"epochs": 2, "batch_size": 32},
-    "machine": {"threads": 1, "workers": 0},
+    "machine": {"torch_threads": 1, "loader_threads": 0},
 }
 TIMED = ("seconds", "images_per_second", "valid_seconds", "run")
 

@@ -8,7 +8,7 @@ import torch
 from archloom.core.errors import ArchloomError, DataError, SettingError
 from archloom.data.arrays import from_tensors
 from archloom.data.augment import Augment
-from archloom.execution.hands import InTurn, SideBySide
+from archloom.execution.executors import ProcessExecutor, SerialExecutor
 from archloom.searches.black_box import BlackBoxLoop
 from archloom.searches.build import build_search
 from archloom.searches.one_shot import OneShotLoop
@@ -28,7 +28,7 @@ def build(images, /, **sections):
         "space": {"name": "nb201_mini"},
         "data": {"name": "given"},
         "network": {"channels": 2},
-        "machine": {"device": "cpu", "threads": 1},
+        "machine": {"device": "cpu", "torch_threads": 1},
         "search": {"batch_size": 8, "epochs": 1, "trials": 2, "score_epochs": 1, "evaluation_images": 10},
     }
     return build_search(SearchSpec.resolve({**settings, **sections}), data=images)
@@ -103,8 +103,8 @@ def test_real_cifar10_with_the_split_and_table_of_nb201(cifar10_dir, shared_data
                 "train_images": 64,
                 "valid_images": 64,
             },
-            "search": {"epochs": 1, "chance_samples": 1, "evaluation_images": 32},
-            "machine": {"threads": 1, "device": "cpu"},
+            "search": {"epochs": 1, "random_baseline_samples": 1, "evaluation_images": 32},
+            "machine": {"torch_threads": 1, "device": "cpu"},
         }
     )
     outcome = build_search(experiment).run()
@@ -153,18 +153,18 @@ def test_cutout_is_the_datas_own_unless_asked_for_and_only_in_training(data):
     ("setting", "least"),
     [("steps", "at least 0"), ("sweeps", "at least 1"), ("shrink", "at least 1"), ("size", "0 or")],
 )
-def test_settings_of_finals_are_checked(data, setting, least):
+def test_settings_of_the_finalist_race_are_checked(data, setting, least):
     with pytest.raises(SettingError, match=rf"search\.finalist_{setting} must be {least}.* got -1"):
         build(data, search={f"finalist_{setting}": -1})
 
 
 def test_finalists_are_networks_of_full_depth_and_the_width_asked_for_with_one_random_start(data):
-    def finals(**search):
+    def race(**search):
         settings = {"space": {"cells_per_stage": 1}, "network": {"channels": 2}, "strategy": {"name": "gibbs"}}
-        return build(data, **settings, search={"finalist_learning_rate": 0.07, **search})._finals
+        return build(data, **settings, search={"finalist_learning_rate": 0.07, **search})._race
 
     def begin(**search):
-        return finals(**search)._hands._work._begin
+        return race(**search)._training._begin
 
     cell = Nb201().parse("|nor_conv_1x1~0|+|none~0|none~1|+|nor_conv_1x1~0|none~1|none~2|")
     weights = begin()(cell)
@@ -178,25 +178,25 @@ def test_finalists_are_networks_of_full_depth_and_the_width_asked_for_with_one_r
     wide = begin(finalist_channels=6)(cell)
     assert next(wide._network.parameters()).shape[0] == 6
     assert next(weights._network.parameters()).shape[0] == 2
-    assert finals(finalist_steps=0) is None
+    assert race(finalist_steps=0) is None
     with pytest.raises(
         SettingError, match=r"search.finalist_shrink must be at most the side of the images, \d+, got 99"
     ):
-        finals(finalist_shrink=99)
-    asked = finals(finalist_steps=3, finalist_sweeps=4, finalist_shrink=2, finalist_size=0.4)
-    assert (asked._steps, asked._sweeps, asked._hands._work._shrink, asked._size) == (3, 4, 2, 0.4)
+        race(finalist_shrink=99)
+    asked = race(finalist_steps=3, finalist_sweeps=4, finalist_shrink=2, finalist_size=0.4)
+    assert (asked._steps, asked._sweeps, asked._training._shrink, asked._size) == (3, 4, 2, 0.4)
 
 
-def test_finalists_are_trained_side_by_side_where_asked_to_and_come_to_the_same(data):
-    def finals(**machine):
+def test_finalists_trained_in_parallel_lead_to_the_same_result(data):
+    def race(**machine):
         settings = {"space": {"cells_per_stage": 5}, "network": {"channels": 2}, "strategy": {"name": "gibbs"}}
-        return build(data, **settings, machine={"threads": 1, **machine}, search={"finalist_steps": 1})._finals
+        return build(data, **settings, machine={"torch_threads": 1, **machine}, search={"finalist_steps": 1})._race
 
-    assert isinstance(finals()._hands, InTurn)
-    assert isinstance(finals(processes=0)._hands, InTurn)  # as many as threads
-    assert finals(processes=0, threads=2)._hands.at_once == 2
-    together = finals(processes=2)
-    assert isinstance(together._hands, SideBySide)
+    assert isinstance(race()._executor, SerialExecutor)
+    assert isinstance(race(worker_processes=0)._executor, SerialExecutor)  # as many as threads
+    assert race(worker_processes=0, torch_threads=2)._executor.workers == 2
+    parallel = race(worker_processes=2)
+    assert isinstance(parallel._executor, ProcessExecutor)
     cell = Nb201().parse("|nor_conv_1x1~0|+|none~0|none~1|+|nor_conv_1x1~0|none~1|none~2|")
     named = [cell, cell.changed("0->3", "skip_connect"), cell.changed("0->1", "skip_connect")]
-    assert together.winner(named) == finals().winner(named)
+    assert parallel.run(named) == race().run(named)

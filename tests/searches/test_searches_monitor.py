@@ -185,7 +185,7 @@ def search(strategy: type = Collapsing, *, epochs: int = 6, **settings: Any) -> 
         evaluation=loader(torch.arange(32, 40), 8),
         comparison=loader(torch.arange(40, 48), 8),
         epochs=epochs,
-        chance_samples=2,
+        random_baseline_samples=2,
         monitor=Monitor(
             MonitorSettings(eigenvalue_steps=2, eigenvalue_images=8, growth=100.0, **settings), epochs=epochs
         ),

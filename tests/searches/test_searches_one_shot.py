@@ -72,7 +72,7 @@ def make(weights, strategy, *, epochs=2, **options) -> OneShotLoop:
         evaluation=loader(torch.arange(12, 17), batch_size=5),
         comparison=loader(torch.arange(17, 22), batch_size=5),
         epochs=epochs,
-        chance_samples=3,
+        random_baseline_samples=3,
         clock=iter(range(10_000)).__next__,
         **options,
     )
@@ -229,57 +229,58 @@ def test_progress_is_told_step_by_step(weights):
     assert [batch.progress for batch in strategy.seen] == pytest.approx([step / 6 for step in range(6)])
 
 
-# --- finals
+# --- the finalist race
 
 
 class Undecided(Noting):
-    """Names finalists: its own answer, and another one that the finals prefer."""
+    """Names finalists: its own answer, and another one that wins the race."""
 
     def finalists(self):
         return [SPACE.parse("|skip_connect~0|"), SPACE.parse("|nor_conv_3x3~0|")]
 
 
 class Latter:
-    """Finals that the last of them wins."""
+    """A race that the last finalist wins."""
 
-    def winner(self, finalists, *, known, allowed, tell, note, ask):
+    def run(self, finalists, *, known, allowed, describe, note, stop):
         for number, _ in enumerate(finalists):
             if {"number": number} in known:
                 continue
-            ask()
+            if stop():
+                raise Interrupted
             note({"number": number})
-            tell(f"training number {number}")
+            describe(f"training number {number}")
         return finalists[-1], [{"architecture": dict(one), "steps": 1} for one in reversed(finalists)]
 
 
-def test_finals_decide_where_a_strategy_is_undecided(weights):
+def test_the_race_decides_if_a_strategy_is_undecided(weights):
     events: list = []
-    outcome = make(weights, Undecided(), finals=Latter(), listeners=[events.append]).run()
+    outcome = make(weights, Undecided(), race=Latter(), listeners=[events.append]).run()
     assert outcome["text"] == "|nor_conv_3x3~0|"
     assert [row["text"] for row in outcome["finalists"]] == ["|nor_conv_3x3~0|", "|skip_connect~0|"]
     assert outcome["finalists_seconds"] == 1
     assert Deriving("training number 1") in events
-    assert "finalists" not in make(weights, Undecided()).run()  # without finals
-    assert "finalists" not in make(weights, Noting(), finals=Latter()).run()  # with nothing to decide
+    assert "finalists" not in make(weights, Undecided()).run()  # without a race
+    assert "finalists" not in make(weights, Noting(), race=Latter()).run()  # with nothing to decide
 
 
-def test_finals_are_told_what_a_target_allows(weights):
+def test_the_race_receives_what_a_target_allows(weights):
     class Asking(Latter):
-        def winner(self, finalists, *, allowed, **others):
+        def run(self, finalists, *, allowed, **others):
             asked.extend(allowed(one) for one in finalists)
-            return super().winner(finalists, allowed=allowed, **others)
+            return super().run(finalists, allowed=allowed, **others)
 
     asked: list = []
-    search = make(weights, Undecided(), finals=Asking())
+    search = make(weights, Undecided(), race=Asking())
     search.run()
     assert asked == [True] * len(search.strategy.finalists())  # without a target all are
     search._target = SimpleNamespace(is_met_by=lambda one: one == search.strategy.finalists()[0])
     assert [search._allowed(one) for one in search.strategy.finalists()] == [True, False]
 
 
-def test_finals_stop_when_asked_and_resuming_does_the_rest_of_them(weights):
+def test_the_race_stops_when_asked_and_resuming_does_the_rest(weights):
     events: list = []
-    search, saved = make(weights, Undecided(), finals=Latter(), listeners=[events.append]), []
+    search, saved = make(weights, Undecided(), race=Latter(), listeners=[events.append]), []
     with pytest.raises(Interrupted):
         search.run(
             save=lambda state, step: saved.append(step),
@@ -288,7 +289,7 @@ def test_finals_stop_when_asked_and_resuming_does_the_rest_of_them(weights):
     assert saved[-1] == search.total
     assert Noted({"number": 0}) in events
     told: list = []
-    again = make(weights, Undecided(), finals=Latter(), listeners=[told.append])
+    again = make(weights, Undecided(), race=Latter(), listeners=[told.append])
     again.load_state_dict(search.state_dict())
     again.notes = [event.record for event in events if isinstance(event, Noted)]
     assert again.run()["text"] == "|nor_conv_3x3~0|"

@@ -18,7 +18,7 @@ from archloom.searches.paths import trained_paths
 
 TINY = {
     "data": {"train_images": 64, "valid_images": 128},
-    "search": {"batch_size": 32, "evaluation_images": 64, "chance_samples": 2, "finalist_steps": 0},
+    "search": {"batch_size": 32, "evaluation_images": 64, "random_baseline_samples": 2, "finalist_steps": 0},
     "network": {"channels": 4},
     "weights": {"learning_rate": 0.1},
 }
@@ -122,7 +122,7 @@ def test_a_checkpoint_of_another_width_is_refused(run):
 def test_data_given_in_python_have_to_be_given_again(tmp_path):
     images = torch.rand(80, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     data = from_tensors(images, torch.arange(80) % 4)
-    own = {"search": {"batch_size": 16, "chance_samples": 1}, "network": {"channels": 2}}
+    own = {"search": {"batch_size": 16, "random_baseline_samples": 1}, "network": {"channels": 2}}
     archloom.search("nb201_mini", "rsps", data, epochs=1, out=tmp_path / "own", settings=own)
     with pytest.raises(DataError, match="was given its data in Python"):
         trained_paths(tmp_path / "own", images=16)

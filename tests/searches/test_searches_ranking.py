@@ -17,7 +17,7 @@ from archloom.searches.ranking import rank
 TABLE = DigitsTable()
 TINY = {
     "data": {"train_images": 64, "valid_images": 64},
-    "search": {"batch_size": 32, "evaluation_images": 32, "chance_samples": 2},
+    "search": {"batch_size": 32, "evaluation_images": 32, "random_baseline_samples": 2},
     "network": {"channels": 2},
 }
 
@@ -31,9 +31,7 @@ def few_resamples(monkeypatch):
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranking") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "archloom.searches.run.write_search_report", lambda folder: None
-        )  # drawing is slow
+        patch.setattr("archloom.searches.run.write_search_report", lambda folder: None)  # drawing is slow
         archloom.search("nb201_mini", "rsps", "digits", epochs=1, out=folder, settings=TINY)
     return folder
 

@@ -23,9 +23,9 @@ from archloom.strategies.rsps import Rsps
 TINY = {
     "space": {"cells_per_stage": 1},
     "network": {"channels": 2},
-    "search": {"batch_size": 16, "evaluation_images": 20, "chance_samples": 2},
+    "search": {"batch_size": 16, "evaluation_images": 20, "random_baseline_samples": 2},
     "data": {"train_images": 48, "valid_images": 48},
-    "machine": {"threads": 1, "device": "cpu"},
+    "machine": {"torch_threads": 1, "device": "cpu"},
 }
 FILES = {"config.toml", "metrics.jsonl", "architecture.json", "report.html", "cell.svg", "checkpoints", ".lock"}
 
@@ -171,7 +171,7 @@ def test_runs_are_numbered_where_no_place_is_named(tmp_path, monkeypatch):
 
 
 def test_black_box_search_on_the_embedded_table(tmp_path):
-    settings = {"search": {"trials": 30}, "machine": {"threads": 1}}
+    settings = {"search": {"trials": 30}, "machine": {"torch_threads": 1}}
     result = archloom.search("nb201_mini", "random_search", "digits", settings=settings, out=tmp_path / "run")
     assert len(result.history) == 30
     assert result.standing["count"] == 125
@@ -179,7 +179,7 @@ def test_black_box_search_on_the_embedded_table(tmp_path):
 
 
 def of_a_table(folder: Path, **search) -> dict:
-    return {"data": {"directory": str(folder)}, "search": {"trials": 20, **search}, "machine": {"threads": 1}}
+    return {"data": {"directory": str(folder)}, "search": {"trials": 20, **search}, "machine": {"torch_threads": 1}}
 
 
 def test_a_search_on_a_table_needs_no_images(tmp_path, nb201_dir):

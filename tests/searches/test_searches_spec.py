@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from archloom.core.errors import SettingError
+from archloom.core.seeds import derive_seed
 from archloom.core.settings import read_toml, write_toml
-from archloom.searches.spec import SearchSettings, SearchSpec, stream
+from archloom.searches.spec import SearchSettings, SearchSpec
 
 
 def problems(given: dict) -> tuple[str, ...]:
@@ -104,7 +105,7 @@ def test_broken_rules_of_different_parts_are_told_together():
             "space": {"nodes": 1},
             "weights": {"learning_rate": -1.0, "momentum": 2.0},
             "search": {"epochs": 0, "batch_size": 1},
-            "machine": {"threads": -1},
+            "machine": {"torch_threads": -1},
         }
     )
     assert set(found) == {
@@ -113,7 +114,7 @@ def test_broken_rules_of_different_parts_are_told_together():
         "weights.momentum must be in [0, 1), got 2.0",
         "search.epochs must be at least 1, got 0",
         "search.batch_size must be at least 2, got 1",
-        "machine.threads must be 0 or more, got -1",
+        "machine.torch_threads must be 0 or more, got -1",
     }
 
 
@@ -144,8 +145,8 @@ def test_bad_values_are_named(given, line):
 
 
 def test_streams_of_one_seed_differ_and_are_stable():
-    assert stream(0, "train") == stream(0, "train")
-    assert len({stream(seed, purpose) for seed in range(5) for purpose in ("train", "valid", "weights")}) == 15
+    assert derive_seed(0, "train") == derive_seed(0, "train")
+    assert len({derive_seed(seed, purpose) for seed in range(5) for purpose in ("train", "valid", "weights")}) == 15
 
 
 def test_a_missing_extra_is_told_before_anything_is_made(monkeypatch):

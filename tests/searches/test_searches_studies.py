@@ -211,7 +211,7 @@ def search_slowly(path: Path, name: str, seconds: float, scored) -> None:
 
 
 def shared(path: Path) -> dict:
-    return {"search": {"trials": 8, "study": str(path / "study.db")}, "machine": {"threads": 1}}
+    return {"search": {"trials": 8, "study": str(path / "study.db")}, "machine": {"torch_threads": 1}}
 
 
 def start(path: Path, name: str, *, seconds: float):

@@ -141,9 +141,9 @@ def make(images, *, strategy="tunas", strict=True, **settings):
         "strategy": {"name": strategy, **own},
         "data": {"name": "given"},
         "network": {"channels": 2},
-        "search": {"epochs": 2, "batch_size": 8, "evaluation_images": 16, "chance_samples": 2, "finalist_steps": 0},
+        "search": {"epochs": 2, "batch_size": 8, "evaluation_images": 16, "random_baseline_samples": 2, "finalist_steps": 0},
         "target": {"metric": "multiply_adds", "value": 25_243.0, "beta": -0.1, "strict": strict, **settings},
-        "machine": {"threads": 1, "device": "cpu"},
+        "machine": {"torch_threads": 1, "device": "cpu"},
         "monitor": {"action": "off"},
     }
     return build_search(SearchSpec.resolve(given), data=images)

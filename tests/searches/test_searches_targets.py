@@ -36,7 +36,7 @@ def write(path: Path) -> Path:
 
 
 def found(table=None, **settings):
-    section = vars(TargetSettings(**settings))
+    section = TargetSettings(**settings)
     return find_target(section, SPACE, table=table, facts=Facts(10, (3, 8, 8)), network={"channels": 4})
 
 
@@ -127,6 +127,6 @@ def test_the_section_is_resolved_checked_and_anchored(monkeypatch, tmp_path):
 
 
 def test_studies_that_were_begun_before_there_were_targets_go_on():
-    assert not any(name.startswith("target.") for name in SearchSpec.resolve({}).determining())
+    assert not any(name.startswith("target.") for name in SearchSpec.resolve({}).determining_settings())
     aimed = SearchSpec.resolve({"target": {"metric": "parameters", "value": 1e4}})
-    assert aimed.determining()["target.value"] == 1e4
+    assert aimed.determining_settings()["target.value"] == 1e4

@@ -29,7 +29,7 @@ def resume(
     from archloom.execution.run_folder import RunFolder
     from archloom.retrainings.folder import is_retraining
 
-    settings = said({"machine": {"device": device, "threads": threads}, "data": {"directory": data_dir}})
+    settings = said({"machine": {"device": device, "torch_threads": threads}, "data": {"directory": data_dir}})
     if is_retraining(directory):
         attend_retraining(
             lambda listener, stop: resume_run(

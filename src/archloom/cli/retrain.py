@@ -96,7 +96,7 @@ def retrain(
             "path": None if path is None else str(path.expanduser().absolute()),
         },
         "training": {"epochs": epochs},
-        "machine": {"device": device, "threads": threads},
+        "machine": {"device": device, "torch_threads": threads},
     }
     assigned, problems = parse_assignments(assignments or [])
     if data_dir is not None and not data_dir.expanduser().exists():

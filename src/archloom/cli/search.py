@@ -107,7 +107,7 @@ def search(
         "search": {"epochs": epochs, "trials": trials, "batch_size": batch_size},
         "network": {"channels": channels},
         "target": {**aimed_at(target), "source": latency_source, "strict": strict_target or None},
-        "machine": {"device": device, "threads": threads},
+        "machine": {"device": device, "torch_threads": threads},
     }
     experiment = resolved(recipe, options, assignments or [])
     directory = out or RunFolder.next_free(RUNS, experiment.stem)

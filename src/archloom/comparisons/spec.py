@@ -207,7 +207,7 @@ def jobs_that_fit(comparison: ComparisonSpec) -> int:
     if any(pick_device(machine["device"]).type != "cpu" for machine in machines):
         return 1  # several would share one GPU and its memory
     cores = usable_cores()
-    return max(1, cores // max(machine["threads"] or cores for machine in machines))
+    return max(1, cores // max(machine["torch_threads"] or cores for machine in machines))
 
 
 class _Resolver:

@@ -1,7 +1,8 @@
-"""Seeds as people write them: `0-4`, `0-4,9`, or a list of numbers."""
+"""Seeds: as people write them (`0-4`, `0-4,9`, or a list of numbers), and derived for every purpose of a run."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 
@@ -10,8 +11,13 @@ from archloom.core.errors import SettingError
 MOST_SEEDS = 100_000
 
 
+def derive_seed(seed: int, purpose: str) -> int:
+    """Return a seed for one purpose of a run, so that no two of its generators draw the same numbers."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}".encode()).digest()[:7], "little")
+
+
 def parse_seeds(given: str | Sequence[int]) -> tuple[int, ...]:
-    """`0-4`, `0-4,9`, or a list of numbers; a SettingError says what is wrong with it."""
+    """Return the seeds of `0-4`, `0-4,9`, or a list of numbers; a SettingError says what is wrong with it."""
     seeds = list(_ranges(given)) if isinstance(given, str) else list(given)
     if not seeds or any(type(seed) is not int or not 0 <= seed < 2**63 for seed in seeds):
         raise SettingError(f'seeds must be numbers from 0 such as "0-4", "0-4,9" or [0, 3], got {given!r}')
@@ -30,7 +36,7 @@ def _ranges(text: str) -> Iterator[int]:
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """The seeds as a file has them, runs of numbers by their ends."""
+    """Return the seeds as a file has them: consecutive numbers by their first and last."""
     parts: list[list[int]] = []
     for seed in seeds:
         if parts and seed == parts[-1][-1] + 1:

@@ -424,6 +424,14 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def flatten(tables: Settings, prefix: str = "") -> dict[str, Any]:
+    """Return nested tables as one, by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in tables.items():
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the contents of a TOML file; a SettingError says in one line why it cannot be read."""
     try:

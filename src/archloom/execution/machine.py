@@ -19,30 +19,30 @@ class Machine:
     """Where a search runs."""
 
     device: Annotated[str, Doc("auto, cpu, cuda, cuda:1, mps")] = "auto"
-    threads: Annotated[int, Doc("0 leaves it to torch")] = 0
-    workers: Annotated[int, Doc("threads that prepare batches ahead")] = 1
-    processes: Annotated[
-        int, Doc("that train finalists side by side on a CPU, each on one thread; 0: as many as threads")
+    torch_threads: Annotated[int, Doc("threads of a torch operation; 0: as torch chooses")] = 0
+    loader_threads: Annotated[int, Doc("threads that prepare batches ahead; 0: none")] = 1
+    worker_processes: Annotated[
+        int, Doc("processes that train finalists in parallel on a CPU, with one thread each; 0: one per torch thread")
     ] = 1
     kernels: Annotated[
-        kernels.Choice, Doc("auto: compiled if built; torch: fused; plain: modules; compile: torch.compile")
+        kernels.KernelChoice, Doc("auto: compiled if built; torch: fused; plain: modules; compile: torch.compile")
     ] = "auto"
     recompute: Annotated[bool, Doc("compute fused cells again on the way back: less memory, more time")] = False
 
     def __post_init__(self) -> None:
         require(
             {
-                f"machine.threads must be 0 or more, got {self.threads}": self.threads >= 0,
-                f"machine.workers must be 0 or more, got {self.workers}": self.workers >= 0,
-                f"machine.processes must be 0 or more, got {self.processes}": self.processes >= 0,
+                f"machine.torch_threads must be 0 or more, got {self.torch_threads}": self.torch_threads >= 0,
+                f"machine.loader_threads must be 0 or more, got {self.loader_threads}": self.loader_threads >= 0,
+                f"machine.worker_processes must be 0 or more, got {self.worker_processes}": self.worker_processes >= 0,
             }
         )
 
     def prepare(self) -> torch.device:
         """Set the number of threads, the kernels and how memory is kept, and pick the device."""
-        if self.threads:
-            torch.set_num_threads(self.threads)
-        kernels.choose(self.kernels, recompute=self.recompute)
+        if self.torch_threads:
+            torch.set_num_threads(self.torch_threads)
+        kernels.set_kernels(self.kernels, recompute=self.recompute)
         keep_memory()
         return pick_device(self.device)
 

@@ -46,7 +46,7 @@ def _about_load(survey: Survey) -> Iterator[str]:
     if survey.cores > 1 and survey.environment.get("OMP_WAIT_POLICY", "").lower() != PASSIVE:
         yield (
             "threads that wait for each other burn time on a busy machine: "
-            f"set OMP_WAIT_POLICY={PASSIVE} in the environment, or machine.threads = 1"
+            f"set OMP_WAIT_POLICY={PASSIVE} in the environment, or machine.torch_threads = 1"
         )
 
 
@@ -99,7 +99,7 @@ def _about_threads(checkup: Checkup) -> Iterator[str]:
     if survey.threads > survey.cores:
         yield (
             f"torch takes {_threads(survey.threads)}, but may use only {_cores(survey)}: "
-            f"set machine.threads = {survey.cores}"
+            f"set machine.torch_threads = {survey.cores}"
         )
     if speed is None:
         return
@@ -113,14 +113,14 @@ def _about_threads(checkup: Checkup) -> Iterator[str]:
     if best < survey.threads <= survey.cores:
         yield (
             f"{_threads(survey.threads)} are slower than {best} here at this size ({gain:.1f}x the time of a small "
-            f"step): set machine.threads = {best} for small searches"
+            f"step): set machine.torch_threads = {best} for small searches"
         )
     elif best > survey.threads:
         limit = survey.environment.get("OMP_NUM_THREADS")
         why = f" (OMP_NUM_THREADS={limit})" if limit else ""
         yield (
             f"torch takes {_threads(survey.threads)}{why}, but {best} are {gain:.1f}x faster: "
-            f"set machine.threads = {best}"
+            f"set machine.torch_threads = {best}"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -167,7 +167,13 @@ def suggest_beta(sampled: Sequence[tuple[float, float]]) -> float | None:
     return -2 * abs(statistics.linear_regression(costs, qualities).slope)
 
 
-def made(settings: Mapping[str, Any], source: CostSource) -> Target:
-    """The target that a section of settings describes."""
-    names = ("value", "reward", "beta", "tolerance")
-    return Target(source=source, **{name: settings[name] for name in names})
+def make_target(settings: TargetSettings, source: CostSource) -> Target:
+    """Return the target that a section of settings describes."""
+    assert settings.value is not None, "checked with the metric"
+    return Target(
+        source=source,
+        value=settings.value,
+        reward=settings.reward,
+        beta=settings.beta,
+        tolerance=settings.tolerance,
+    )

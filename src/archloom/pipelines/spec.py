@@ -196,7 +196,7 @@ def _jobs(count: int, machine: Mapping[str, Any]) -> int:
     """As many of so many runs as their threads leave cores for; one on a GPU, which they would share."""
     if pick_device(machine.get("device", "auto")).type != "cpu":
         return 1
-    return min(count, max(1, usable_cores() // (machine.get("threads") or usable_cores())))
+    return min(count, max(1, usable_cores() // (machine.get("torch_threads") or usable_cores())))
 
 
 def open_pipeline(

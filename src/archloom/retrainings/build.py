@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from archloom.core.errors import DataError
 from archloom.core.events import Listener
+from archloom.core.seeds import derive_seed
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import ImageData, Source
@@ -23,7 +24,6 @@ from archloom.retrainings.model_file import ModelCard
 from archloom.retrainings.spec import RetrainSpec
 from archloom.searches.build import EVALUATION_BATCH
 from archloom.searches.short_training import seeded
-from archloom.searches.spec import stream
 from archloom.supernet import Only
 
 UNBALANCED = 20  # times as many images of one class as of another
@@ -74,10 +74,10 @@ def build_retraining(retrain: RetrainSpec, data: ImageData, *, listeners: Sequen
             mean=data.mean,
             std=data.std,
             augment=augment,
-            seed=stream(retrain.seed, "train"),
+            seed=derive_seed(retrain.seed, "train"),
             device=device,
             channels_last=training.channels_last,
-            workers=retrain.machine.workers,
+            workers=retrain.machine.loader_threads,
             **options,
         )
 
@@ -95,13 +95,13 @@ def build_retraining(retrain: RetrainSpec, data: ImageData, *, listeners: Sequen
         classes=len(data.classes),
         optimizer=retrain.optimizer,
         training=training,
-        seed_of=lambda step: stream(retrain.seed, f"step {step}"),
+        seed_of=lambda step: derive_seed(retrain.seed, f"step {step}"),
         listeners=listeners,
     )
 
 
 def _network(retrain: RetrainSpec, data: ImageData, device: torch.device) -> nn.Module:
-    with seeded(stream(retrain.seed, "weights")):
+    with seeded(derive_seed(retrain.seed, "weights")):
         made = build_network(
             retrain.build_space(),
             Only(retrain.architecture),

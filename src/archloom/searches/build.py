@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -13,21 +13,22 @@ from torch import nn
 from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.core.errors import ArchloomError, SettingError
 from archloom.core.events import Listener
+from archloom.core.seeds import derive_seed
+from archloom.core.settings import Settings, settings_of
 from archloom.data import Facts
 from archloom.data.loader import Loader
 from archloom.data.source import ImageData
 from archloom.data.splits import Split
-from archloom.execution.hands import Hands, InTurn, SideBySide, Work
-from archloom.execution.machine import Machine
+from archloom.execution.executors import ProcessExecutor, SerialExecutor
 from archloom.families import build_network, family_of
 from archloom.objectives.target import Target
 from archloom.searches.black_box import BlackBoxLoop, PathScore, TableScore
-from archloom.searches.finalist_race import Begin, Finals, ShortTraining
+from archloom.searches.finalist_race import Begin, FinalistRace, ShortTraining
 from archloom.searches.loop import SearchLoop, TableLookup
-from archloom.searches.monitor import Monitor, MonitorSettings
+from archloom.searches.monitor import Monitor
 from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.short_training import StandaloneScore, seeded, standalone
-from archloom.searches.spec import SearchSettings, SearchSpec, divided, stream
+from archloom.searches.spec import SearchSpec
 from archloom.searches.studies import Score, SharedStudy, Study
 from archloom.searches.targets import find_target
 from archloom.spaces import SearchSpace
@@ -39,39 +40,35 @@ FINALISTS_SEE = 4  # times as many images as judge a path: by fewer, luck decide
 SCORE_EPOCHS = 5  # of a trial that is trained, unless said otherwise
 
 
-def build_search(
-    experiment: SearchSpec, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()
-) -> SearchLoop:
+def build_search(spec: SearchSpec, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()) -> SearchLoop:
     """The search, ready to run or to be given a saved state. Data that are not given are read if it needs them."""
-    return _Builder(experiment, data).search(listeners)
+    return _Builder(spec, data).search(listeners)
 
 
 class _Builder:
     """Makes the objects of a search from an experiment and its data."""
 
-    def __init__(self, experiment: SearchSpec, data: ImageData | None) -> None:
-        self._experiment, self._given = experiment, data
-        self._settings = SearchSettings(**experiment.settings["search"])
-        self._machine = Machine(**experiment.settings["machine"])
-        self._device = self._machine.prepare()
-        self._common, _ = divided(experiment.settings["data"])
-        self._space = experiment.build_space()
+    def __init__(self, spec: SearchSpec, data: ImageData | None) -> None:
+        self._spec, self._given = spec, data
+        self._settings = spec.search
+        self._device = spec.machine.prepare()
+        self._space = spec.build_space()
 
     @cached_property
     def _data(self) -> ImageData:
-        return self._given or self._experiment.load_data()
+        return self._given or self._spec.load_data()
 
     @property
     def _shape(self) -> dict[str, int]:
         return {"classes": len(self._data.classes), "colours": self._data.channels}
 
     def search(self, listeners: Sequence[Listener]) -> SearchLoop:
-        strategy = self._experiment.build_strategy(self._space)
-        name = self._experiment.names["data"]  # not that of the files: a folder may be called like a published data set
-        found = find_benchmark(self._space, name, self._common.directory)
+        strategy = self._spec.build_strategy(self._space)
+        name = self._spec.data_set.name  # not that of the files: a folder may be called like a published data set
+        found = find_benchmark(self._space, name, self._spec.data.directory)
         common: dict[str, Any] = {"look_up": TableLookup(found, data=name), "listeners": listeners}
         common["target"] = self._target(found)
-        strict = self._experiment.settings["target"]["strict"]
+        strict = self._spec.target.strict
         if isinstance(strategy, BlackBox):
             if strict:
                 raise SettingError(
@@ -90,49 +87,47 @@ class _Builder:
             evaluation=self._evaluation_loader(split, part=0),
             comparison=self._evaluation_loader(split, part=1),
             epochs=self._settings.epochs,
-            chance_samples=self._settings.chance_samples,
-            finals=self._finals(split),
+            random_baseline_samples=self._settings.random_baseline_samples,
+            race=self._finalist_race(split),
             monitor=self._monitor(),
-            strict_share=self._experiment.settings["target"]["strict_share"] if strict else 0.0,
+            strict_share=self._spec.target.strict_share if strict else 0.0,
             **common,
         )
 
     def _target(self, found: tuple[Benchmark, str] | None) -> Target | None:
-        settings = self._experiment.settings["target"]
-        if settings["metric"] == "none":
+        if self._spec.target.metric == "none":
             return None
-        facts = None if self._given is not None else self._experiment.facts()
+        facts = None if self._given is not None else self._spec.facts
         return find_target(
-            settings,
+            self._spec.target,
             self._space,
             table=None if found is None else found[0],
             facts=facts or Facts(len(self._data.classes), (self._data.channels, *self._data.resolution)),
-            network=self._experiment.settings["network"],
+            network=self._spec.network.settings,
         )
 
     def _monitor(self) -> Monitor | None:
-        settings = MonitorSettings(**self._experiment.settings["monitor"])
+        settings = self._spec.monitor
         return None if settings.action == "off" else Monitor(settings, epochs=self._settings.epochs)
 
-    def _finals(self, split: Split) -> Finals | None:
+    def _finalist_race(self, split: Split) -> FinalistRace | None:
         if self._settings.finalist_steps == 0:
             return None
         shrink, side = self._settings.finalist_shrink, min(self._data.resolution)
         if shrink > side:
             raise SettingError(f"search.finalist_shrink must be at most the side of the images, {side}, got {shrink}")
-        train, judge = self._loader(split.train, "finalists"), self._finalists_judge(split)
-        return Finals(
-            self._hands(ShortTraining(self._finalist(), train=train, judge=judge, shrink=shrink)),
+        train, evaluation = self._loader(split.train, "finalists"), self._finalists_judge(split)
+        training = ShortTraining(self._finalist(), train=train, evaluation=evaluation, shrink=shrink)
+        count = self._spec.machine.worker_processes or torch.get_num_threads()
+        parallel = count > 1 and self._device.type == "cpu"  # a GPU is busy with one
+        return FinalistRace(
+            training,
+            ProcessExecutor(count, shared=[training]) if parallel else SerialExecutor(),
             steps=self._settings.finalist_steps,
             sweeps=self._settings.finalist_sweeps,
             size=self._settings.finalist_size,
+            machine=replace(self._spec.machine, torch_threads=1) if parallel else None,
         )
-
-    def _hands(self, work: Work) -> Hands:
-        count = self._machine.processes or torch.get_num_threads()
-        if count == 1 or self._device.type != "cpu":  # a GPU is busy with one
-            return InTurn(work)
-        return SideBySide(work, count, prepare=replace(self._machine, threads=1).prepare)
 
     def _finalist(self) -> Begin:
         """Networks as deep as they will be."""
@@ -141,7 +136,7 @@ class _Builder:
             family_of(self._space).at_full_depth(self._space),
             "finalists",
             network={} if width is None else {"channels": width},
-            weights={"learning_rate": rate, "learning_rate_end": 0.0},
+            weights=replace(self._spec.weights, learning_rate=rate, learning_rate_end=0.0),
         )
 
     def _standalone(
@@ -149,18 +144,17 @@ class _Builder:
         space: SearchSpace,
         purpose: str,
         *,
-        network: Mapping[str, Any] | None = None,
-        weights: Mapping[str, Any] | None = None,
+        network: Settings | None = None,
+        weights: WeightSettings | None = None,
     ) -> Begin:
         """Makes the networks of single architectures; settings given here come before those of the experiment."""
-        settings = self._experiment.settings
         return partial(
             standalone,
             space,
-            seed=stream(self._experiment.seed, purpose),
+            seed=derive_seed(self._spec.seed, purpose),
             place=partial(_placed, device=self._device, layout=self._layout),
-            network={**self._shape, **settings["network"], **(network or {})},
-            weights=WeightSettings(**{**settings["weights"], **(weights or {})}),
+            network={**self._shape, **self._spec.network.settings, **(network or {})},
+            weights=weights or self._spec.weights,
         )
 
     @property
@@ -168,14 +162,14 @@ class _Builder:
         return torch.channels_last if self._settings.channels_last else torch.contiguous_format
 
     def _weights(self) -> SharedWeights:
-        with seeded(stream(self._experiment.seed, "weights")):
-            network = build_network(self._space, EveryOption(), **self._shape, **self._experiment.settings["network"])
-        noise = stream(self._experiment.seed, "noise")
+        with seeded(derive_seed(self._spec.seed, "weights")):
+            network = build_network(self._space, EveryOption(), **self._shape, **self._spec.network.settings)
+        noise = derive_seed(self._spec.seed, "noise")
         network = _placed(network, device=self._device, layout=self._layout)
-        return SharedWeights(network, WeightSettings(**self._experiment.settings["weights"]), noise_seed=noise)
+        return SharedWeights(network, self._spec.weights, noise_seed=noise)
 
     def _split(self) -> Split:
-        return self._common.parts(len(self._data.train))
+        return self._spec.data.parts(len(self._data.train))
 
     def _loader(
         self, indices: torch.Tensor, purpose: str, *, batch_size: int = 0, augmented: bool = True, **options: Any
@@ -190,10 +184,10 @@ class _Builder:
             mean=self._data.mean,
             std=self._data.std,
             augment=augment,
-            seed=stream(self._experiment.seed, purpose),
+            seed=derive_seed(self._spec.seed, purpose),
             device=self._device,
             channels_last=self._settings.channels_last,
-            workers=self._machine.workers,
+            workers=self._spec.machine.loader_threads,
             **options,
         )
 
@@ -220,15 +214,15 @@ class _Builder:
         return self._loader(images, purpose, batch_size=len(images) // batches, augmented=False)
 
     def _score(self, strategy: BlackBox, found: tuple[Benchmark, str] | None) -> Score:
-        same = found is not None and found[1] == self._experiment.names["data"]  # a stand-in may judge, but not lead
+        same = found is not None and found[1] == self._spec.data_set.name  # a stand-in may judge, but not lead
         wanted = self._settings.score
         if wanted == "shared":
             return self._path_score()
         if wanted == "table" or (wanted == "auto" and same):
             if found is None:
-                name = self._given.name if self._given else self._experiment.names["data"]
+                name = self._given.name if self._given else self._spec.data_set.name
                 raise ArchloomError(
-                    f"no benchmark table knows space '{self._experiment.names['space']}' on "
+                    f"no benchmark table knows space '{self._spec.space.name}' on "
                     f"{name}; set search.score = 'training', or pass --data-dir with the table"
                 )
             return TableScore(*found, epochs=self._settings.score_epochs)
@@ -247,12 +241,12 @@ class _Builder:
 
         run = self._settings.shared_run
         assert run is not None, "checked with the settings"
-        machine, folder = self._experiment.settings["machine"], self._common.directory
-        own = {"machine": dict(machine), **({} if folder is None else {"data": {"directory": folder}})}
+        machine, folder = settings_of(self._spec.machine), self._spec.data.directory
+        own = {"machine": machine, **({} if folder is None else {"data": {"directory": folder}})}
         paths = trained_paths(run, images=self._settings.evaluation_images, data=self._given, settings=own)
         if paths.space.decisions != self._space.decisions:
             raise SettingError(
-                f"search.shared_run {run} searched other decisions than space '{self._experiment.names['space']}' has"
+                f"search.shared_run {run} searched other decisions than space '{self._spec.space.name}' has"
             )
         return PathScore(paths)
 
@@ -263,9 +257,9 @@ class _Builder:
             self._settings.study,
             self._space,
             name=self._settings.study_name,
-            experiment=self._experiment.determining(),
+            experiment=self._spec.determining_settings(),
             trials=self._settings.trials,
-            seed_of=lambda number: stream(self._experiment.seed, f"trial {number}"),
+            seed_of=lambda number: derive_seed(self._spec.seed, f"trial {number}"),
         )
 
 

@@ -1,10 +1,9 @@
-"""The last decision: train a few architectures by themselves for a short while, as deep as they will be.
+"""The finalist race: train a few architectures briefly and by themselves, at full depth, and keep the best.
 
-A supernet is shallow and narrow, and its weights serve every architecture at once: it cannot feel what depth asks for.
-Where a strategy names changes to its architecture that may be for the better, a short training of each at full depth
-can. A change that helps is kept and the next one tried on top of it; what did best is trained again, for longer, and
-the best of these once more. A short training shows how fast a network learns and not how far it gets: beside it counts
-how large the network is.
+A supernet is shallow and narrow, and its weights serve every architecture at once, so it cannot show what depth needs.
+The strategy proposes changes to its architecture; a short training of each at full depth shows whether one helps. A
+change that helps is kept, and the next is tried on top of it. The best are then trained again, for longer, and the best
+of these once more. A short training shows how fast a network learns and not how far it gets, so its size counts, too.
 """
 
 from __future__ import annotations
@@ -17,35 +16,37 @@ from typing import Any, Self
 import torch
 from torch.nn import functional as F
 
-from archloom.core.events import Record
+from archloom.core.errors import ArchloomError
+from archloom.core.events import JobEnded, JobEvent, JobListener, Record
 from archloom.data.loader import Batch, Loader
-from archloom.execution.hands import Ask, Hands
+from archloom.execution.executors import Executor, Stop
+from archloom.execution.loop import Interrupted
+from archloom.execution.machine import Machine
 from archloom.spaces import Architecture
 from archloom.supernet import SharedWeights
 
-ROUNDS = ((6, 3), (2, 9))  # so many of the best are trained again, for so many times as long
+ROUNDS = ((6, 3), (2, 9))  # the top 6 are trained again, 3 times as long; then the top 2, 9 times as long
 
 Begin = Callable[[Architecture], SharedWeights]
 """A network of one architecture with fresh weights, and its optimizer."""
 
 
 @dataclass(frozen=True)
-class Trained:
+class FinalistScore:
     """How an architecture did after a short training."""
 
     architecture: Architecture
     steps: int
-    loss: float  # on validation images; infinite where it diverged
+    loss: float  # on validation images; infinite where the training diverged
     accuracy: float
     parameters: int
 
-    def standing(self, size: float) -> float:
-        """The less the better; `size` is what a unit of the logarithm of the parameters is worth in units of loss."""
+    def rank_by(self, size: float) -> float:
+        """Return the figure to rank by, lower is better: the loss less `size` times the logarithm of the parameters."""
         return self.loss - size * math.log(max(self.parameters, 1))
 
     @classmethod
-    def of(cls, record: Record) -> Self:
-        """What `told` told."""
+    def from_json(cls, record: Record) -> Self:
         loss = record["valid_loss"]
         return cls(
             Architecture(record["architecture"]),
@@ -55,7 +56,7 @@ class Trained:
             record["parameters"],
         )
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "architecture": dict(self.architecture),
             "steps": self.steps,
@@ -66,121 +67,183 @@ class Trained:
 
 
 class ShortTraining:
-    """Trains architectures on the same batches and judges them on the same images."""
+    """Trains architectures on the same batches and evaluates them on the same images."""
 
-    def __init__(self, begin: Begin, *, train: Loader, judge: Loader, shrink: int = 1) -> None:
-        self._begin, self._train, self._judge, self._shrink = begin, train, judge, shrink
+    def __init__(self, begin: Begin, *, train: Loader, evaluation: Loader, shrink: int = 1) -> None:
+        self._begin, self._train, self._evaluation, self._shrink = begin, train, evaluation, shrink
 
-    def __call__(self, architecture: Architecture, steps: int, ask: Ask) -> Trained:
+    def __call__(self, architecture: Architecture, steps: int, stop: Stop) -> FinalistScore:
         weights = self._begin(architecture)
         for step in range(steps):
-            ask()
-            weights.set_progress(_along(step, steps))
-            weights.fit(self._seen(self._train.batch(*divmod(step, self._train.steps))), {})
+            if stop():
+                raise Interrupted
+            weights.set_progress(_schedule(step, steps))
+            weights.fit(self._resize(self._train.batch(*divmod(step, self._train.steps))), {})
         losses, rights, images = 0.0, 0.0, 0
         with torch.no_grad():  # by the batch's own statistics: running ones lag behind a short training
-            for batch in map(self._seen, self._judge.epoch(0)):
+            for batch in map(self._resize, self._evaluation.epoch(0)):
                 outcome = weights.step_result(batch, {})
                 losses += float(outcome.loss) * len(batch)
                 rights += float(outcome.score) * len(batch)
                 images += len(batch)
         loss = losses / images if math.isfinite(losses) else math.inf
-        return Trained(architecture, steps, loss, rights / images, weights.parameter_count)
+        return FinalistScore(architecture, steps, loss, rights / images, weights.parameter_count)
 
-    def _seen(self, batch: Batch) -> Batch:
-        """The images as finalists see them: smaller, by the mean over squares."""
+    def _resize(self, batch: Batch) -> Batch:
+        """Shrink the images by the mean over squares."""
         return batch if self._shrink == 1 else replace(batch, images=F.avg_pool2d(batch.images, self._shrink))
 
 
-class Finals:
-    """Decides between architectures by what `hands` find: they carry out short trainings."""
+@dataclass(frozen=True)
+class TrainingJob:
+    """One short training; its score is the result of the job."""
 
-    def __init__(self, hands: Hands, *, steps: int, sweeps: int = 2, size: float = 0.0) -> None:
-        self._hands, self._steps, self._sweeps, self._size = hands, steps, sweeps, size
+    number: int
+    training: ShortTraining
+    architecture: Architecture
+    steps: int
+    machine: Machine | None = None  # to prepare where the job runs; None: it is prepared already
+    folder: None = None
 
-    def winner(
+    @property
+    def name(self) -> str:
+        return f"short training {self.number}"
+
+    def run(self, emit: JobListener, stop: Stop) -> FinalistScore:
+        if self.machine is not None:
+            self.machine.prepare()
+        return self.training(self.architecture, self.steps, stop)
+
+
+class FinalistRace:
+    """Decides between architectures by short trainings, which an executor runs."""
+
+    def __init__(
+        self,
+        training: ShortTraining,
+        executor: Executor,
+        *,
+        steps: int,
+        sweeps: int = 2,
+        size: float = 0.0,
+        machine: Machine | None = None,
+    ) -> None:
+        self._training, self._executor, self._machine = training, executor, machine
+        self._steps, self._sweeps, self._size = steps, sweeps, size
+
+    def run(
         self,
         architectures: Sequence[Architecture],
         *,
         known: Iterable[Record] = (),
         allowed: Callable[[Architecture], bool] = lambda architecture: True,
-        tell: Callable[[str], None] = lambda what: None,
+        describe: Callable[[str], None] = lambda what: None,
         note: Callable[[Record], None] = lambda record: None,
-        ask: Ask = lambda: None,
+        stop: Stop = lambda: False,
     ) -> tuple[Architecture, list[dict[str, Any]]]:
-        """The one that did best, and how each that was trained did, the best first.
+        """Return the winner and the records of all trained architectures, the best first.
 
-        The first architecture is where it starts; what the others have instead are the changes that are tried. What was
-        noted before and is `known` again need not be trained again.
+        The race starts at the first architecture; where the others differ from it are the changes to try. What `note`
+        received before an interruption is passed as `known`, and is not trained again.
         """
         first, *others = architectures
-        changes = [_new_in(one, first) for one in others]
-        changes += [change for change in (_new_in(first, one) for one in others) if change not in changes]
-        with self._hands as hands:
-            trainings = _Trainings(hands, known, note, ask)
-            climb = _Climb(trainings, self._steps, self._size, tell)
-            best = climb.look_at(first, [one for one in others if allowed(one)])
+        changes = [_differences(one, first) for one in others]
+        changes += [change for change in (_differences(first, one) for one in others) if change not in changes]
+        with self._executor as executor:
+            trainings = _Trainings(self._training, executor, self._machine, known, note, stop)
+            climb = _Climb(trainings, self._steps, self._size, describe)
+            best = climb.train(first, [one for one in others if allowed(one)])
             for _ in range(self._sweeps):
                 before, best = best, climb.sweep(best, changes, allowed)
                 if best == before:
                     break
-            everyone = self._ranked(climb.seen)
+            ranked = self._rank(climb.scores)
             for count, longer in ROUNDS:
-                steps, chosen = longer * self._steps, everyone[:count]
-                tell(f"training the best {len(chosen)} again for {steps} steps")
-                everyone[:count] = self._ranked(trainings.of([one.architecture for one in chosen], steps))
-        return everyone[0].architecture, [one.told() for one in everyone]
+                steps, chosen = longer * self._steps, ranked[:count]
+                describe(f"training the best {len(chosen)} again for {steps} steps")
+                ranked[:count] = self._rank(trainings.scores_of([one.architecture for one in chosen], steps))
+        return ranked[0].architecture, [one.to_json() for one in ranked]
 
-    def _ranked(self, some: Iterable[Trained]) -> list[Trained]:
-        return sorted(some, key=lambda one: one.standing(self._size))  # stable: who came first wins a tie
+    def _rank(self, scores: Iterable[FinalistScore]) -> list[FinalistScore]:
+        return sorted(scores, key=lambda one: one.rank_by(self._size))  # stable: the first wins a tie
 
 
 class _Trainings:
-    """What is known of short trainings, and the hands that carry out others."""
+    """The scores of short trainings: those known, and those of new jobs."""
 
-    def __init__(self, hands: Hands, known: Iterable[Record], note: Callable[[Record], None], ask: Ask) -> None:
-        self._hands, self._note, self._ask = hands, note, ask
-        self.at_once = hands.at_once
-        self._known = {(one.architecture, one.steps): one for one in map(Trained.of, known)}
+    def __init__(
+        self,
+        training: ShortTraining,
+        executor: Executor,
+        machine: Machine | None,
+        known: Iterable[Record],
+        note: Callable[[Record], None],
+        stop: Stop,
+    ) -> None:
+        self._training, self._executor, self._machine = training, executor, machine
+        self._note, self._stop = note, stop
+        self.workers = executor.workers
+        self._known = {(one.architecture, one.steps): one for one in map(FinalistScore.from_json, known)}
 
-    def knows(self, architecture: Architecture, steps: int) -> bool:
+    def has(self, architecture: Architecture, steps: int) -> bool:
         return (architecture, steps) in self._known
 
-    def of(self, architectures: Sequence[Architecture], steps: int) -> list[Trained]:
-        """How they do after so many steps, in their order."""
-        missing = [one for one in architectures if not self.knows(one, steps)]
-        for start in range(0, len(missing), self.at_once):
-            tasks = [(one, steps) for one in missing[start : start + self.at_once]]
-            for task, trained in zip(tasks, self._hands.do(tasks, self._ask), strict=True):
-                self._known[task] = trained
-                self._note(trained.told())
+    def scores_of(self, architectures: Sequence[Architecture], steps: int) -> list[FinalistScore]:
+        """Return the scores after so many steps, in the order of the architectures."""
+        missing = [one for one in architectures if not self.has(one, steps)]
+        for start in range(0, len(missing), self.workers):
+            self._train(missing[start : start + self.workers], steps)
         return [self._known[one, steps] for one in architectures]
+
+    def _train(self, architectures: Sequence[Architecture], steps: int) -> None:
+        jobs = [
+            TrainingJob(len(self._known) + place, self._training, one, steps, self._machine)
+            for place, one in enumerate(architectures, start=1)
+        ]
+        scores: dict[str, FinalistScore] = {}
+
+        def listen(event: JobEvent) -> None:
+            if isinstance(event, JobEnded) and event.result is not None:
+                scores[event.job] = event.result
+
+        failures = self._executor.run(jobs, emit=listen, stop=self._stop)
+        for job in jobs:
+            if job.name in scores:
+                self._known[job.architecture, steps] = scores[job.name]
+                self._note(scores[job.name].to_json())
+        for failure in failures.values():
+            raise ArchloomError(
+                f"a short training of the finalist race failed twice: {failure.message}; resume the run, with a "
+                "smaller machine.worker_processes in its config.toml if memory was short"
+            ) from (RuntimeError(failure.details) if failure.details else None)
+        if len(scores) < len(jobs):
+            raise Interrupted
 
 
 class _Climb:
-    """From one architecture to the next better one.
+    """Steps from one architecture to the next better one.
 
     Where several can be trained at once, the next changes are trained ahead, as most do not help; where one does, those
-    trained on top of what it has replaced are forgotten. So the way does not depend on how many there are at once.
+    trained on top of what it replaced are ignored. So the result does not depend on the number of workers.
     """
 
-    def __init__(self, trainings: _Trainings, steps: int, size: float, tell: Callable[[str], None]) -> None:
-        self._trainings, self._steps, self._size, self._tell = trainings, steps, size, tell
-        self._seen: dict[Architecture, Trained] = {}
+    def __init__(self, trainings: _Trainings, steps: int, size: float, describe: Callable[[str], None]) -> None:
+        self._trainings, self._steps, self._size, self._describe = trainings, steps, size, describe
+        self._scores: dict[Architecture, FinalistScore] = {}
 
     @property
-    def seen(self) -> list[Trained]:
-        """What was looked at, in this order."""
-        return list(self._seen.values())
+    def scores(self) -> list[FinalistScore]:
+        """Return the scores of the architectures that were compared, in this order."""
+        return list(self._scores.values())
 
-    def look_at(self, one: Architecture, ahead: Sequence[Architecture] = ()) -> Architecture:
-        """Have it trained if it was not yet, and as many of those that may come next as there are hands for."""
-        asked_for = [one]
-        if not self._trainings.knows(one, self._steps):
-            self._tell(f"training finalist {len(self._seen) + 1} for {self._steps} steps")
-            missing = [other for other in dict.fromkeys(ahead) if not self._trainings.knows(other, self._steps)]
-            asked_for += missing[: self._trainings.at_once - 1]
-        self._seen[one] = self._trainings.of(asked_for, self._steps)[0]
+    def train(self, one: Architecture, ahead: Sequence[Architecture] = ()) -> Architecture:
+        """Train an architecture if it was not trained yet, and as many of those ahead as there are idle workers."""
+        wanted = [one]
+        if not self._trainings.has(one, self._steps):
+            self._describe(f"training finalist {len(self._scores) + 1} for {self._steps} steps")
+            missing = [other for other in dict.fromkeys(ahead) if not self._trainings.has(other, self._steps)]
+            wanted += missing[: self._trainings.workers - 1]
+        self._scores[one] = self._trainings.scores_of(wanted, self._steps)[0]
         return one
 
     def sweep(
@@ -189,25 +252,25 @@ class _Climb:
         changes: Sequence[Mapping[str, str]],
         allowed: Callable[[Architecture], bool],
     ) -> Architecture:
-        """Try each change on top of those that helped."""
+        """Try each change on top of those that helped; return the best architecture."""
         for place in range(len(changes)):
             changed, *ahead = (Architecture({**best, **change}) for change in changes[place:])
             if changed == best or not allowed(changed):
                 continue
-            self.look_at(changed, [other for other in ahead if allowed(other)])
-            if self._standing(changed) < self._standing(best):
+            self.train(changed, [other for other in ahead if allowed(other)])
+            if self._rank(changed) < self._rank(best):
                 best = changed
         return best
 
-    def _standing(self, one: Architecture) -> float:
-        return self._seen[one].standing(self._size)
+    def _rank(self, one: Architecture) -> float:
+        return self._scores[one].rank_by(self._size)
 
 
-def _along(step: int, steps: int) -> float:
-    """Where on its cosine the learning rate is: it rises over the first sixth of the steps, then falls to its end."""
+def _schedule(step: int, steps: int) -> float:
+    """Return the position on the cosine of the learning rate, which rises over the first sixth of the steps."""
     rise = steps // 6
     return 1 - (step + 1) / (rise + 1) if step < rise else (step - rise) / (steps - rise)
 
 
-def _new_in(one: Architecture, other: Architecture) -> Mapping[str, str]:
+def _differences(one: Architecture, other: Architecture) -> Mapping[str, str]:
     return {name: option for name, option in one.items() if other[name] != option}

@@ -14,7 +14,7 @@ from archloom.core.events import Advanced, Deriving, Noted, Record
 from archloom.data.loader import Batch, Loader
 from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.target import Target, suggest_beta
-from archloom.searches.finalist_race import Finals
+from archloom.searches.finalist_race import FinalistRace
 from archloom.searches.loop import SearchLoop
 from archloom.searches.monitor import Monitor
 from archloom.searches.random_baseline import against_chance
@@ -67,8 +67,8 @@ class OneShotLoop(SearchLoop):
         evaluation: Loader,
         comparison: Loader,
         epochs: int,
-        chance_samples: int = 30,
-        finals: Finals | None = None,
+        random_baseline_samples: int = 30,
+        race: FinalistRace | None = None,
         monitor: Monitor | None = None,
         target: Target | None = None,
         strict_share: float = 0.0,  # of the steps, to be added at most where the target is missed
@@ -83,7 +83,7 @@ class OneShotLoop(SearchLoop):
         self.train, self.evaluation = train, evaluation  # for whoever looks at trained weights later
         self._evaluate = SharedAccuracy(space, weights, evaluation)
         self._compare = SharedAccuracy(space, weights, comparison)
-        self._chance_samples, self._finals, self._monitor = chance_samples, finals, monitor
+        self._random_baseline_samples, self._race, self._monitor = random_baseline_samples, race, monitor
         self._kept: list[dict[str, Any]] = []  # the states of the last epochs, where a search may roll back to one
         self._batches: Iterator[tuple[Batch, tuple[Batch, ...]]] | None = None
         self._sums: dict[str, float] = {}
@@ -218,7 +218,7 @@ class OneShotLoop(SearchLoop):
             architecture,
             self._compare,
             standing=described["standing"],
-            samples=self._chance_samples,
+            samples=self._random_baseline_samples,
             rng=self.strategy.python_random(),
         )
         told = None if self._target is None else aimed(self._target, architecture, self._sampled, pursued)
@@ -230,16 +230,16 @@ class OneShotLoop(SearchLoop):
         """The final architecture, and how the finalists did if there were any."""
         derived = self.strategy.best(self._worth, final=True)
         finalists = [one for one in self.strategy.finalists() if self._allowed(one)]
-        if self._finals is None or len(finalists) < 2:
+        if self._race is None or len(finalists) < 2:
             return derived, {}
         start = self._clock()
-        winner, told = self._finals.winner(
+        winner, told = self._race.run(
             finalists,
             known=self.notes,
             allowed=self._allowed,
-            tell=lambda what: self.emit(Deriving(what)),
+            describe=lambda what: self.emit(Deriving(what)),
             note=lambda record: self.emit(Noted(record)),
-            ask=self.stop_if_asked,
+            stop=self._stop,
         )
         rows = [{"text": self.space.format(self.space.check(row["architecture"])), **row} for row in told]
         return winner, {"finalists": rows, "finalists_seconds": self._clock() - start}

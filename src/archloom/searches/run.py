@@ -164,7 +164,7 @@ class _Prepared:
 
     def __init__(self, experiment: SearchSpec, data: ImageData | None) -> None:
         self._experiment = experiment
-        facts = experiment.facts() if data is None else None
+        facts = experiment.facts if data is None else None
         if facts is None:  # only reading the data tells their shape
             data = data or experiment.load_data()
             facts = Facts(len(data.classes), (data.channels, *data.resolution))

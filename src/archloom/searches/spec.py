@@ -1,42 +1,45 @@
-"""An experiment: every setting of a run, resolved and checked before anything is computed.
+"""A search, resolved: every setting of a run, checked before anything is computed.
 
-Each section of a configuration is the keywords of the thing it configures. What a user does not say comes, from weakest
-to strongest, from: that thing's own defaults, what small data wants, the named space, the strategy's preset.
+Each section of a configuration has the settings of what it configures. A value that is left out comes, from weakest to
+strongest, from the defaults of that part, from the settings for small data, from the named space, and from the
+strategy's preset.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from annotated_doc import Doc
-from torch import nn
 
-from archloom.core.errors import DataError, SettingError, one_line, require, suggestion
+from archloom.core.errors import DataError, require, suggestion
 from archloom.core.files import data_folder
-from archloom.core.registry import Catalogue, Entry
-from archloom.core.settings import check, merge, named_sections, schema
+from archloom.core.registry import Entry
+from archloom.core.sections import Sections
+from archloom.core.seeds import derive_seed
+from archloom.core.settings import Component, Settings, flatten, merge, schema, tables_of
 from archloom.data import DATA, FACTS, Facts, load
 from archloom.data.parts import DataParts
 from archloom.data.source import ImageData
-from archloom.execution.machine import Machine
+from archloom.execution.machine import Machine, pick_device
 from archloom.families import build_network, family_of
 from archloom.objectives.target import TargetSettings
 from archloom.searches.monitor import MonitorSettings
 from archloom.spaces import SPACES, SearchSpace
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot
-from archloom.supernet import EveryOption, SharedWeights, WeightSettings
+from archloom.supernet import EveryOption, WeightSettings
 
 SECTIONS = ("space", "strategy", "network", "data", "weights", "search", "target", "monitor", "machine")
 NOT_DETERMINING = ("machine.", "data.directory", "search.trials", "search.study", "search.tensorboard")
-GIVEN = "given"  # the name of data handed over in Python rather than loaded
+GIVEN = "given"  # the name of data that Python code passes instead of a data set to load
+
+Parts = TypeVar("Parts", bound=DataParts)
 
 FOR_SMALL_DATA: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     # 1,797 images make few steps: a small network, weights that learn fast, and an architecture that waits for them;
@@ -48,17 +51,17 @@ FOR_SMALL_DATA: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "search": {"epochs": 60, "evaluation_images": 500},
         "strategy": {"learning_rate": 0.02, "warmup": 0.5},
         "monitor": {"eigenvalue_steps": 0},
-        "machine": {"threads": 1},
+        "machine": {"torch_threads": 1},
     }
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings(DataParts):
-    """What every data set can be asked, beside its own settings."""
+    """What every data set has, in addition to its own settings."""
 
     split: Annotated[Literal["random", "nb201"], Doc("nb201: the benchmark's own split of CIFAR-10")] = "random"
-    train_fraction: Annotated[float, Doc("the rest validates architectures")] = 0.5
+    train_fraction: Annotated[float, Doc("share that trains; the rest validates architectures")] = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,38 +70,38 @@ class SearchSettings:
 
     epochs: Annotated[int, Doc("of a one-shot search")] = 50
     batch_size: Annotated[int, Doc("training images of a step")] = 64
-    valid_batch_size: Annotated[int, Doc("0: as batch_size")] = 0
+    valid_batch_size: Annotated[int, Doc("validation images of a step; 0: as batch_size")] = 0
     cutout: Annotated[
-        int | None, Doc("side of the square blanked out in training images; left out: as the data have it")
+        int | None, Doc("side of the square blanked out in training images; left out: as the data set has it")
     ] = None
-    evaluation_images: Annotated[int, Doc("validation images that judge one path under the shared weights")] = 1000
-    chance_samples: Annotated[int, Doc("architectures drawn by chance that the result is compared with")] = 30
-    finalist_steps: Annotated[int, Doc("of each of a strategy's finalists, trained at full depth; 0: no finals")] = 120
+    evaluation_images: Annotated[int, Doc("validation images that evaluate a path under the shared weights")] = 1000
+    random_baseline_samples: Annotated[int, Doc("random architectures that the result is compared with")] = 30
+    finalist_steps: Annotated[int, Doc("training steps of each finalist, at full depth; 0: no finalist race")] = 120
     finalist_sweeps: Annotated[int, Doc("how often every change is tried, at most")] = 2
-    finalist_channels: Annotated[int | None, Doc("their width; left out: that of the search")] = None
-    finalist_shrink: Annotated[int, Doc("they see images so many times smaller in height and width")] = 1
+    finalist_channels: Annotated[int | None, Doc("width of finalists; left out: that of the search")] = None
+    finalist_shrink: Annotated[int, Doc("divide height and width of the finalists' images by this")] = 1
     finalist_size: Annotated[
-        float, Doc("what a unit of the logarithm of their parameters weighs against one of their loss")
+        float, Doc("penalty on the logarithm of a finalist's parameters, in units of its loss")
     ] = 0.3
-    finalist_learning_rate: Annotated[float, Doc("of their SGD, on a cosine to 0")] = 0.1
+    finalist_learning_rate: Annotated[float, Doc("of the finalists' SGD, on a cosine to 0")] = 0.1
     trials: Annotated[int, Doc("of a black-box search")] = 100
     score: Annotated[
-        Literal["auto", "table", "training", "shared"], Doc("of a trial; auto: from a table if one has it")
+        Literal["auto", "table", "training", "shared"], Doc("source of a trial's score; auto: a table if one has it")
     ] = "auto"
     score_epochs: Annotated[
         int | None, Doc("of `training`, or the table's column; left out: 5, or the table's full training")
     ] = None
-    shared_run: Annotated[Path | None, Doc("the one-shot run under whose weights `shared` scores")] = None
+    shared_run: Annotated[Path | None, Doc("the one-shot run whose weights `shared` scores with")] = None
     study: Annotated[
-        str | None, Doc("a file or database URL of trials that several processes share; left out: its own")
+        str | None, Doc("file or database URL of trials that several processes share; left out: trials of its own")
     ] = None
-    study_name: Annotated[str, Doc("which study of that database")] = "archloom"
-    channels_last: Annotated[bool, Doc("the memory layout that is faster nearly everywhere")] = True
-    tensorboard: Annotated[bool, Doc("also write TensorBoard events into the run")] = False
+    study_name: Annotated[str, Doc("name of the study in that database")] = "archloom"
+    channels_last: Annotated[bool, Doc("use the memory layout that is faster nearly everywhere")] = True
+    tensorboard: Annotated[bool, Doc("also write TensorBoard events into the run folder")] = False
 
     def __post_init__(self) -> None:
         least = {"epochs": 1, "batch_size": 2, "evaluation_images": 2, "trials": 1}
-        least |= {"valid_batch_size": 0, "cutout": 0, "chance_samples": 0, "finalist_steps": 0}
+        least |= {"valid_batch_size": 0, "cutout": 0, "random_baseline_samples": 0, "finalist_steps": 0}
         least |= {"finalist_sweeps": 1, "finalist_shrink": 1}
         values = {name: getattr(self, name) or 0 for name in least}
         channels, rate = self.finalist_channels, self.finalist_learning_rate
@@ -117,246 +120,250 @@ class SearchSettings:
         )
 
     def check_extras(self) -> None:
+        """Raise a SettingError if a package is missing that a setting needs."""
         missing = self.tensorboard and importlib.util.find_spec("tensorboard") is None
         require({"search.tensorboard needs an extra: pip install 'archloom[tensorboard]'": not missing})
         missing = self.study is not None and importlib.util.find_spec("optuna") is None
         require({"search.study needs an extra: pip install 'archloom[optuna]'": not missing})
 
+    def with_absolute_paths(self) -> SearchSettings:
+        """Return the same settings for any working directory: a run may be resumed from another one."""
+        return replace(
+            self,
+            shared_run=self.shared_run and self.shared_run.expanduser().absolute(),
+            study=self.study if not self.study or "://" in self.study else _absolute(self.study),
+        )
+
 
 @dataclass(frozen=True)
 class SearchSpec:
-    """A resolved configuration: what `config.toml` of a run holds."""
+    """A resolved configuration of a search: what `config.toml` of a run has."""
 
     seed: int
-    names: Mapping[str, str]  # of the space, the strategy and the data
-    settings: Mapping[str, Mapping[str, Any]]  # by section, complete: what a preset said is in it
+    space: Component
+    strategy: Component
+    network: Component  # named by its family
+    weights: WeightSettings
+    search: SearchSettings
+    target: TargetSettings
+    monitor: MonitorSettings
+    machine: Machine
+    data: DataSettings
+    data_set: Component  # its name and its own settings
 
     @classmethod
-    def resolve(cls, given: Mapping[str, Any]) -> SearchSpec:
-        """Check a configuration as a whole; a SettingError lists everything that is wrong with it."""
-        return _Resolver(given).experiment()
+    def resolve(cls, given: Settings) -> SearchSpec:
+        """Check a configuration as a whole.
+
+        Args:
+            given: settings by section, as a recipe has them; what is left out has a default.
+
+        Returns:
+            The configuration with every setting.
+
+        Raises:
+            SettingError: lists everything that is wrong.
+        """
+        sections = Sections(given, sections=SECTIONS, others=("seed",))
+        seed = sections.seed()
+        space_name, space = sections.find("space", SPACES, "nb201")
+        strategy_name, strategy = sections.find("strategy", STRATEGIES, "gdas")
+        data_name, data_set = find_data(sections)
+        sections.problems.raise_if_any()  # nothing else can be checked without these three
+        targets: dict[str, Any] = {
+            "space": space.load(),
+            "strategy": strategy.load(),
+            "network": family_of(space.load()).network,
+            **SECTION_TYPES,
+        }
+        preset = _find_preset(sections, targets["strategy"])
+        small = {} if preset else _fit(FOR_SMALL_DATA.get(data_name, {}), targets)  # a preset is as published
+        layers = merge(small, {"space": dict(space.settings)}, preset)
+        parts: dict[str, Any] = {
+            name: Component(named, sections.keywords(name, targets[name], defaults=layers.get(name)))
+            for name, named in (
+                ("space", space_name),
+                ("strategy", strategy_name),
+                ("network", family_of(space.load()).name),
+            )
+        }
+        made = {name: sections.make(name, kind, defaults=layers.get(name)) for name, kind in SECTION_TYPES.items()}
+        data, own = resolve_data(sections, DataSettings, data_name, data_set)
+        _try_parts(sections, seed=seed, **parts)
+        _try_sections(sections, **made)
+        sections.problems.raise_if_any()
+        made["search"] = made["search"].with_absolute_paths()
+        made["target"] = _with_absolute_source(made["target"])
+        assert data is not None, "problems were raised"
+        return cls(seed=seed, **parts, **made, data=data, data_set=own)
 
     def to_settings(self) -> dict[str, Any]:
-        """What a TOML file has to say to get this experiment again."""
-        return {"seed": self.seed, **named_sections(self.names, self.settings)}
+        """Return the contents of a TOML file that resolves to this again."""
+        return {
+            "seed": self.seed,
+            "space": self.space.to_settings(),
+            "strategy": self.strategy.to_settings(),
+            "network": tables_of(self.network.settings),
+            **{name: tables_of(getattr(self, name)) for name in SECTION_TYPES},
+            "data": {**self.data_set.to_settings(), **tables_of(self.data), **tables_of(self.data_set.settings)},
+        }
 
-    def determining(self) -> dict[str, Any]:
-        """What the scores of a black-box search depend on, by dotted name: all but the seed and where things are."""
-        sections = {name: values for name, values in self.to_settings().items() if name in SECTIONS}
-        flat = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
-        plain = json.loads(json.dumps(flat, default=str))  # as a database gives it back
-        aimless = (
-            ("target.",) if self.settings["target"]["metric"] == "none" else ()
-        )  # studies begun before there was one
-        return {name: value for name, value in plain.items() if not name.startswith((*NOT_DETERMINING, *aimless))}
+    def determining_settings(self) -> dict[str, Any]:
+        """Return what the scores of a black-box search depend on, by dotted name: no seed, no paths."""
+        flat = flatten({name: values for name, values in self.to_settings().items() if name in SECTIONS})
+        plain = json.loads(json.dumps(flat, default=str))  # as a database returns it
+        omitted = ("target.",) if self.target.metric == "none" else ()  # older studies have no such section
+        return {name: value for name, value in plain.items() if not name.startswith((*NOT_DETERMINING, *omitted))}
 
     @property
     def title(self) -> str:
-        return f"{self.names['strategy']} on {self.names['space']}, {self.names['data']}, seed {self.seed}"
+        """The strategy, the space, the data and the seed, in words."""
+        return f"{self.strategy.name} on {self.space.name}, {self.data_set.name}, seed {self.seed}"
 
     @property
     def stem(self) -> str:
-        return "-".join(self.names[name] for name in ("space", "strategy", "data"))
+        """The beginning of the name of a run folder."""
+        return "-".join((self.space.name, self.strategy.name, self.data_set.name))
 
-    def build_space(self) -> SearchSpace:
-        space: SearchSpace = SPACES.find(self.names["space"]).load()(**self.settings["space"])
-        return space
-
-    def build_strategy(self, space: SearchSpace) -> OneShot | BlackBox:
-        generator = torch.Generator().manual_seed(stream(self.seed, "strategy"))
-        strategy: OneShot | BlackBox = STRATEGIES.find(self.names["strategy"]).load()(
-            space, generator, **self.settings["strategy"]
-        )
-        return strategy
-
+    @property
     def facts(self) -> Facts | None:
         """What is known of the data without reading them, if anything is."""
-        return FACTS.get(self.names["data"])
+        return FACTS.get(self.data_set.name)
+
+    def build_space(self) -> SearchSpace:
+        """Return the search space."""
+        return build_space(self.space)
+
+    def build_strategy(self, space: SearchSpace) -> OneShot | BlackBox:
+        """Return the strategy, with a random generator of its own."""
+        return _build_strategy(self.strategy, space, self.seed)
 
     def load_data(self) -> ImageData:
-        if self.names["data"] == GIVEN:
-            raise DataError("this run was given its data in Python: pass `data=` to archloom.resume to go on")
-        common, own = divided(self.settings["data"])
-        return load(self.names["data"], directory=common.directory, **own)
+        """Read the data set; a DataError says if the data came from Python code."""
+        if self.data_set.name == GIVEN:
+            raise DataError("this run was given its data in Python: pass `data=` to archloom.resume")
+        return load(self.data_set.name, directory=self.data.directory, **self.data_set.settings)
 
+    # temporary, until every reader uses the typed sections
+    @property
+    def names(self) -> Mapping[str, str]:
+        return {"space": self.space.name, "strategy": self.strategy.name, "data": self.data_set.name}
 
-def stream(seed: int, purpose: str) -> int:
-    """A seed of its own for every purpose, so that no two generators of a run draw the same numbers."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}".encode()).digest()[:7], "little")
-
-
-def divided(settings: Mapping[str, Any]) -> tuple[DataSettings, dict[str, Any]]:
-    """The settings of every data set, and those of the one at hand."""
-    common = schema(DataSettings)
-    return (
-        DataSettings(**{name: value for name, value in settings.items() if name in common}),
-        {name: value for name, value in settings.items() if name not in common},
-    )
-
-
-class _Resolver:
-    """Collects every problem of a configuration before giving up."""
-
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self.problems: list[str] = []
-        self._unfit: set[str] = set()  # sections with values of the wrong kind: whether they break rules cannot be told
-        self.seed = self._seed(given)
-        known = ("seed", *SECTIONS)
-        self.problems += [f"unknown section '{name}'{suggestion(name, known)}" for name in given if name not in known]
-        self.given = {name: self._table(name, given.get(name, {})) for name in SECTIONS}
-
-    def _seed(self, given: Mapping[str, Any]) -> int:
-        seed = given.get("seed", 0)
-        if type(seed) is not int or not 0 <= seed < 2**63:
-            self.problems.append(f"seed must be a whole number from 0, got {seed!r}")
-            return 0
-        return seed
-
-    def _table(self, section: str, value: Any) -> dict[str, Any]:
-        if isinstance(value, Mapping):
-            return dict(value)
-        self.problems.append(f"{section} must be a table of settings, got {value!r}")
-        return {}
-
-    def _raise_if_any(self) -> None:
-        if self.problems:
-            raise SettingError(self.problems)
-
-    def experiment(self) -> SearchSpec:
-        space = self._entry(SPACES, "space", "nb201")
-        strategy = self._entry(STRATEGIES, "strategy", "gdas")
-        data = self._data_entry()
-        self._raise_if_any()  # without these three nothing else can be checked
-        names = {"space": space[0], "strategy": strategy[0], "data": data[0]}
-        targets: dict[str, Any] = {
-            "space": space[1].load(),
-            "strategy": strategy[1].load(),
-            "network": family_of(space[1].load()).network,
-            "weights": WeightSettings,
-            "search": SearchSettings,
-            "target": TargetSettings,
-            "monitor": MonitorSettings,
-            "machine": Machine,
+    @property
+    def settings(self) -> Mapping[str, Mapping[str, Any]]:
+        return {
+            name: {k: v for k, v in t.items() if k != "name"}
+            for name, t in self.to_settings().items()
+            if name in SECTIONS
         }
-        preset = self._preset(targets["strategy"])
-        small = {} if preset else _fitting(FOR_SMALL_DATA.get(data[0], {}), targets)  # a preset is as published
-        layers = merge(small, {"space": dict(space[1].settings)}, preset)
-        settings = {name: self._section(name, targets[name], layers) for name in targets}
-        settings["data"] = self._data_section(data[1])
-        settings["search"] |= _anchored(settings["search"])
-        settings["target"] |= _anchored_source(settings["target"]["source"])
-        experiment = SearchSpec(self.seed, names, settings)
-        self._try(experiment)
-        self._raise_if_any()
-        return experiment
-
-    def _entry(self, catalogue: Catalogue, section: str, default: str) -> tuple[str, Entry]:
-        name = self.given[section].pop("name", default)
-        try:
-            return name, catalogue.find(str(name))
-        except SettingError as error:
-            self.problems += error.problems
-            return default, catalogue[default]
-
-    def _data_entry(self) -> tuple[str, Entry]:
-        if self.given["data"].get("name") == GIVEN:
-            return self.given["data"].pop("name"), Entry("archloom.searches.spec:given_data")
-        return self._entry(DATA, "data", "digits")
-
-    def _preset(self, strategy: Any) -> Mapping[str, Any]:
-        preset = self.given["strategy"].pop("preset", None)
-        if preset is None:
-            return {}
-        if not isinstance(preset, str) or preset not in strategy.presets:
-            near = suggestion(str(preset), strategy.presets)
-            self.problems.append(f"unknown preset '{preset}' of the strategy{near}")
-            return {}
-        settings: Mapping[str, Any] = strategy.presets[preset]
-        return settings
-
-    def _section(self, name: str, target: Any, layers: Mapping[str, Any]) -> dict[str, Any]:
-        """All settings of a section: defaults, layers, then what the user gave."""
-        values, problems = check(name, target, merge(layers.get(name, {}), self.given[name]))
-        self.problems += problems
-        self._unfit |= {name} if problems else set()
-        return {key: values.get(key, setting.default) for key, setting in schema(target).items()}
-
-    def _data_section(self, entry: Entry) -> dict[str, Any]:
-        function = entry.load()
-        known = {**schema(DataSettings), **schema(function)}
-        given = self.given["data"]
-        unknown = [name for name in given if name not in known]
-        self.problems += [f"unknown setting 'data.{name}'{suggestion(name, known)}" for name in unknown]
-        complete: dict[str, Any] = {}
-        for target in (DataSettings, function):
-            own = {name: value for name, value in {**entry.settings, **given}.items() if name in schema(target)}
-            values, problems = check("data", target, own)
-            self.problems += problems
-            self._unfit |= {"data"} if problems else set()
-            complete |= {key: values.get(key, setting.default) for key, setting in schema(target).items()}
-        folder = data_folder(complete["directory"])  # as it is now, wherever the run is resumed from
-        return {**complete, "directory": None if folder is None else folder.expanduser().absolute()}
-
-    def _try(self, experiment: SearchSpec) -> None:
-        """Settings of the right kind may still break a rule: build everything once, without memory or data."""
-        settings = experiment.settings
-        self._attempt("search", lambda: SearchSettings(**settings["search"]).check_extras())
-        self._attempt("target", lambda: TargetSettings(**settings["target"]))
-        self._attempt("monitor", lambda: MonitorSettings(**settings["monitor"]))
-        self._attempt("machine", lambda: Machine(**settings["machine"]))
-        self._attempt("data", lambda: divided(settings["data"]))
-        self._attempt("weights", lambda: SharedWeights(nn.Linear(1, 1), WeightSettings(**settings["weights"])))
-        space = self._attempt("space", experiment.build_space)
-        if space is not None:
-            self._attempt("strategy", lambda: experiment.build_strategy(space))
-            with torch.device("meta"):
-                self._attempt("network", lambda: _try_network(space, settings["network"]))
-
-    def _attempt(self, section: str, make: Callable[[], Any]) -> Any:
-        if section in self._unfit:
-            return None
-        try:
-            return make()
-        except SettingError as error:
-            self.problems += error.problems
-        except (RuntimeError, OverflowError, MemoryError) as error:  # of torch, for sizes beyond reason
-            self.problems.append(f"{section} cannot be built: {one_line(error)}")
-        return None
 
 
-_BUILT: set[str] = set()  # many runs of one process differ in their seeds only: what was built once can be built
+SECTION_TYPES: Mapping[str, type] = {
+    "weights": WeightSettings,
+    "search": SearchSettings,
+    "target": TargetSettings,
+    "monitor": MonitorSettings,
+    "machine": Machine,
+}
 
 
-def _try_network(space: SearchSpace, settings: Mapping[str, Any]) -> None:
+def build_space(space: Component) -> SearchSpace:
+    """Return the search space that a configuration names."""
+    built: SearchSpace = SPACES.find(space.name).load()(**space.settings)
+    return built
+
+
+def find_data(sections: Sections) -> tuple[str, Entry]:
+    """Return the name of the data set and where it is; data that Python code passes have no settings of their own."""
+    if sections.given.get("data", {}) and sections.table("data").get("name") == GIVEN:
+        return sections.take("data", "name"), Entry("archloom.searches.spec:given_data")
+    return sections.find("data", DATA, "digits")
+
+
+def given_data(directory: Path | None) -> ImageData:
+    """Declare no settings, for data that Python code passes. It is never called."""
+    raise AssertionError
+
+
+def resolve_data(sections: Sections, kind: type[Parts], name: str, data_set: Entry) -> tuple[Parts | None, Component]:
+    """Return the section `data` as what every data set has, and as the data set's own settings."""
+    common, function = schema(kind), data_set.load()
+    values = sections.keywords("data", kind, function, defaults=data_set.settings)
+    folder = data_folder(values["directory"])  # absolute: a run may be resumed from another working directory
+    values["directory"] = None if folder is None else folder.expanduser().absolute()
+    parts = sections.attempt("data", lambda: kind(**{key: values[key] for key in common}))
+    return parts, Component(name, {key: value for key, value in values.items() if key not in common})
+
+
+def _build_strategy(strategy: Component, space: SearchSpace, seed: int) -> OneShot | BlackBox:
+    generator = torch.Generator().manual_seed(derive_seed(seed, "strategy"))
+    built: OneShot | BlackBox = STRATEGIES.find(strategy.name).load()(space, generator, **strategy.settings)
+    return built
+
+
+def _find_preset(sections: Sections, strategy: Any) -> Mapping[str, Settings]:
+    preset = sections.take("strategy", "preset")
+    if preset is None:
+        return {}
+    if not isinstance(preset, str) or preset not in strategy.presets:
+        near = suggestion(str(preset), strategy.presets)
+        sections.problems.add(f"unknown preset '{preset}' of the strategy{near}")
+        return {}
+    settings: Mapping[str, Settings] = strategy.presets[preset]
+    return settings
+
+
+def _fit(layers: Mapping[str, Settings], targets: Mapping[str, Any]) -> dict[str, Settings]:
+    """Return only those settings that the targets have."""
+    return {
+        section: {name: value for name, value in values.items() if name in schema(targets[section])}
+        for section, values in layers.items()
+    }
+
+
+def _try_parts(sections: Sections, *, seed: int, space: Component, strategy: Component, network: Component) -> None:
+    """Build what plug-ins declare once, without memory or data: a value of the right type may still break a rule."""
+    built = sections.attempt("space", lambda: build_space(space))
+    if built is not None:
+        sections.attempt("strategy", lambda: _build_strategy(strategy, built, seed))
+        with torch.device("meta"):
+            sections.attempt("network", lambda: _try_network(built, network.settings))
+
+
+def _try_sections(
+    sections: Sections,
+    *,
+    search: SearchSettings | None,
+    weights: WeightSettings | None,
+    machine: Machine | None,
+    **_: Any,
+) -> None:
+    if search is not None:
+        sections.attempt("search", search.check_extras)
+    if weights is not None and machine is not None:
+        sections.attempt("weights", lambda: check_precision("weights", weights.mixed_precision, machine))
+
+
+def check_precision(section: str, mixed_precision: bool, machine: Machine) -> None:
+    """Raise a SettingError if mixed precision is asked for on a CPU."""
+    rule = f"{section}.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; take a GPU"
+    require({rule: not mixed_precision or pick_device(machine.device).type != "cpu"})
+
+
+_BUILT: set[str] = set()  # many runs of one process differ only in their seeds: a network is tried once
+
+
+def _try_network(space: SearchSpace, settings: Settings) -> None:
     what = repr((space, sorted(settings.items())))
     if what not in _BUILT:
         build_network(space, EveryOption(), classes=2, colours=3, **settings)
         _BUILT.add(what)
 
 
-def _anchored(search: Mapping[str, Any]) -> dict[str, Any]:
-    """The files that a search names, as they are now, wherever the run is resumed from."""
-    run, study = search["shared_run"], search["study"]
-    return {
-        "shared_run": run and run.expanduser().absolute(),
-        "study": study if not study or "://" in study else str(Path(study).expanduser().absolute()),
-    }
+def _with_absolute_source(target: TargetSettings) -> TargetSettings:
+    """Return the target with an absolute path where its source is a file; the name of a device stays as it is."""
+    return replace(target, source=_absolute(str(target.file))) if target.file is not None else target
 
 
-def _anchored_source(source: str | None) -> dict[str, Any]:
-    """The file of a cost model or of latencies, as it is now; the name of a device stays one."""
-    is_file = source is not None and source.endswith((".csv", ".json"))
-    return {"source": str(Path(source).expanduser().absolute()) if source is not None and is_file else source}
-
-
-def given_data(directory: Path | None) -> ImageData:
-    """Stands in the place of a loading function for data that Python code hands over; never called."""
-    raise AssertionError
-
-
-def _fitting(layers: Mapping[str, Mapping[str, Any]], targets: Mapping[str, Any]) -> dict[str, Any]:
-    """Only those settings that the things at hand have."""
-    return {
-        section: {name: value for name, value in values.items() if name in schema(targets[section])}
-        for section, values in layers.items()
-    }
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())

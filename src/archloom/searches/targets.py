@@ -18,7 +18,7 @@ from archloom.objectives import CostTable
 from archloom.objectives.cost_source import CostSource, CountedCost, ModelledCost
 from archloom.objectives.latency import MeasuredLatency
 from archloom.objectives.linear_cost import Fit, LinearCost
-from archloom.objectives.target import Target, TargetSettings, made
+from archloom.objectives.target import Target, TargetSettings, make_target
 from archloom.searches.architectures import find_space
 from archloom.spaces import SPACES, SearchSpace
 
@@ -26,7 +26,7 @@ KIND = "archloom cost model"
 
 
 def find_target(
-    settings: Mapping[str, Any],
+    asked: TargetSettings,
     space: SearchSpace,
     *,
     table: Benchmark | None,
@@ -34,13 +34,14 @@ def find_target(
     network: Mapping[str, Any],
 ) -> Target | None:
     """The target that is asked for, if any."""
-    asked = TargetSettings(**settings)
     if asked.metric == "none":
         return None
     if asked.metric == "latency":
-        return made(settings, _latency(asked, space, table))
+        return make_target(asked, _latency(asked, space, table))
     costs = CostTable(space, classes=facts.classes, image_shape=facts.image_shape, **network)
-    return made(settings, CountedCost(space, costs, asked.metric, provenance="counted in the network that is searched"))
+    return make_target(
+        asked, CountedCost(space, costs, asked.metric, provenance="counted in the network that is searched")
+    )
 
 
 def _latency(asked: TargetSettings, space: SearchSpace, table: Benchmark | None) -> CostSource:
