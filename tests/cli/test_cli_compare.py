@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +15,8 @@ from rich.console import Console
 
 from archloom.cli.compare import Bars, Log
 from archloom.core.errors import ArchloomError
-from archloom.execution import workers
-from archloom.execution.workers import Ended, Working
+from archloom.core.events import Failure, JobEnded, JobProgressed, JobStarted
+from archloom.execution.executors import ProcessExecutor
 
 Archloom = Callable[..., Any]
 FILE = """
@@ -80,17 +79,17 @@ def test_mistakes_are_lines(archloom: Archloom, file: Path) -> None:
     ]
 
 
-def failing(tasks: Any, perform: Any, *, listen: Any, **options: Any) -> dict[str, str]:
-    for task in tasks:
-        listen(Working(task, 0.0))
-        listen(Ended(task, failure="no memory"))
-    return {task.name: "no memory" for task in tasks}
+def failing(executor: Any, jobs: Any, *, emit: Any, **options: Any) -> dict[str, Failure]:
+    for job in jobs:
+        emit(JobStarted(job.name))
+        emit(JobEnded(job.name, failure=Failure("no memory")))
+    return {job.name: Failure("no memory") for job in jobs}
 
 
-def test_failed_searches_are_told_and_the_exit_code_is_one(
+def test_failed_searches_are_printed_and_the_exit_code_is_one(
     archloom: Archloom, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "carry_out", failing)
+    monkeypatch.setattr(ProcessExecutor, "run", failing)
     done = archloom("compare", file)
     assert done.code == 1
     assert "few-0: failed: no memory (1 of 4)" in done.err
@@ -99,13 +98,13 @@ def test_failed_searches_are_told_and_the_exit_code_is_one(
 
 @pytest.mark.parametrize(("signals", "said"), [(1, "stopped and saved"), (2, "stopped; what was saved before is kept")])
 def test_signals(signals: int, said: str, archloom: Archloom, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(tasks: Any, perform: Any, *, stop: Any, **options: Any) -> dict[str, str]:
+    def stopped(executor: Any, jobs: Any, *, stop: Any, **options: Any) -> dict[str, Failure]:
         for _ in range(signals):
             os.kill(os.getpid(), signal.SIGINT)
         assert stop()
         return {}
 
-    monkeypatch.setattr(workers, "carry_out", stopped)
+    monkeypatch.setattr(ProcessExecutor, "run", stopped)
     done = archloom("compare", file)
     assert done.code == 130
     assert f"{said}; continue with: archloom compare runs/compare-trials" in done.err
@@ -114,19 +113,15 @@ def test_signals(signals: int, said: str, archloom: Archloom, file: Path, monkey
 # --- progress
 
 
-def task(name: str) -> Any:
-    return SimpleNamespace(name=name)
-
-
 def test_a_log_has_a_line_for_every_so_many_and_for_every_failure() -> None:
     text = io.StringIO()
     log = Log(Console(file=text, width=200), total=100)
     for number in range(100):
-        log(Working(task(f"a-{number}"), 0.5))
-        log(Ended(task(f"a-{number}"), failure="bad" if number == 4 else "", again=number == 4))
-    log(Ended(task("a-4")))
+        log(JobProgressed(f"a-{number}", 0.5))
+        log(JobEnded(f"a-{number}", failure=Failure("bad") if number == 4 else None, retrying=number == 4))
+    log(JobEnded("a-4"))
     lines = text.getvalue().splitlines()
-    assert "a-4: failed, trying again: bad (4 of 100)" in lines
+    assert "a-4: failed, retrying: bad (4 of 100)" in lines
     assert len(lines) == 1 + 33 + 1 and lines[-1] == "a-4: finished (100 of 100)"
 
 
@@ -134,14 +129,14 @@ def test_bars_show_what_runs_and_what_is_done() -> None:
     text = io.StringIO()
     console = Console(file=text, width=100)
     bars = Bars(console, total=5, clock=iter([0.0, 65.0]).__next__)
-    bars(Working(task("b-0"), 0.0))
-    bars(Working(task("a-1"), 0.0))
-    bars(Working(task("a-1"), 0.25))
-    bars(Ended(task("b-0")))
-    bars(Ended(task("c-0"), failure="bad", again=True))
+    bars(JobStarted("b-0"))
+    bars(JobStarted("a-1"))
+    bars(JobProgressed("a-1", 0.25))
+    bars(JobEnded("b-0"))
+    bars(JobEnded("c-0", failure=Failure("bad"), retrying=True))
     console.print(bars.drawn())
     lines = text.getvalue().splitlines()
-    assert lines[0] == "c-0: failed, trying again: bad"
+    assert lines[0] == "c-0: failed, retrying: bad"
     assert lines[1].startswith("1 of 5") and "1:05 elapsed" in lines[1]
     assert lines[2].startswith("a-1") and "25 %" in lines[2]
     assert len(lines) == 3
@@ -151,6 +146,6 @@ def test_an_error_of_the_comparison_is_one_line(archloom: Archloom, file: Path, 
     def refused(*arguments: Any, **options: Any) -> dict[str, str]:
         raise ArchloomError("a worker process could not start")
 
-    monkeypatch.setattr(workers, "carry_out", refused)
+    monkeypatch.setattr(ProcessExecutor, "run", refused)
     done = archloom("compare", file, "-q")
     assert (done.code, done.lines) == (2, ["error: a worker process could not start"])

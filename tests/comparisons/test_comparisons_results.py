@@ -247,5 +247,5 @@ def test_a_damaged_result_is_not_there(tmp_path: Path) -> None:
     made = comparison()
     random, _ = jobs_of(made, tmp_path)
     finish(random[0], [3], [1.0])
-    random[0].run.architecture_path.write_text("{")
+    random[0].run_folder.architecture_path.write_text("{")
     assert found(made, tmp_path).rows[0].results == ()

@@ -18,32 +18,22 @@ from archloom.comparisons import run as api
 from archloom.comparisons.results import Outcome
 from archloom.comparisons.spec import ComparisonSpec
 from archloom.core.errors import ArchloomError
-from archloom.execution import workers
+from archloom.core.events import Failure, JobEnded
+from archloom.execution import executors
+from archloom.execution.executors import ProcessExecutor, SerialExecutor
 from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
 from archloom.searches.black_box import BlackBoxLoop
 
 KILLS = 40
 LONGEST_LIFE = 0.5  # seconds; nothing depends on it but where the kills strike
+SERIAL = SerialExecutor()  # starting processes takes longer than these tests should
 GIVEN: dict[str, Any] = {
     "seeds": "0-7",
     "against": "many",
     "all": {"space": {"name": "nb201_mini"}, "strategy": {"name": "random_search"}},
     "entry": {"few": {"search": {"trials": 10}}, "many": {"search": {"trials": 60}}},
 }
-
-
-def here(tasks: Any, perform: Any, *, listen: Any, stop: Any, jobs: int) -> dict[str, str]:
-    """Carries out tasks in this process: starting others takes longer than these tests should."""
-    for task in tasks:
-        if stop():
-            break
-        try:
-            perform(task, lambda share: None, stop)
-        except workers.StoppedTask:
-            break
-        listen(workers.Ended(task))
-    return {}
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +50,8 @@ def comparison() -> ComparisonSpec:
 @pytest.fixture(scope="module")
 def undisturbed(comparison: ComparisonSpec, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "carry_out", here)
         patch.setattr(report, "files_of", lambda outcome: {})
-        return api.run_comparison(comparison, tmp_path_factory.mktemp("undisturbed") / "out")
+        return api.run_comparison(comparison, tmp_path_factory.mktemp("undisturbed") / "out", executor=SERIAL)
 
 
 def told(outcome: Outcome) -> Any:
@@ -112,27 +101,30 @@ def test_killed_at_any_moment_no_finished_run_is_lost_or_run_twice(
     comparison: ComparisonSpec, undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All processes at once, again and again. They are forked, since each would have to import torch otherwise."""
-    monkeypatch.setattr(workers, "START", "fork")
+    monkeypatch.setattr(executors, "START", "fork")
     monkeypatch.setattr(BlackBoxLoop, "seconds_between_saves", 0.0)  # so that kills strike saving, and runs resume
     folder, rng = tmp_path / "out", random.Random(0)
     finished: dict[Path, tuple[int, int]] = {}
     kills = 0
     while kills < KILLS:
-        leader, reading = forked(lambda: api.run_comparison(comparison, folder, jobs=2) and None)
+        leader, reading = forked(lambda: run_in_processes(comparison, folder))
         time.sleep(LONGEST_LIFE * rng.random())
         os.killpg(leader, signal.SIGKILL)
         kills += 1
         if ended(leader, reading):
             break
-        now = {task.path: identity(task.run) for task in comparison.tasks(folder) if task.state == "finished"}
+        now = {job.folder: identity(job.run_folder) for job in comparison.jobs(folder) if job.state == "finished"}
         assert {path: now.get(path) for path in finished} == finished
         finished |= now
-    leader, reading = forked(lambda: api.run_comparison(comparison, folder, jobs=2) and None)
+    leader, reading = forked(lambda: run_in_processes(comparison, folder))
     assert ended(leader, reading)
     assert kills > 3 and finished
     assert {path: identity(RunFolder(path)) for path in finished} == finished
-    monkeypatch.setattr(workers, "carry_out", none_is_left)
-    assert told(api.run_comparison(comparison, folder)) == told(undisturbed)
+    assert told(api.run_comparison(comparison, folder, executor=NoneIsLeft())) == told(undisturbed)
+
+
+def run_in_processes(comparison: ComparisonSpec, folder: Path) -> None:
+    api.run_comparison(comparison, folder, executor=ProcessExecutor(2))
 
 
 def identity(run: RunFolder) -> tuple[int, int]:
@@ -141,51 +133,50 @@ def identity(run: RunFolder) -> tuple[int, int]:
     return status.st_ino, status.st_mtime_ns
 
 
-def none_is_left(tasks: Any, perform: Any, **options: Any) -> dict[str, str]:
-    assert list(tasks) == []
-    return {}
+class NoneIsLeft(SerialExecutor):
+    """Expects no job."""
+
+    def run(self, jobs: Any, **options: Any) -> Any:
+        assert list(jobs) == []
+        return {}
 
 
-def test_asked_to_stop_it_saves_and_goes_on_later(
-    comparison: ComparisonSpec, undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_asked_to_stop_it_saves_and_resumes_later(
+    comparison: ComparisonSpec, undisturbed: Outcome, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(workers, "carry_out", here)
     questions = iter(range(1000))
     with pytest.raises(Interrupted):
-        api.run_comparison(comparison, tmp_path, stop=lambda: next(questions) > 50)
-    states = [task.state for task in comparison.tasks(tmp_path)]
+        api.run_comparison(comparison, tmp_path, executor=SERIAL, stop=lambda: next(questions) > 50)
+    states = [job.state for job in comparison.jobs(tmp_path)]
     assert states.count("interrupted") == 1 and states.count("finished") > 1 and "not begun" in states
-    assert told(api.run_comparison(comparison, tmp_path)) == told(undisturbed)
+    assert told(api.run_comparison(comparison, tmp_path, executor=SERIAL)) == told(undisturbed)
 
 
-def test_entries_can_be_run_by_themselves(comparison: ComparisonSpec, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(workers, "carry_out", here)
-    outcome = api.run_comparison(comparison, tmp_path, only=["few"])
+def test_entries_can_be_run_by_themselves(comparison: ComparisonSpec, tmp_path: Path) -> None:
+    outcome = api.run_comparison(comparison, tmp_path, executor=SERIAL, only=["few"])
     assert [len(row.results) for row in outcome.rows] == [8, 0]
     assert outcome.missing == 8
 
 
 def test_two_do_not_work_in_one_folder(comparison: ComparisonSpec, tmp_path: Path) -> None:
     with RunFolder(tmp_path).lock(), pytest.raises(ArchloomError, match="in use by another process"):
-        api.run_comparison(comparison, tmp_path)
+        api.run_comparison(comparison, tmp_path, executor=SERIAL)
 
 
-def test_what_nobody_expected_is_written_down_in_full(
-    comparison: ComparisonSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(tasks: Any, perform: Any, *, listen: Any, **options: Any) -> dict[str, str]:
-        listen(workers.Ended(tasks[0], failure="OSError: full", details="Traceback: all of it"))
-        return {tasks[0].name: "OSError: full"}
+def test_the_traceback_of_an_unexpected_error_is_written_to_a_file(comparison: ComparisonSpec, tmp_path: Path) -> None:
+    class Broken(SerialExecutor):
+        def run(self, jobs: Any, *, emit: Any, **options: Any) -> Any:
+            failure = Failure("OSError: full", details="Traceback: all of it")
+            emit(JobEnded(jobs[0].name, failure=failure))
+            return {jobs[0].name: failure}
 
-    monkeypatch.setattr(workers, "carry_out", broken)
-    outcome = api.run_comparison(comparison, tmp_path)
+    outcome = api.run_comparison(comparison, tmp_path, executor=Broken())
     assert outcome.failures == {"few-0": "OSError: full"}
     assert (tmp_path / "failures" / "few-0.txt").read_text() == "Traceback: all of it"
 
 
-def test_one_call_with_settings_seeds_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "carry_out", here)
-    outcome = api.compare(GIVEN, out=tmp_path / "a", seeds="3", settings={"search": {"trials": 4}})
+def test_one_call_with_settings_seeds_and_folder(tmp_path: Path) -> None:
+    outcome = api.compare(GIVEN, out=tmp_path / "a", seeds="3", settings={"search": {"trials": 4}}, executor=SERIAL)
     assert [[(r.seed, r.trainings) for r in row.results] for row in outcome.rows] == [[(3, 4)], [(3, 4)]]
-    again = api.compare(tmp_path / "a")
+    again = api.compare(tmp_path / "a", executor=NoneIsLeft())
     assert told(again) == told(outcome)

@@ -16,12 +16,12 @@ from archloom.comparisons.spec import (
     longest_first,
     open_comparison,
     parse_seeds,
-    refuse_changed,
     seeds_text,
 )
 from archloom.core.errors import SettingError
 from archloom.core.settings import write_toml
 from archloom.execution.run_folder import RunFolder
+from archloom.searches.jobs import refuse_changed
 
 TWO = """
 title = "Two"
@@ -247,8 +247,8 @@ def test_states_and_the_longest_first(two: ComparisonSpec, tmp_path: Path) -> No
     for job in (random_4, gdas_0, gdas_1):
         RunFolder.create(job.folder, settings=job.spec.to_settings())
     assert [t.name for t in longest_first(two, two.jobs(tmp_path))][:3] == ["gdas-0", "gdas-1", "gdas-2"]
-    random_4.run.write_result({"run": {"seconds": 90.0}})
-    gdas_0.run.write_result({"run": {"seconds": 10.0}})
+    random_4.run_folder.write_result({"run": {"seconds": 90.0}})
+    gdas_0.run_folder.write_result({"run": {"seconds": 10.0}})
     states = [job.state for job in two.jobs(tmp_path)]
     assert states == ["finished", "not begun", "finished", "interrupted", "not begun"]
     assert longest_first(two, two.jobs(tmp_path)) == [random_9, gdas_1, gdas_2]

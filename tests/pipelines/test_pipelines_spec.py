@@ -47,7 +47,7 @@ def test_short_trainings_only_where_something_is_picked(tmp_path: Path) -> None:
     short = PipelineSpec.resolve({**GIVEN, "pick_epochs": 7}).short_trainings(tmp_path)
     assert [job.search for job in short] == [0, 1, 2] and all(job.short for job in short)
     assert short[0].settings["training"] == {"epochs": 7, "keep": "last"}
-    assert short[0].path == tmp_path / "picking" / "search-0"
+    assert short[0].folder == tmp_path / "picking" / "search-0"
     assert PipelineSpec.resolve({**GIVEN, "pick_epochs": 7, "protocol": "repeats"}).short_trainings(tmp_path) == []
     assert PipelineSpec.resolve({**GIVEN, "pick_epochs": 7, "searches": 1}).short_trainings(tmp_path) == []
 

@@ -9,11 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+from archloom.core.errors import ArchloomError
+from archloom.core.events import Failure
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import InMemory
-from archloom.execution.hands import InTurn
-from archloom.searches.finalist_race import Finals, ShortTraining, Trained
+from archloom.execution.executors import SerialExecutor
+from archloom.execution.loop import Interrupted
+from archloom.searches.finalist_race import FinalistRace, FinalistScore, ShortTraining
 from archloom.spaces import Architecture, Nb201
 from archloom.supernet import SharedWeights, WeightSettings
 
@@ -47,15 +50,15 @@ class Slow(nn.Module):
 
 
 class Race:
-    """Finals whose networks learn as fast as `speed` says, and what was begun and how fast it was to learn."""
+    """A race of networks that learn as fast as `speed` says, and what it trained at which learning rates."""
 
-    def __init__(self, speed, *, steps: int = 2, side: int = 2, shrink: int = 1, hands=InTurn, **options) -> None:
+    def __init__(self, speed, *, steps: int = 2, side: int = 2, shrink: int = 1, executor=None, **options) -> None:
         self.begun: list[tuple[Architecture, Slow]] = []
         self.rates: list[float] = []
         self._speed, self._side = speed, side
-        train, judge = loader(torch.arange(12), 4), loader(torch.arange(12, 20), 4)
-        training = ShortTraining(self._begin, train=train, judge=judge, shrink=shrink)
-        self.finals = Finals(hands(training), steps=steps, **options)
+        train, evaluation = loader(torch.arange(12), 4), loader(torch.arange(12, 20), 4)
+        training = ShortTraining(self._begin, train=train, evaluation=evaluation, shrink=shrink)
+        self.run = FinalistRace(training, executor or SerialExecutor(), steps=steps, **options).run
 
     def _begin(self, architecture: Architecture) -> SharedWeights:
         network = Slow(self._speed(architecture))
@@ -82,7 +85,7 @@ def speed_by(**worth: float):
 
 def test_a_change_that_helps_is_kept_and_the_next_are_tried_on_top_of_it():
     race = Race(speed_by(a_nor_conv_3x3=1.0, b_skip_connect=-0.6, c_skip_connect=0.5))
-    winner, rows = race.finals.winner(changes(("a", WIDE), ("b", SKIP), ("c", SKIP)))
+    winner, rows = race.run(changes(("a", WIDE), ("b", SKIP), ("c", SKIP)))
     assert dict(winner) == {"a": WIDE, "b": NARROW, "c": SKIP}  # two changes away from where it began
     first_sweep, back, second_sweep = ["111", "311", "3s1", "31s"], ["11s"], ["3ss"]
     assert race.tried[:6] == [*first_sweep, *back, *second_sweep]  # nothing twice
@@ -91,7 +94,7 @@ def test_a_change_that_helps_is_kept_and_the_next_are_tried_on_top_of_it():
 
 def test_the_best_six_are_trained_three_times_as_long_and_two_of_them_nine_times():
     race = Race(speed_by(a_nor_conv_3x3=0.2, b_nor_conv_3x3=0.1, c_nor_conv_3x3=0.06, c_skip_connect=0.04), sweeps=3)
-    winner, rows = race.finals.winner(changes(("a", WIDE), ("b", WIDE), ("c", WIDE), ("c", SKIP)))
+    winner, rows = race.run(changes(("a", WIDE), ("b", WIDE), ("c", WIDE), ("c", SKIP)))
     assert [row["steps"] for row in rows] == [18] * 2 + [6] * 4 + [2] * (len(rows) - 6)
     short, long, longest = race.tried[:-8], race.tried[-8:-2], race.tried[-2:]
     assert len(short) == len(set(short)) == len(rows) > 6
@@ -101,34 +104,33 @@ def test_the_best_six_are_trained_three_times_as_long_and_two_of_them_nine_times
         assert [row["valid_loss"] for row in group] == sorted(row["valid_loss"] for row in group)
 
 
-class ManyHands(InTurn):
-    """As if several were trained at once; what was handed out together."""
+class SeveralWorkers(SerialExecutor):
+    """Stands for an executor with several workers; counts the jobs of each call."""
 
-    def __init__(self, work, at_once: int) -> None:
-        super().__init__(work)
-        self.at_once, self.handed_out = at_once, []
+    def __init__(self, workers: int) -> None:
+        self.workers, self.counts = workers, []
 
-    def do(self, tasks, ask):
-        self.handed_out.append(len(tasks))
-        return super().do(tasks, ask)
+    def run(self, jobs, **options):
+        self.counts.append(len(jobs))
+        return super().run(jobs, **options)
 
 
-@pytest.mark.parametrize("at_once", [2, 3, 20])
-def test_the_way_does_not_depend_on_how_many_are_trained_at_once(at_once):
+@pytest.mark.parametrize("workers", [2, 3, 20])
+def test_the_result_does_not_depend_on_the_number_of_workers(workers):
     speed = speed_by(a_nor_conv_3x3=1.0, b_skip_connect=-0.6, b_nor_conv_3x3=0.2, c_skip_connect=0.5)
     named = changes(("b", SKIP), ("a", WIDE), ("c", SKIP), ("b", WIDE), ("a", POOL), ("c", POOL))
-    alone, together = Race(speed), Race(speed, hands=lambda work: ManyHands(work, at_once))
-    assert together.finals.winner(named) == alone.finals.winner(named)
-    handed_out = together.finals._hands.handed_out
-    assert max(handed_out) == min(at_once, len(named)) > 1
-    assert len(handed_out) < len(alone.tried)
+    executor = SeveralWorkers(workers)
+    alone, together = Race(speed), Race(speed, executor=executor)
+    assert together.run(named) == alone.run(named)
+    assert max(executor.counts) == min(workers, len(named)) > 1
+    assert len(executor.counts) < len(alone.tried)
 
 
 def test_what_helped_at_first_can_be_taken_back():
     def speed(one):  # the change of a helps, that of b helps more, and without that of a most
         return {(NARROW, NARROW): 1.0, (WIDE, NARROW): 2.0, (WIDE, SKIP): 3.0, (NARROW, SKIP): 4.0}[one["a"], one["b"]]
 
-    winner, _ = Race(speed).finals.winner(changes(("a", WIDE), ("b", SKIP)))
+    winner, _ = Race(speed).run(changes(("a", WIDE), ("b", SKIP)))
     assert dict(winner) == {"a": NARROW, "b": SKIP, "c": NARROW}
 
 
@@ -138,7 +140,7 @@ def test_sweeps_end_when_none_helps_and_at_their_number():
         return 1.0 + 0.3 * (a + a * b * (1 + c))
 
     order = changes(("c", WIDE), ("b", WIDE), ("a", WIDE))
-    found = [Race(speed, sweeps=sweeps).finals.winner(order)[0] for sweeps in (1, 2, 3, 9)]
+    found = [Race(speed, sweeps=sweeps).run(order)[0] for sweeps in (1, 2, 3, 9)]
     kept = [sum(option == WIDE for option in one.values()) for one in found]
     assert kept == [1, 2, 3, 3]
 
@@ -149,7 +151,7 @@ def test_the_longer_training_decides_between_the_best():
 
     long: list[bool] = []
     race = Race(speed)
-    winner, rows = race.finals.winner(changes(("a", WIDE)), tell=lambda what: long.extend([True] * ("best" in what)))
+    winner, rows = race.run(changes(("a", WIDE)), describe=lambda what: long.extend([True] * ("best" in what)))
     assert winner == FIRST
     assert (rows[-1]["architecture"], rows[-1]["steps"]) == (dict(FIRST.changed("a", WIDE)), 18)
     assert rows[-1]["valid_loss"] is None
@@ -157,7 +159,7 @@ def test_the_longer_training_decides_between_the_best():
 
 def test_all_see_the_same_batches_at_the_same_rates():
     race = Race(speed_by(a_nor_conv_3x3=1.0))
-    race.finals.winner(changes(("a", WIDE), ("b", SKIP)))
+    race.run(changes(("a", WIDE), ("b", SKIP)))
     longest = race.begun[-1][1].seen
     assert len(set(longest)) == len(longest) == 18  # other batches in every epoch
     assert all(network.seen == longest[: len(network.seen)] for _, network in race.begun)
@@ -169,25 +171,25 @@ def test_all_see_the_same_batches_at_the_same_rates():
 
 def test_images_are_shrunk_by_the_mean_over_squares():
     race = Race(lambda one: 1.0, side=1, shrink=2)
-    race.finals.winner(changes(("a", WIDE)))
+    race.run(changes(("a", WIDE)))
     plain = Race(lambda one: 1.0)
-    plain.finals.winner(changes(("a", WIDE)))
+    plain.run(changes(("a", WIDE)))
     assert race.begun[0][1].seen == pytest.approx([value / 4 for value in plain.begun[0][1].seen])
 
 
 def test_one_that_diverges_loses_and_a_tie_goes_to_who_came_first():
-    winner, rows = Race(speed_by(a_nor_conv_3x3=math.inf)).finals.winner(changes(("a", WIDE), ("b", SKIP)))
+    winner, rows = Race(speed_by(a_nor_conv_3x3=math.inf)).run(changes(("a", WIDE), ("b", SKIP)))
     assert winner == FIRST
     assert rows[-1]["valid_loss"] is None
 
 
 def test_size_counts_by_its_logarithm():
-    small, large = (Trained(FIRST, 2, loss, 0.5, size) for loss, size in ((1.0, 100), (1.1, 200)))
+    small, large = (FinalistScore(FIRST, 2, loss, 0.5, size) for loss, size in ((1.0, 100), (1.1, 200)))
     needed = 0.1 / math.log(2)
     for size, better in ((0.9 * needed, small), (1.1 * needed, large)):
-        assert min((small, large), key=lambda one: one.standing(size)) == better
-    assert small.standing(0.1) == pytest.approx(1.0 - 0.1 * math.log(100))
-    assert Trained(FIRST, 2, 1.0, 0.5, 0).standing(1.0) == 1.0  # pools alone
+        assert min((small, large), key=lambda one: one.rank_by(size)) == better
+    assert small.rank_by(0.1) == pytest.approx(1.0 - 0.1 * math.log(100))
+    assert FinalistScore(FIRST, 2, 1.0, 0.5, 0).rank_by(1.0) == 1.0  # pools alone
 
 
 def test_a_larger_network_may_learn_more_slowly_at_every_decision():
@@ -210,7 +212,7 @@ def test_a_larger_network_may_learn_more_slowly_at_every_decision():
     speed = speed_by(a_nor_conv_3x3=-0.2)
     for size, kept in ((0.0, False), (0.5, True)):
         race = Sized(speed, size=size)
-        winner, rows = race.finals.winner(changes(("a", WIDE), ("b", SKIP)))
+        winner, rows = race.run(changes(("a", WIDE), ("b", SKIP)))
         assert (winner["a"] == WIDE) is kept
         assert race.tried[:3] == (["111", "311", "3s1"] if kept else ["111", "311", "1s1"])
         assert {row["parameters"] for row in rows} == {10, 1010}
@@ -219,42 +221,48 @@ def test_a_larger_network_may_learn_more_slowly_at_every_decision():
 def test_what_is_not_allowed_is_not_trained():
     race = Race(speed_by(a_nor_conv_3x3=1.0, b_skip_connect=1.0))
     both = {"a": WIDE, "b": SKIP}
-    winner, _ = race.finals.winner(
-        changes(("a", WIDE), ("b", SKIP)), allowed=lambda one: not both.items() <= dict(one).items()
-    )
+    winner, _ = race.run(changes(("a", WIDE), ("b", SKIP)), allowed=lambda one: not both.items() <= dict(one).items())
     assert winner == FIRST.changed("a", WIDE)
     assert not any("3s" in one for one in race.tried)
 
 
-def test_it_tells_what_it_does_and_can_be_stopped_before_any_step():
-    race, told, left = Race(lambda one: 1.0), [], iter(range(3))
+def after(count):
+    """Return a `stop` that is true from the call after `count` on."""
+    left = iter(range(count))
+    return lambda: next(left, None) is None
 
-    def ask() -> None:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        race.finals.winner(changes(("a", WIDE), ("b", SKIP)), tell=told.append, ask=ask)
+def test_it_describes_what_it_does_and_can_be_stopped_before_any_step():
+    race, lines = Race(lambda one: 1.0), []
+    with pytest.raises(Interrupted):  # one call before each of two trainings, one before each of their steps
+        race.run(changes(("a", WIDE), ("b", SKIP)), describe=lines.append, stop=after(5))
     assert [len(network.seen) for _, network in race.begun] == [2, 1]
-    assert told == ["training finalist 1 for 2 steps", "training finalist 2 for 2 steps"]
+    assert lines == ["training finalist 1 for 2 steps", "training finalist 2 for 2 steps"]
 
 
-def test_what_is_known_is_not_trained_again_and_comes_to_the_same():
+def test_what_is_known_is_not_trained_again_and_leads_to_the_same_result():
     def speed(one):
         return math.inf if one["c"] == SKIP else 1.0 + 0.3 * (one["a"] == WIDE)
 
-    named, notes, left = changes(("a", WIDE), ("c", SKIP), ("b", SKIP)), [], iter(range(6))
-
-    def ask() -> None:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-
+    named, notes = changes(("a", WIDE), ("c", SKIP), ("b", SKIP)), []
     whole, begun, rest = Race(speed), Race(speed), Race(speed)
-    expected = whole.finals.winner(named)
-    with pytest.raises(KeyboardInterrupt):
-        begun.finals.winner(named, note=notes.append, ask=ask)
+    expected = whole.run(named)
+    with pytest.raises(Interrupted):
+        begun.run(named, note=notes.append, stop=after(9))
     known = json.loads(json.dumps(notes))
     assert [row["valid_loss"] is None for row in known] == [False, False, True]
-    assert rest.finals.winner(named, known=known, note=notes.append) == expected
+    assert rest.run(named, known=known, note=notes.append) == expected
     assert rest.tried == whole.tried[3:]
     assert len(notes) == len(whole.tried)
+
+
+class Failing(SerialExecutor):
+    """Stands for workers that die."""
+
+    def run(self, jobs, **options):
+        return {jobs[0].name: Failure("its process was ended by SIGKILL; was memory short?")}
+
+
+def test_a_training_that_fails_twice_ends_the_race_with_one_line():
+    with pytest.raises(ArchloomError, match=r"failed twice: its process was ended by SIGKILL.*resume the run"):
+        Race(lambda one: 1.0, executor=Failing()).run(changes(("a", WIDE)))

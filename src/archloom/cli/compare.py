@@ -20,7 +20,7 @@ from archloom.cli.attend import stopping_cleanly
 from archloom.cli.console import facts_of, messages, results, say, table_of
 from archloom.cli.search import said
 from archloom.core.errors import SettingError
-from archloom.execution.workers import Ended, Listener, Working
+from archloom.core.events import JobEnded, JobEvent, JobListener, JobProgressed, JobStarted
 
 if TYPE_CHECKING:
     from archloom.comparisons.results import Outcome
@@ -57,8 +57,9 @@ def compare(
     What is finished is not run again, what was interrupted goes on, one that fails is tried once more.
     """
     from archloom.comparisons.run import run_comparison
-    from archloom.comparisons.spec import open_comparison
+    from archloom.comparisons.spec import jobs_that_fit, open_comparison
     from archloom.core.settings import merge, parse_assignments
+    from archloom.execution.executors import ProcessExecutor
     from archloom.searches.run import RUNS
 
     assigned, problems = parse_assignments(assignments or [])
@@ -67,17 +68,18 @@ def compare(
     folder_of_data = None if data_dir is None else str(data_dir.expanduser().absolute())
     settings = merge(said({"data": {"directory": folder_of_data}}), assigned)
     resolved, folder = open_comparison(comparison, RUNS, out=out, seeds=seeds, assigned=settings)
-    tasks = resolved.tasks(folder, only=only or ())
-    states = Counter(task.state for task in tasks)
+    searches = resolved.jobs(folder, only=only or ())
+    states = Counter(search.state for search in searches)
     if dry_run:
-        results().print(table_of(("search", "state"), [(task.name, task.state) for task in tasks]))
+        results().print(table_of(("search", "state"), [(search.name, search.state) for search in searches]))
         say(f"{_counted(states)}; folder {folder}", console=results())
         return
     if not quiet:
-        say(f"{len(tasks):,} searches, {states['finished']:,} of them finished; folder {folder}", console=messages())
-    left = len(tasks) - states["finished"]
+        say(f"{len(searches):,} searches, {states['finished']:,} of them finished; folder {folder}", console=messages())
+    left = len(searches) - states["finished"]
     with stopping_cleanly("compare", folder) as stop, shown_progress(messages(), total=left, quiet=quiet) as listen:
-        outcome = run_comparison(resolved, folder, jobs=jobs, only=only or (), listen=listen, stop=stop)
+        executor = ProcessExecutor(jobs or jobs_that_fit(resolved))
+        outcome = run_comparison(resolved, folder, executor=executor, only=only or (), emit=listen, stop=stop)
     print_comparison(outcome, folder, results())
     if outcome.failures:
         raise typer.Exit(FAILED)
@@ -91,7 +93,7 @@ def _counted(states: Counter[Any]) -> str:
 
 
 @contextmanager
-def shown_progress(console: Console, *, total: int, quiet: bool = False) -> Iterator[Listener]:
+def shown_progress(console: Console, *, total: int, quiet: bool = False) -> Iterator[JobListener]:
     """A listener that shows what it hears in the way that suits the console."""
     if quiet or total == 0:
         yield lambda event: None
@@ -109,20 +111,20 @@ class Log:
     def __init__(self, console: Console, total: int) -> None:
         self._console, self._total, self._done = console, total, 0
 
-    def __call__(self, event: Working | Ended) -> None:
-        if isinstance(event, Working):
+    def __call__(self, event: JobEvent) -> None:
+        if not isinstance(event, JobEnded):
             return
-        self._done += not event.again and not event.stopped
+        self._done += not event.retrying and not event.stopped
         due = self._done % -(-self._total // LINES_OF_A_LOG) == 0 or self._done == self._total
         if due or event.failure or event.stopped:
             say(f"{ended_line(event)} ({self._done:,} of {self._total:,})", console=self._console)
 
 
-def ended_line(event: Ended) -> str:
-    """How a search ended."""
-    if event.failure:
-        return f"{event.task.name}: failed{', trying again' if event.again else ''}: {event.failure}"
-    return f"{event.task.name}: {'stopped and saved' if event.stopped else 'finished'}"
+def ended_line(event: JobEnded) -> str:
+    """Return how a search ended."""
+    if event.failure is not None:
+        return f"{event.job}: failed{', retrying' if event.retrying else ''}: {event.failure.message}"
+    return f"{event.job}: {'stopped and saved' if event.stopped else 'finished'}"
 
 
 class Bars:
@@ -133,13 +135,13 @@ class Bars:
         self._clock, self._begun = clock, clock()
         self._running: dict[str, float] = {}
 
-    def __call__(self, event: Working | Ended) -> None:
-        running = {name: share for name, share in self._running.items() if name != event.task.name}
-        if isinstance(event, Working):
-            running[event.task.name] = event.share
+    def __call__(self, event: JobEvent) -> None:
+        running = {name: share for name, share in self._running.items() if name != event.job}
+        if isinstance(event, JobStarted | JobProgressed):
+            running[event.job] = event.share if isinstance(event, JobProgressed) else 0.0
         else:
-            self._done += not event.again and not event.stopped
-            if event.failure:
+            self._done += not event.retrying and not event.stopped
+            if event.failure is not None:
                 say(ended_line(event), console=self._console)
         self._running = dict(sorted(running.items()))  # replaced, not changed: it may be drawn right now
 

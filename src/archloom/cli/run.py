@@ -16,7 +16,7 @@ from archloom.cli.compare import shown_progress
 from archloom.cli.console import messages, results, say, table_of
 from archloom.cli.search import said
 from archloom.core.errors import SettingError
-from archloom.execution.workers import Listener
+from archloom.core.events import JobListener
 
 if TYPE_CHECKING:  # torch is imported when a pipeline begins, not to print help
     from archloom.pipelines.results import PipelineOutcome
@@ -88,13 +88,13 @@ def run(
     tell(f"{pipeline.settings.title}: {pipeline.experiment.title} and on; folder {folder}")
 
     @contextmanager
-    def attend(what: str, count: int) -> Iterator[Listener]:
+    def attend(what: str, count: int) -> Iterator[JobListener]:
         tell(f"{what}: {count:,} {'run' if count == 1 else 'runs'}")
         with shown_progress(messages(), total=count, quiet=quiet) as listen:
             yield listen
 
     with stopping_cleanly("run", folder) as stop:
-        outcome = run_pipeline(pipeline, folder, jobs=jobs, attend=attend, tell=tell, stop=stop)
+        outcome = run_pipeline(pipeline, folder, workers=jobs, attend=attend, tell=tell, stop=stop)
     print_pipeline(outcome, folder, results())
     if outcome.failures:
         raise typer.Exit(FAILED)
@@ -102,10 +102,10 @@ def run(
 
 def _list_runs(pipeline: PipelineSpec, folder: Path, console: Console) -> None:
     """What there is to do, as far as it is known before anything was found."""
-    tasks: list[Any] = [*pipeline.searches(folder), *pipeline.short_trainings(folder)]
+    jobs: list[Any] = [*pipeline.searches(folder), *pipeline.short_trainings(folder)]
     if pipeline.settings.protocol == "repeats":
-        tasks += pipeline.retrainings(folder, pipeline.seeds)
-    console.print(table_of(("run", "state"), [(str(task.path.relative_to(folder)), task.state) for task in tasks]))
+        jobs += pipeline.retrainings(folder, pipeline.seeds)
+    console.print(table_of(("run", "state"), [(str(job.folder.relative_to(folder)), job.state) for job in jobs]))
     if pipeline.settings.protocol == "best_of_searches":
         say(f"then {pipeline.settings.retrainings} retrainings of the best", console=console)
     say(f"folder {folder}", console=console)

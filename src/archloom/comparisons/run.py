@@ -1,4 +1,4 @@
-"""Run every entry of a comparison with every seed, and judge what they found."""
+"""Run every entry of a comparison with every seed, and compare the results."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 from archloom.comparisons import report as comparison_report
 from archloom.comparisons.results import Outcome, check_limit, outcome_of
 from archloom.comparisons.spec import ComparisonSpec, jobs_that_fit, longest_first, open_comparison
+from archloom.core.events import JobEnded, JobEvent, JobListener
 from archloom.core.files import write_atomically
-from archloom.execution import workers
+from archloom.execution.executors import Executor, ProcessExecutor
 from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
-from archloom.searches.jobs import refuse_changed, run_task
+from archloom.searches.jobs import refuse_changed
 from archloom.searches.run import RUNS
 
 
@@ -25,48 +26,67 @@ def compare(
     jobs: int | None = None,
     settings: Mapping[str, Any] | None = None,
     only: Sequence[str] = (),
-    listen: workers.Listener = lambda event: None,
+    listen: JobListener = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
+    executor: Executor | None = None,
 ) -> Outcome:
-    """Run every entry of a comparison with every seed, `jobs` at a time, and judge what they found.
+    """Run every entry of a comparison with every seed in worker processes, and compare the results.
 
-    `comparison` is a TOML file, the name of a shipped one, the same as a mapping, or the folder (`out`) of one that was
-    begun. What is finished there is not run again. `seeds` and `settings` overrule what all entries say; `only` names
-    the entries to run. Searches run in processes of their own, which import the calling script: it must not compare
-    outside of `if __name__ == "__main__":`.
+    Finished searches are kept, interrupted ones resume, and a failed one is retried once.
+
+    Args:
+        comparison: A TOML file, the name of a shipped comparison, a mapping, or the folder of an earlier call.
+        out: The folder of the comparison. Default: `runs/compare-NAME`.
+        seeds: Seeds of every entry, as "0-4" or "0-4,9".
+        jobs: How many searches run at the same time. Default: as many as the cores allow.
+        settings: Sections that override every entry: {"search": {"trials": 100}}.
+        only: The entries to run. Default: all.
+        listen: Called with `JobStarted`, `JobProgressed` and `JobEnded`.
+        stop: Asked several times a second; once true, searches save and stop.
+        executor: Runs the searches instead of worker processes.
+
+    Returns:
+        The table and the verdicts, also written to the folder.
+
+    Raises:
+        SettingError: If a setting is wrong, or the folder holds searches with other settings.
+        Interrupted: If `stop` was true before every search finished.
+
+    Example:
+        >>> outcome = archloom.compare("compare/first", jobs=2)
     """
     resolved, folder = open_comparison(
         comparison, RUNS, out=None if out is None else Path(out), seeds=seeds, assigned=settings
     )
-    return run_comparison(resolved, folder, jobs=jobs, only=only, listen=listen, stop=stop)
+    executor = executor or ProcessExecutor(jobs or jobs_that_fit(resolved))
+    return run_comparison(resolved, folder, executor=executor, only=only, emit=listen, stop=stop)
 
 
 def run_comparison(
     comparison: ComparisonSpec,
     folder: Path,
     *,
-    jobs: int | None = None,
+    executor: Executor,
     only: Sequence[str] = (),
-    listen: workers.Listener = lambda event: None,
+    emit: JobListener = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Begin or go on with a resolved comparison in its folder."""
+    """Begin or resume a resolved comparison in its folder."""
     check_limit(comparison)
-    tasks, chosen = comparison.tasks(folder), comparison.tasks(folder, only=only)
+    jobs, chosen = comparison.jobs(folder), comparison.jobs(folder, only=only)
     with RunFolder(folder).lock():
-        refuse_changed(tasks)
+        refuse_changed(jobs)
         comparison.write(folder)
 
-        def hear(event: workers.Working | workers.Ended) -> None:
-            if isinstance(event, workers.Ended) and event.details:
-                write_atomically(folder / "failures" / f"{event.task.name}.txt", event.details.encode())
-            listen(event)
+        def listen(event: JobEvent) -> None:
+            if isinstance(event, JobEnded) and event.failure is not None and event.failure.details:
+                write_atomically(folder / "failures" / f"{event.job}.txt", event.failure.details.encode())
+            emit(event)
 
-        left = longest_first(comparison, chosen)
-        failures = workers.carry_out(left, run_task, jobs=jobs or jobs_that_fit(comparison), listen=hear, stop=stop)
-        outcome = outcome_of(comparison, tasks, failures)
+        failures = executor.run(longest_first(comparison, chosen), emit=listen, stop=stop)
+        outcome = outcome_of(comparison, jobs, {name: failure.message for name, failure in failures.items()})
         for name, text in comparison_report.files_of(outcome).items():
             write_atomically(folder / name, text.encode())
-    if stop() and any(task.state != "finished" for task in chosen):
+    if stop() and any(job.state != "finished" for job in chosen):
         raise Interrupted
     return outcome

@@ -15,6 +15,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 import types
 from collections import Counter, deque
@@ -30,13 +31,25 @@ from typing import Any, Protocol, Self
 import cloudpickle
 
 from archloom.core.errors import ArchloomError, one_line
-from archloom.core.events import Failure, JobEnded, JobEvent, JobListener, JobStarted
+from archloom.core.events import (
+    Advanced,
+    Event,
+    Failure,
+    JobEnded,
+    JobEvent,
+    JobListener,
+    JobProgressed,
+    JobStarted,
+    Listener,
+    Started,
+)
 from archloom.execution.loop import Interrupted
 
 START = "spawn"  # a forked torch would hold locks that no thread releases
 ATTEMPTS = 2
 SECONDS_BETWEEN_CHECKS = 0.25  # of whether to stop
 SECONDS_TO_END = 5.0
+SECONDS_BETWEEN_PROGRESS = 0.3
 SCRIPT = "__main__:"  # how the import path of a class in the calling script begins
 
 Stop = Callable[[], bool]
@@ -382,3 +395,21 @@ def _receive_messages(connection: Connection, jobs: queue.SimpleQueue[Any], stop
         else:
             stop.clear()  # a request to stop concerned the jobs of an earlier call
             jobs.put(message)
+
+
+# --- progress of a run as progress of its job
+
+
+def progress_listener(job: str, emit: JobListener, clock: Callable[[], float] = time.perf_counter) -> Listener:
+    """Return a listener to a loop that emits the progress of its job, a few times a second at most."""
+    total, emitted = 1, clock()
+
+    def listen(event: Event) -> None:
+        nonlocal total, emitted
+        if isinstance(event, Started):
+            total = max(1, event.total)
+        elif isinstance(event, Advanced) and clock() >= emitted + SECONDS_BETWEEN_PROGRESS:
+            emitted = clock()
+            emit(JobProgressed(job, event.position / total))
+
+    return listen

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from archloom.core.errors import StorageError
-from archloom.pipelines.spec import PipelineSpec, RetrainTask
+from archloom.pipelines.spec import PipelineSpec
 from archloom.pipelines.spread import Spread, spread_of
-from archloom.searches.jobs import Task
+from archloom.retrainings.jobs import RetrainJob
+from archloom.searches.jobs import SearchJob
 
 FIGURES = {
     "shared": "validation accuracy under the shared weights of its search",
@@ -97,23 +98,23 @@ class PipelineOutcome:
         return json.dumps(content, indent=1, default=str) + "\n"
 
 
-def found_by(tasks: Sequence[Task], short: Sequence[RetrainTask] = ()) -> tuple[Found, ...]:
+def found_by(jobs: Sequence[SearchJob], short: Sequence[RetrainJob] = ()) -> tuple[Found, ...]:
     """What the searches that have finished found; by short trainings where there are any."""
-    trained = {task.search: _result(task) for task in short}
+    trained = {job.search: _result(job) for job in short}
     return tuple(
-        _found(task, details, trained.get(task.seed) if short else None, bool(short))
-        for task in tasks
-        if (details := _result(task)) is not None
+        _found(job, details, trained.get(job.seed) if short else None, bool(short))
+        for job in jobs
+        if (details := _result(job)) is not None
     )
 
 
-def _found(task: Task, details: Mapping[str, Any], short: Mapping[str, Any] | None, by_short: bool) -> Found:
-    figure, kind = _search_figure(task, details)
+def _found(job: SearchJob, details: Mapping[str, Any], short: Mapping[str, Any] | None, by_short: bool) -> Found:
+    figure, kind = _search_figure(job, details)
     if by_short:
         figure, kind = ((short or {}).get("valid") or {}).get("top1"), "short"
     return Found(
-        seed=task.seed,
-        path=task.path,
+        seed=job.seed,
+        path=job.folder,
         text=details["text"],
         figure=figure,
         figure_kind=kind,
@@ -122,14 +123,14 @@ def _found(task: Task, details: Mapping[str, Any], short: Mapping[str, Any] | No
     )
 
 
-def _search_figure(task: Task, details: Mapping[str, Any]) -> tuple[float | None, str]:
+def _search_figure(job: SearchJob, details: Mapping[str, Any]) -> tuple[float | None, str]:
     """How good a search itself takes its architecture to be, on validation images; never what a table says of test.
 
     Images that took no part in finding it come first: what was chosen on some images looks too good on them.
     """
     if details.get("shared_accuracy") is not None:
         return 100 * details["shared_accuracy"], "shared"
-    same = [record for record in task.run.read_metrics() if record.get("architecture") == details["architecture"]]
+    same = [record for record in job.run_folder.read_metrics() if record.get("architecture") == details["architecture"]]
     derived = [record["derived_accuracy"] for record in same if record.get("derived_accuracy") is not None]
     if derived:
         return 100 * derived[-1], "shared"
@@ -143,16 +144,16 @@ def pick(found: Sequence[Found]) -> int | None:
     return max(judged, key=lambda run: (run.figure or 0.0, -run.seed)).seed if judged else None
 
 
-def trained_by(tasks: Sequence[RetrainTask]) -> tuple[Trained, ...]:
+def trained_by(jobs: Sequence[RetrainJob]) -> tuple[Trained, ...]:
     """The trainings that have finished."""
-    return tuple(_trained(task, details) for task in tasks if (details := _result(task)) is not None)
+    return tuple(_trained(job, details) for job in jobs if (details := _result(job)) is not None)
 
 
-def _trained(task: RetrainTask, details: Mapping[str, Any]) -> Trained:
+def _trained(job: RetrainJob, details: Mapping[str, Any]) -> Trained:
     return Trained(
-        search=task.search,
-        seed=task.seed,
-        path=task.path,
+        search=job.search,
+        seed=job.seed,
+        path=job.folder,
         test=(details.get("test") or {}).get("top1"),
         valid=(details.get("valid") or {}).get("top1"),
         seconds=(details.get("run") or {}).get("seconds"),
@@ -160,9 +161,9 @@ def _trained(task: RetrainTask, details: Mapping[str, Any]) -> Trained:
     )
 
 
-def _result(task: Task | RetrainTask) -> dict[str, Any] | None:
+def _result(job: SearchJob | RetrainJob) -> dict[str, Any] | None:
     try:
-        return task.run.read_result()
+        return job.run_folder.read_result()
     except StorageError:  # damaged: it is run again, and until then it is not there
         return None
 

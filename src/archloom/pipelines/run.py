@@ -8,24 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from archloom.core.errors import ArchloomError, SettingError, one_line
+from archloom.core.events import JobListener
 from archloom.core.files import write_atomically
 from archloom.core.settings import merge
-from archloom.execution import workers
+from archloom.execution.executors import Executor, Job, ProcessExecutor
 from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
 from archloom.export import export_model
 from archloom.pipelines.report import render_pipeline
 from archloom.pipelines.results import PipelineOutcome, chosen_searches, found_by, outcome_of
-from archloom.pipelines.spec import PipelineSpec, RetrainTask, open_pipeline, sample_of
-from archloom.retrainings import run as retraining
+from archloom.pipelines.spec import PipelineSpec, open_pipeline, sample_of
+from archloom.retrainings.jobs import RetrainJob
 from archloom.retrainings.report import write_retrain_report
-from archloom.searches.jobs import refuse_changed, run_task, share_listener
+from archloom.retrainings.run import request
+from archloom.searches.jobs import SearchJob, refuse_changed
 from archloom.searches.run import RUNS, write_search_report
 from archloom.spaces import SPACES
 
 Tell = Callable[[str], None]
-Attend = Callable[[str, int], AbstractContextManager[workers.Listener]]
-"""Told what begins and how many runs of it are left, gives a listener to them."""
+Attend = Callable[[str, int], AbstractContextManager[JobListener]]
+"""Called with the name of a stage and the number of its jobs; returns a context with a listener to them."""
 
 
 def run(
@@ -36,31 +38,50 @@ def run(
     settings: Mapping[str, Any] | None = None,
     tell: Tell = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
+    executor: Executor | None = None,
 ) -> PipelineOutcome:
     """Search with several seeds, pick by validation, train from scratch with several seeds, and report.
 
-    `pipeline` is a TOML file, the name of a shipped one, the same as a mapping, or the folder (`out`) of one that was
-    begun. What is finished there is not done again. `settings` overrule what the file says. Runs have processes of
-    their own, which import the calling script: it must not call this outside of `if __name__ == "__main__":`.
+    Finished runs are kept, interrupted ones resume, and a failed one is retried once.
+
+    Args:
+        pipeline: A TOML file, the name of a shipped pipeline, a mapping, or the folder of an earlier call.
+        out: The folder of the pipeline. Default: `runs/run-NAME`.
+        jobs: How many runs run at the same time. Default: as many as the cores allow.
+        settings: Settings that override the pipeline: {"pick_epochs": 5, "search": {"search": {"epochs": 10}}}.
+        tell: Called with lines on what was chosen, and with warnings.
+        stop: Asked several times a second; once true, runs save and stop.
+        executor: Runs searches and retrainings instead of worker processes.
+
+    Returns:
+        What each search found and how good each trained model is, also written to the folder.
+
+    Raises:
+        SettingError: If a setting is wrong, or the folder holds searches with other settings.
+        Interrupted: If `stop` was true before every run finished.
+
+    Example:
+        >>> outcome = archloom.run("run/first", jobs=2)
     """
     resolved, folder = open_pipeline(
         pipeline, RUNS, out=None if out is None else Path(out), assigned=settings, tell=tell
     )
-    return run_pipeline(resolved, folder, jobs=jobs, tell=tell, stop=stop)
+    return run_pipeline(resolved, folder, workers=jobs, executor=executor, tell=tell, stop=stop)
 
 
 def run_pipeline(
     pipeline: PipelineSpec,
     folder: Path,
     *,
-    jobs: int | None = None,
+    workers: int | None = None,
+    executor: Executor | None = None,
     attend: Attend = lambda what, count: nullcontext(lambda event: None),
     tell: Tell = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> PipelineOutcome:
-    """Begin or go on with a resolved pipeline in its folder."""
+    """Begin or resume a resolved pipeline in its folder."""
     check_retrainings(pipeline)
-    stages = _Stages(jobs, attend, stop)
+    stages = _Stages(executor, workers, attend, stop)
     with RunFolder(folder).lock():
         refuse_changed(pipeline.searches(folder))
         pipeline.write(folder)
@@ -78,12 +99,12 @@ def run_pipeline(
 def _carry_out(pipeline: PipelineSpec, folder: Path, stages: _Stages) -> None:
     """All runs that are left, stage by stage: what is trained depends on what was found."""
     searches = pipeline.searches(folder)
-    stages.work("searching", searches, run_task, pipeline.search_jobs)
+    stages.run("searching", searches, pipeline.search_jobs)
     short = pipeline.short_trainings(folder) if len(found_by(searches)) == len(searches) else []
-    stages.work("short trainings, to pick one", short, run_retraining, pipeline.retrain_jobs(len(short)))
+    stages.run("short trainings, to pick one", short, pipeline.retrain_jobs(len(short)))
     chosen = chosen_searches(pipeline, found_by(searches, short))
-    tasks = pipeline.retrainings(folder, chosen) if chosen else []
-    stages.work("training from scratch", tasks, run_retraining, pipeline.retrain_jobs(len(tasks)))
+    retrainings = pipeline.retrainings(folder, chosen) if chosen else []
+    stages.run("training from scratch", retrainings, pipeline.retrain_jobs(len(retrainings)))
 
 
 def check_retrainings(pipeline: PipelineSpec) -> None:
@@ -94,47 +115,32 @@ def check_retrainings(pipeline: PipelineSpec) -> None:
     data = {name: value for name, value in experiment.settings["data"].items() if name in ("directory", "path")}
     said = merge({"data": {"name": experiment.names["data"], **data}}, pipeline.retrain)
     try:
-        retraining.request(sample_of(experiment), recipe=pipeline.recipe, said=said)
+        request(sample_of(experiment), recipe=pipeline.recipe, said=said)
     except SettingError as error:
         raise SettingError([f"retrain: {problem}" for problem in error.problems]) from error
 
 
-def run_retraining(task: RetrainTask, tell: Callable[[float], None], stop: Callable[[], bool]) -> None:
-    """One training from scratch, in a process that may do many: begun, or gone on with where it was interrupted."""
-    try:
-        retraining.carry_out(_asked(task), out=task.path, listeners=[share_listener(tell)], stop=stop)
-    except Interrupted as interrupted:
-        raise workers.StoppedTask from interrupted
-
-
-def _asked(task: RetrainTask) -> retraining.Request:
-    """What is to be trained; to compare searches some training images must be held back, whatever the recipe says."""
-    said = merge(task.settings, {"seed": task.seed})
-    asked = retraining.request(task.what, recipe=task.recipe, budget=task.budget, said=said)
-    if task.short and asked.retrain.common.split == "none":
-        said = merge(said, {"data": {"split": "random"}})
-        asked = retraining.request(task.what, recipe=task.recipe, budget=task.budget, said=said)
-    return asked
-
-
 class _Stages:
-    """Runs of one kind after those of another."""
+    """Runs the jobs of one stage after those of another."""
 
-    def __init__(self, jobs: int | None, attend: Attend, stop: Callable[[], bool]) -> None:
-        self._jobs, self._attend, self._stop = jobs, attend, stop
+    def __init__(
+        self, executor: Executor | None, workers: int | None, attend: Attend, stop: Callable[[], bool]
+    ) -> None:
+        self._executor, self._workers, self._attend, self._stop = executor, workers, attend, stop
         self.failures: dict[str, str] = {}
 
-    def work(self, what: str, tasks: Sequence[Any], perform: workers.Perform, jobs: int) -> None:
-        """Do what is left of these; an interruption ends the pipeline."""
-        left = [task for task in tasks if task.state != "finished"]
+    def run(self, what: str, jobs: Sequence[SearchJob] | Sequence[RetrainJob], workers: int) -> None:
+        """Run the jobs that are left, on so many workers unless the caller chose a number; may raise `Interrupted`."""
+        left: list[Job] = [job for job in jobs if job.state != "finished"]
         if not left:
             return
         if self._stop():
             raise Interrupted
-        with self._attend(what, len(left)) as listen:
-            failed = workers.carry_out(left, perform, jobs=self._jobs or jobs, listen=listen, stop=self._stop)
-        self.failures |= failed
-        if self._stop() and any(task.state != "finished" for task in left):
+        executor = self._executor or ProcessExecutor(self._workers or workers)
+        with self._attend(what, len(left)) as listener:
+            failed = executor.run(left, emit=listener, stop=self._stop)
+        self.failures |= {name: failure.message for name, failure in failed.items()}
+        if self._stop() and any(job.state != "finished" for job in jobs):
             raise Interrupted
 
 

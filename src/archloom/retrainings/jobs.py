@@ -1,0 +1,54 @@
+"""One retraining as a job of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from archloom.core.events import JobListener
+from archloom.core.settings import merge
+from archloom.execution.executors import Stop, progress_listener
+from archloom.execution.run_folder import State
+from archloom.retrainings.folder import RetrainFolder
+from archloom.retrainings.run import Request, carry_out, request
+
+
+@dataclass(frozen=True)
+class RetrainJob:
+    """Train the architecture that a search found, from scratch."""
+
+    search: int  # the seed of the search
+    seed: int
+    source: Path  # the run folder of the search
+    folder: Path
+    recipe: str
+    settings: Mapping[str, Any]  # sections that override the recipe
+    budget: str | None = None
+    short: bool = False  # only compares searches, so it needs validation images
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def run_folder(self) -> RetrainFolder:
+        return RetrainFolder(self.folder)
+
+    @property
+    def state(self) -> State:
+        return self.run_folder.state
+
+    def run(self, emit: JobListener, stop: Stop) -> None:
+        """Begin the training, or resume it where it was interrupted."""
+        carry_out(self._request(), out=self.folder, listeners=[progress_listener(self.name, emit)], stop=stop)
+
+    def _request(self) -> Request:
+        """Resolve the settings; a training that compares searches holds images back, whatever its recipe says."""
+        said = merge(self.settings, {"seed": self.seed})
+        asked = request(self.source, recipe=self.recipe, budget=self.budget, said=said)
+        if self.short and asked.retrain.common.split == "none":
+            said = merge(said, {"data": {"split": "random"}})
+            asked = request(self.source, recipe=self.recipe, budget=self.budget, said=said)
+        return asked
