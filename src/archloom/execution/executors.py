@@ -256,7 +256,7 @@ def _describe_exit(code: int | None) -> str:
 # --- values on their way between processes; a pipe of our own is the only source of what is unpickled
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     """Pickles classes and functions of the calling script by value, and shared values by their number."""
 
     def __init__(self, file: io.BytesIO, shared: Sequence[object]) -> None:
