@@ -48,7 +48,7 @@ from archloom.core.files import write_atomically
 from archloom.execution.installation import installation
 from archloom.execution.machine import keep_memory
 from archloom.execution.survey import load_average, survey
-from archloom.latency.step_timing import CLASSES, IMAGE_SHAPE, Workload, gigaflops, product, take_turns
+from archloom.latency.step_timing import CLASSES, IMAGE_SHAPE, Workload, gigaflops, prepare_product, time_rounds
 from archloom.objectives.cost import CostTable
 from one_step import BESIDE, VARIANTS, Task, run_alone
 
@@ -150,7 +150,7 @@ def surroundings(options: argparse.Namespace) -> dict[str, Any]:
 
 def peak_gigaflops() -> float:
     """Of a large matrix product, with the threads that are set."""
-    times = take_turns({"product": product(size=PEAK_SIZE)}, rounds=PEAK_ROUNDS)["product"]
+    times = time_rounds({"product": prepare_product(size=PEAK_SIZE)}, rounds=PEAK_ROUNDS)["product"]
     return gigaflops(min(times), size=PEAK_SIZE)
 
 
@@ -162,7 +162,7 @@ def measure(measured: Measured, options: argparse.Namespace, *, peak: float) -> 
     rounds = options.rounds or measured.rounds
     tasks = {name: _task(measured, name, options) for name in (*options.variant, *([BESIDE] if options.beside else []))}
     before = load_average()
-    times = take_turns({name: task.step() for name, task in tasks.items()}, rounds=rounds, warm_up=WARM_UP)
+    times = time_rounds({name: task.step() for name, task in tasks.items()}, rounds=rounds, warm_up=WARM_UP)
     after = load_average()
     work = 2e-9 * measured.passes * measured.workload.batch * multiply_adds(measured)
     found = {
@@ -193,8 +193,8 @@ def _task(measured: Measured, variant: str, options: argparse.Namespace) -> Task
 
 def multiply_adds(measured: Measured) -> float:
     """Of one image's forward pass: through every option, or through a path that takes each as often as any other."""
-    space = measured.workload.make_space()
-    with kernels.using("plain"):
+    space = measured.workload.build_space()
+    with kernels.use_kernels("plain"):
         table = CostTable(space, classes=CLASSES, image_shape=IMAGE_SHAPE, channels=measured.workload.channels)
     fixed = table.cost({}).multiply_adds
     shares = (

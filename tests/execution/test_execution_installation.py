@@ -65,8 +65,8 @@ def test_compiled_loops_are_named_or_their_absence_explained(
 def test_what_is_told_is_what_a_search_would_take(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ARCHLOOM_KERNELS", raising=False)
     found = compiled_kernels()
-    with kernels.using("auto"):
-        current = kernels.current()
+    with kernels.use_kernels("auto"):
+        current = kernels.current_kernels()
     assert current is not None
     assert (found.name or "torch") == current.name
     monkeypatch.setenv("ARCHLOOM_KERNELS", "off")

@@ -22,6 +22,6 @@ def test_gradients_are_torchs_own(size: tuple[int, int], side: int, dilation: in
     gradient = torch.randn(result.shape, generator=generator, dtype=torch.float64)
     expected = torch.autograd.grad(result, leaves, gradient)
 
-    whole = depthwise.without_stride(gradient.permute(0, 2, 3, 1), image, stride)
-    torch.testing.assert_close(depthwise.by_image(whole, weight, dilation), expected[0])
-    torch.testing.assert_close(depthwise.by_kernel(whole, image, weight, dilation), expected[1])
+    whole = depthwise.undo_stride(gradient.permute(0, 2, 3, 1), image, stride)
+    torch.testing.assert_close(depthwise.gradient_of_image(whole, weight, dilation), expected[0])
+    torch.testing.assert_close(depthwise.gradient_of_kernel(whole, image, weight, dilation), expected[1])

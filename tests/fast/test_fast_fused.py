@@ -27,7 +27,6 @@ from archloom.supernet import (
     Gate,
     Gates,
     SharedWeights,
-    gradient_by,
     path_gates,
 )
 
@@ -55,7 +54,7 @@ def some_of_each(space: SearchSpace, logits: dict[str, Tensor]) -> Gates:
     return {name: kinds[number % 3][name] for number, name in enumerate(logits)}
 
 
-def make_space(name: str) -> SearchSpace:
+def build_space(name: str) -> SearchSpace:
     entry = SPACES[name]
     space: SearchSpace = entry.load()(**{**entry.settings, **SIZES.get(name, {})})
     return space
@@ -97,11 +96,11 @@ def test_values_and_all_gradients_are_those_of_the_modules(
     name: str, make_gates: MakeGates, choice: Any, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mixing, "FEW", few)  # 0: small images are mixed as large ones are
-    space = make_space(name)
+    space = build_space(name)
     network, batch, logits = make_network(space), make_batch(), make_logits(space)
-    with kernels.using("plain"):
+    with kernels.use_kernels("plain"):
         loss, gradients = loss_and_gradients(network, batch, make_gates(space, logits), logits)
-    with kernels.using(choice):
+    with kernels.use_kernels(choice):
         fused_loss, fused_gradients = loss_and_gradients(network, batch, make_gates(space, logits), logits)
     torch.testing.assert_close(fused_loss, loss, rtol=0, atol=ROUNDING)
     weights = len(list(network.parameters()))
@@ -121,9 +120,9 @@ def test_single_precision_is_as_close_to_the_truth_as_the_modules_are(
     name: str, make_gates: MakeGates, channels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both flip some rectifier signs, so each is measured against double precision."""
-    space = make_space(name)
+    space = build_space(name)
     exact, logits = make_network(space, channels), make_logits(space)
-    with kernels.using("plain"):
+    with kernels.use_kernels("plain"):
         _, truth = loss_and_gradients(exact, make_batch(size=16), make_gates(space, logits), logits)
     single = make_network(space, channels, torch.float32).to(memory_format=torch.channels_last)
     own = make_logits(space, torch.float64)
@@ -131,7 +130,7 @@ def test_single_precision_is_as_close_to_the_truth_as_the_modules_are(
     distances, few = {}, mixing.FEW
     for kind, choice in {"plain": "plain", "torch": "torch", "rows": "torch", "auto": "auto"}.items():
         monkeypatch.setattr(mixing, "FEW", 0 if kind == "rows" else few)
-        with kernels.using(choice):
+        with kernels.use_kernels(choice):
             _, found = loss_and_gradients(single, make_batch(torch.float32, size=16), make_gates(space, own), own)
         distances[kind] = max(_distance(f, t) for f, t in zip(found, truth, strict=True) if f is not None)
     assert max(distances.values()) < 3 * distances["plain"] + 1e-4
@@ -173,7 +172,7 @@ class Recording(Kernels):
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recording:
     recording = Recording()
-    monkeypatch.setattr("archloom.supernet.choice.current", lambda: recording)
+    monkeypatch.setattr("archloom.supernet.choice.current_kernels", lambda: recording)
     return recording
 
 
@@ -186,7 +185,7 @@ def darts() -> tuple[SearchSpace, SharedWeights, Batch, dict[str, Tensor]]:
 def test_an_architecture_gradient_leaves_the_weights_alone(recorder: Recording, darts: Any) -> None:
     space, weights, batch, logits = darts
     loss = weights.loss(batch, mixture(space, logits))
-    gradient_by(loss, next(iter(logits.values())))
+    weights.gradient(loss, of=next(iter(logits.values())))
     assert recorder.weights_wanted
     assert not any(recorder.weights_wanted)
     assert all(recorder.coefficients_wanted)
@@ -196,7 +195,7 @@ def test_nor_does_it_go_back_to_the_stem(recorder: Recording, darts: Any) -> Non
     """What comes before the first cell hangs on no gate: nobody asks for gradients by the cell's inputs there."""
     space, weights, batch, logits = darts
     loss = weights.loss(batch, mixture(space, logits))
-    gradient_by(loss, next(iter(logits.values())))
+    weights.gradient(loss, of=next(iter(logits.values())))
     only_gates = len(recorder.slots)
     torch.autograd.grad(weights.loss(batch, mixture(space, logits)), list(weights.parameters.values()))
     assert only_gates < len(recorder.slots) - only_gates
@@ -213,7 +212,7 @@ def test_gradients_by_both_at_other_weights_are_complete(darts: Any) -> None:
     space, weights, batch, logits = darts
     found = []
     for choice in ("plain", "torch"):
-        with kernels.using(choice):
+        with kernels.use_kernels(choice):
             moved = weights.virtual_step(batch, mixture(space, logits))
             loss = weights.loss(batch, mixture(space, logits), parameters=moved)
             found.append(torch.autograd.grad(loss, [*moved.values(), *logits.values()]))
@@ -263,7 +262,7 @@ def edges(text: str) -> Gates:
 def test_dead_ends_and_zeros_do_not_run(gates: str, resting: list[str], choice: Any) -> None:
     dag = cell((0, 1), (0, 2), (1, 2), outputs=[2])
     image = torch.randn(2, 2, 4, 4, dtype=torch.float64, requires_grad=True)
-    with kernels.using(choice):
+    with kernels.use_kernels(choice):
         (result,) = dag([image], edges(gates))
     weights = {edge: dag.edges[edge].candidates["conv"][1].weight for edge in dag.edges}
     if not result.requires_grad:
@@ -282,7 +281,7 @@ def test_a_state_read_by_nobody_is_still_returned_if_asked_for() -> None:
     gates = edges("0->1 skip, 0->2 none, 1->2 none")
     results = {}
     for choice in ("plain", "torch"):
-        with kernels.using(choice):
+        with kernels.use_kernels(choice):
             results[choice] = dag([image], gates)
     for plain, fused in zip(results["plain"], results["torch"], strict=True):
         assert torch.equal(plain, fused)
@@ -340,7 +339,7 @@ def test_candidates_of_other_parts_and_strides(
     inputs = [weights, *dag.parameters(), *([] if from_leaf else [image])]
     found = {}
     for choice in ("plain", "torch"):
-        with kernels.using(choice):
+        with kernels.use_kernels(choice):
             first, second = dag([image], gates)
         total = (first * torch.arange(first.numel()).view_as(first)).sum() + second.square().sum()
         gradients = torch.autograd.grad(total, inputs, allow_unused=True)
@@ -366,23 +365,23 @@ def test_gates_that_differ_from_image_to_image_run_module_by_module(kind: str, m
         "weights per image": Gate(weights=weights),
         "offset": Gate(index=1, offset=torch.tensor(0.5, dtype=torch.float64)),
     }[kind]
-    with kernels.using("torch"):
+    with kernels.use_kernels("torch"):
         (result,) = dag([image], {"0->1": gate})
-    with kernels.using("plain"):
+    with kernels.use_kernels("plain"):
         (expected,) = dag([image], {"0->1": gate})
     torch.testing.assert_close(result, expected)
-    with kernels.using("torch"), pytest.raises(AssertionError, match="fused"):
+    with kernels.use_kernels("torch"), pytest.raises(AssertionError, match="fused"):
         dag([image], {"0->1": Gate(index=1)})
 
 
 def test_a_second_derivative_is_refused_and_the_product_takes_the_modules(darts: Any) -> None:
     space, weights, batch, logits = darts
     row = next(iter(logits.values()))
-    with kernels.using("torch"), pytest.raises(RuntimeError, match="no second derivative"):
-        weights.gradient(weights.loss(batch, mixture(space, logits)), create_graph=True)
+    with kernels.use_kernels("torch"), pytest.raises(RuntimeError, match="no second derivative"):
+        weights.gradient(weights.loss(batch, mixture(space, logits)), of=weights.parameters, create_graph=True)
     products = []
     for choice in ("plain", "torch"):
-        with kernels.using(choice):
+        with kernels.use_kernels(choice):
             vector = torch.ones(sum(value.numel() for value in weights.parameters.values()), dtype=row.dtype)
             products.append(Curvature(weights, batch, lambda _: mixture(space, logits), row).mixed(vector))
     assert torch.equal(*products)
@@ -401,11 +400,11 @@ def test_a_graph_that_is_kept_can_be_walked_again(darts: Any) -> None:
 @pytest.mark.parametrize("make_gates", [mixture, weighted_path, bare_path, some_of_each])
 @pytest.mark.parametrize("choice", ["torch", "auto"])
 def test_a_cell_computed_again_gives_the_same_to_the_bit(make_gates: MakeGates, choice: Any) -> None:
-    space = make_space("nb201")
+    space = build_space("nb201")
     network, batch, logits = make_network(space), make_batch(), make_logits(space)
     found = []
     for recompute in (False, True):
-        with kernels.using(choice, recompute=recompute):
+        with kernels.use_kernels(choice, recompute=recompute):
             found.append(loss_and_gradients(network, batch, make_gates(space, logits), logits))
     (loss, gradients), (again, others) = found
     assert torch.equal(loss, again)
@@ -418,7 +417,7 @@ def test_a_cell_to_be_computed_again_keeps_no_image_of_its_own() -> None:
     for recompute in (False, True):
         dag = cell((0, 1), (0, 2), (1, 2), outputs=[2])
         image = torch.randn(2, 2, 4, 4, dtype=torch.float64, requires_grad=True)
-        with kernels.using("torch", recompute=recompute):
+        with kernels.use_kernels("torch", recompute=recompute):
             (result,) = dag([image], edges("0->1 conv, 0->2 conv, 1->2 conv"))
         function = result.grad_fn
         while not hasattr(function, "cell"):
@@ -443,7 +442,7 @@ def test_a_graph_that_was_not_kept_says_so(darts: Any) -> None:
 def test_gradients_gathered_by_backward_are_those_asked_for(darts: Any) -> None:
     space, weights, batch, logits = darts
     parameters = [*weights.parameters.values(), *logits.values()]
-    with kernels.using("torch"):
+    with kernels.use_kernels("torch"):
         expected = torch.autograd.grad(weights.loss(batch, mixture(space, logits)), parameters)
         weights.loss(batch, mixture(space, logits)).backward()
     for parameter, gradient in zip(parameters, expected, strict=True):
@@ -455,9 +454,9 @@ def test_gradients_gathered_by_backward_are_those_asked_for(darts: Any) -> None:
 def test_a_torch_that_does_not_tell_gives_the_same(darts: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     space, weights, batch, logits = darts
     row = next(iter(logits.values()))
-    expected = gradient_by(weights.loss(batch, mixture(space, logits)), row)
+    expected = weights.gradient(weights.loss(batch, mixture(space, logits)), of=row)
     monkeypatch.setattr(fused_module, name, lambda *arguments: True)
-    assert torch.equal(gradient_by(weights.loss(batch, mixture(space, logits)), row), expected)
+    assert torch.equal(weights.gradient(weights.loss(batch, mixture(space, logits)), of=row), expected)
 
 
 def test_a_run_is_freed_with_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -476,7 +475,7 @@ def test_a_run_is_freed_with_its_result(monkeypatch: pytest.MonkeyPatch) -> None
     try:
         loss = weights.loss(make_batch(), mixture(space, logits))
         assert all(cell() is not None for cell in cells)
-        gradient_by(loss, next(iter(logits.values())))
+        weights.gradient(loss, of=next(iter(logits.values())))
         del loss
         assert cells
         assert all(cell() is None for cell in cells)
@@ -512,11 +511,11 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("name", ["nb201", "s2"])
 def test_a_compiled_mixture_is_that_of_the_modules(name: str, compiled: list[int]) -> None:
-    space = make_space(name)
+    space = build_space(name)
     weights, batch, logits = SharedWeights(make_network(space)), make_batch(), make_logits(space)
     found = {}
     for choice in ("plain", "compile"):
-        with kernels.using(choice):
+        with kernels.use_kernels(choice):
             loss = weights.loss(batch, mixture(space, logits))
             by = torch.autograd.grad(loss, [*logits.values(), *weights.parameters.values()])
         found[choice] = [loss, *by]
@@ -527,7 +526,7 @@ def test_a_compiled_mixture_is_that_of_the_modules(name: str, compiled: list[int
 def test_cells_of_one_shape_are_compiled_once_and_paths_and_judgements_never(compiled: list[int]) -> None:
     space = Nb201(cells_per_stage=3)
     weights, batch, logits = SharedWeights(make_network(space)), make_batch(), make_logits(space)
-    with kernels.using("compile"):
+    with kernels.use_kernels("compile"):
         weights.loss(batch, path_gates(space, space.sample(random.Random(0))))
         weights.score(batch, mixture(space, logits))
         assert not compiled

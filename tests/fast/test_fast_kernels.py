@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archloom.fast import Geometry, Kernels, Slot, Term
-from archloom.fast.terms import check_normalizable
+from archloom.fast.kernel_arguments import check_normalizable
 
 KERNELS = Kernels()
 SHAPE = (2, 6, 5, 4)
@@ -162,8 +162,8 @@ def test_a_rectifier_passes_gradients_where_the_image_is_positive() -> None:
 def test_a_slot_keeps_the_first_and_adds_the_rest() -> None:
     given = torch.full((2,), 9.0)
     for slot in (Slot(), Slot(given)):
-        slot.put(torch.ones(2))
-        slot.put(torch.full((2,), 2.0))
+        slot.add(torch.ones(2))
+        slot.add(torch.full((2,), 2.0))
         torch.testing.assert_close(slot.image, torch.full((2,), 3.0))
     assert torch.equal(given, torch.full((2,), 3.0))
 

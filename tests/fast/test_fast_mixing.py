@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from archloom import fast as kernels
-from archloom.fast import Slot, Term, mixing, one_by_one, rows
+from archloom.fast import Slot, Term, mix_by_row, mix_by_term, mixing
 
 SHAPE, KINDS = (2, 6, 5, 8), [True, False, True]
 
@@ -23,13 +23,13 @@ def results(few: int, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     gradient = torch.randn(SHAPE, generator=draw, dtype=torch.float64)
     terms = [Term(image, kind) for image, kind in zip(images, KINDS, strict=True)]
     slots = [Slot() for _ in terms]
-    with kernels.using("torch"):
-        run = kernels.current()
+    with kernels.use_kernels("torch"):
+        run = kernels.current_kernels()
         assert run is not None
         total = run.mix(terms, weights)
         by_weights = run.mix_backward(gradient, terms, weights, slots)
     assert by_weights is not None
-    return [total, by_weights, *(slot.room(total) for slot in slots)]
+    return [total, by_weights, *(slot.buffer(total) for slot in slots)]
 
 
 def test_the_ways_for_few_and_for_many_pixels_agree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,8 +38,8 @@ def test_the_ways_for_few_and_for_many_pixels_agree(monkeypatch: pytest.MonkeyPa
         torch.testing.assert_close(few, many)
 
 
-@pytest.mark.parametrize(("pixels", "way"), [(mixing.FEW, one_by_one), (mixing.FEW + 1, rows)])
+@pytest.mark.parametrize(("pixels", "way"), [(mixing.FEW, mix_by_term), (mixing.FEW + 1, mix_by_row)])
 def test_few_pixels_go_image_by_image_and_many_in_rows(pixels: int, way: ModuleType) -> None:
     image = torch.zeros(1, 1, pixels, 2)
-    assert mixing.forwards(image) is way.mix
-    assert mixing.backwards(image) is way.mix_backward
+    assert mixing.choose_mix(image) is way.mix
+    assert mixing.choose_mix_backward(image) is way.mix_backward

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from archloom.core.errors import SettingError
 from archloom.fast.kernels import Geometry, Kernels, Slot, Term
-from archloom.fast.native import NativeKernels, levels, load, loader
+from archloom.fast.native import NativeKernels, available_levels, load, loader
 
-LEVELS = levels()
+LEVELS = available_levels()
 NONE_BUILT = "no compiled kernels here: they are built when the package is installed where there is a C++ compiler"
 EXACT = Kernels()
 
@@ -527,7 +527,7 @@ def test_work_is_shared_out_and_done_even_by_fewer_threads(level: str, set_threa
         set_threads(3)
         results = everything(compiled(level), stride=1)
     finally:
-        loader._lend_threads(library)
+        loader._share_threads(library)
     assert set(asked) == {3}
     assert len(asked) >= 10  # every function
     assert all(torch.equal(one, other) for one, other in zip(alone, results, strict=True))
@@ -546,7 +546,7 @@ def test_little_work_stays_on_one_thread(level: str, set_threads: Callable[[int]
         set_threads(2)
         compiled(level).mix([Term(torch.randn(2, 8, 8, 16), True)], torch.ones(1))
     finally:
-        loader._lend_threads(library)
+        loader._share_threads(library)
     assert not asked
 
 
@@ -625,13 +625,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder without libraries, in place of the package's own."""
     monkeypatch.setattr(loader, "FOLDER", tmp_path)
     monkeypatch.delenv(loader.VARIABLE, raising=False)
-    loader._opened.cache_clear()
+    loader._open.cache_clear()
     yield tmp_path
-    loader._opened.cache_clear()
+    loader._open.cache_clear()
 
 
 def test_without_libraries_there_are_no_kernels(folder: Path) -> None:
-    assert levels() == []
+    assert available_levels() == []
     assert load() is None
     assert load("plain") is None
 
@@ -639,7 +639,7 @@ def test_without_libraries_there_are_no_kernels(folder: Path) -> None:
 def test_damaged_libraries_are_as_good_as_none(folder: Path) -> None:
     for level in loader.LEVELS:
         (folder / f"_{level}{loader.EXTENSION_SUFFIXES[0]}").write_bytes(b"\x7fELF and then nothing of sense")
-    assert levels() == []
+    assert available_levels() == []
     assert load() is None
 
 
@@ -654,11 +654,11 @@ def test_other_libraries_are_as_good_as_none(folder: Path) -> None:
 @native
 def test_libraries_of_another_build_are_as_good_as_none(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "INTERFACE", loader.INTERFACE + 1)
-    loader._opened.cache_clear()
+    loader._open.cache_clear()
     try:
         assert load(level) is None
     finally:
-        loader._opened.cache_clear()
+        loader._open.cache_clear()
 
 
 @native
@@ -668,7 +668,7 @@ def test_the_next_lower_level_stands_in(level: str, folder: Path, monkeypatch: p
     found = load()
     assert found is not None
     assert found.name == f"native ({level})"
-    assert levels() == [level]
+    assert available_levels() == [level]
 
 
 @native
@@ -684,10 +684,10 @@ def test_levels_best_first(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_level_beyond_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
     assert load("avx2") is None
-    assert set(levels()) <= {"plain"}
+    assert set(available_levels()) <= {"plain"}
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     assert load("avx512") is None
-    assert set(levels()) <= {"avx2", "plain"}
+    assert set(available_levels()) <= {"avx2", "plain"}
 
 
 @native

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archloom.operations.bottleneck import ACTIVATIONS, InvertedBottleneck, SeparableConv, SqueezeExcite
-from archloom.supernet import Blend, Extent, Gate, Width
+from archloom.supernet import LayerChoice, Extent, Gate, Width
 from archloom.supernet.normalization import BatchNorm
 
 GATES = {"kernel": Gate(index=1), "squeeze": Gate(index=1), "expansion": Gate(index=0)}
@@ -22,8 +22,8 @@ def norm(x: Tensor) -> Tensor:
     return F.batch_norm(x, None, None, training=True)
 
 
-def blend(part: str, make) -> Blend:
-    return Blend(part, {"kernel": ("3", "5"), "squeeze": ("off", "on")}[part], make)
+def layer_choice(part: str, make) -> LayerChoice:
+    return LayerChoice(part, {"kernel": ("3", "5"), "squeeze": ("off", "on")}[part], make)
 
 
 def bottleneck(stride: int = 1, activation: str = "hard_swish") -> InvertedBottleneck:
@@ -32,7 +32,7 @@ def bottleneck(stride: int = 1, activation: str = "hard_swish") -> InvertedBottl
         Width.of("in", ("8", "16")),
         Width.of("out", ("8", "24")),
         Width.of("expansion", ("2", "4")),
-        blend=blend,
+        layer_choice=layer_choice,
         normalize=normalize,
         stride=stride,
         activation=activation,
@@ -70,14 +70,14 @@ def test_a_warm_up_averages_depthwise_results_before_they_are_normalised() -> No
     )
     expected = norm(F.conv2d(F.hardswish(norm((three + five) / 2)), module.project.weight[:8]))
     torch.testing.assert_close(module(x, gates, 16, Extent(8)), expected)
-    assert module.several(gates)
-    assert not module.several(GATES)
+    assert module.runs_several(gates)
+    assert not module.runs_several(GATES)
 
 
 def test_a_separable_convolution_widens_nothing() -> None:
     torch.manual_seed(0)
     widths = Width.of("in", ("8", "16")), Width.of("out", ("8", "24"))
-    module, x = SeparableConv(*widths, blend=blend, normalize=normalize, masked=False).double(), image(8)
+    module, x = SeparableConv(*widths, layer_choice=layer_choice, normalize=normalize, masked=False).double(), image(8)
     kernel = module.kernel.candidates["5"].weight[:8]
     looked = norm(F.conv2d(x, kernel, padding=2, groups=8)).relu()
     expected = norm(F.conv2d(looked, module.project.weight[:24, :8]))

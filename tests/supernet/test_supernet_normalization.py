@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from archloom import fast as kernels
-from archloom.supernet.normalization import BatchNorm, pixels_last
+from archloom.supernet.normalization import BatchNorm, to_nhwc
 
 
 def image(**options: object) -> torch.Tensor:
@@ -20,7 +20,7 @@ def image(**options: object) -> torch.Tensor:
 def test_values_and_gradients_are_those_of_torch(layout: torch.memory_format, choice: str) -> None:
     own, torchs = (kind(4, affine=False, track_running_stats=False) for kind in (BatchNorm, nn.BatchNorm2d))
     x, gradient = image(memory_format=layout).requires_grad_(), image().flip(0)
-    with kernels.using(choice):
+    with kernels.use_kernels(choice):
         found = own(x)
     expected = torchs(x)
     torch.testing.assert_close(found, expected)
@@ -40,7 +40,7 @@ def test_with_anything_to_learn_or_remember_it_is_torchs(options: dict[str, bool
 
 def test_a_second_derivative_is_refused_rather_than_left_out() -> None:
     x = image().requires_grad_()
-    with kernels.using("torch"):
+    with kernels.use_kernels("torch"):
         total = BatchNorm(4, affine=False, track_running_stats=False)(x).square().sum()
         with pytest.raises(RuntimeError, match="no second derivative"):
             torch.autograd.grad(total, x, create_graph=True)
@@ -49,12 +49,12 @@ def test_a_second_derivative_is_refused_rather_than_left_out() -> None:
 def test_one_value_per_channel_is_refused() -> None:
     norm = BatchNorm(4, affine=False, track_running_stats=False)
     for choice in ("plain", "torch"):
-        with kernels.using(choice), pytest.raises(ValueError, match="more than 1 value per channel"):
+        with kernels.use_kernels(choice), pytest.raises(ValueError, match="more than 1 value per channel"):
             norm(image()[:1, :, :1, :1])
 
 
 def test_pixels_last_copies_only_what_lies_otherwise() -> None:
     last = image(memory_format=torch.channels_last)
-    assert pixels_last(last).data_ptr() == last.data_ptr()
-    assert pixels_last(image()).stride(3) == 1
-    torch.testing.assert_close(pixels_last(image()), image().permute(0, 2, 3, 1))
+    assert to_nhwc(last).data_ptr() == last.data_ptr()
+    assert to_nhwc(image()).stride(3) == 1
+    torch.testing.assert_close(to_nhwc(image()), image().permute(0, 2, 3, 1))

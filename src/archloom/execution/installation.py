@@ -91,7 +91,7 @@ def _is_installed(package: str) -> bool:
 
 
 def compiled_kernels() -> CompiledKernels:
-    """What `kernels.using("auto")` would take, or why it falls back on torch."""
+    """What `kernels.use_kernels("auto")` would take, or why it falls back on torch."""
     setting = os.environ.get(KERNELS_VARIABLE, "")
     name = _loaded_name()
     if name:

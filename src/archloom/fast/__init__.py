@@ -14,55 +14,55 @@ from typing import Literal, get_args
 import torch
 
 from archloom.core.errors import require
+from archloom.fast.kernel_arguments import Geometry, Slot, Term
 from archloom.fast.kernels import Kernels
-from archloom.fast.terms import Geometry, Slot, Term
 
-Choice = Literal["auto", "torch", "plain", "compile"]
+KernelChoice = Literal["auto", "torch", "plain", "compile"]
 """auto: compiled where there are any, else torch; torch: fused, nothing compiled; plain: module by module.
 
 compile: mixtures by `torch.compile`, cell by cell, which takes minutes at first; everything else as auto.
 """
 
-_default: tuple[Choice, bool] = ("auto", False)
-_chosen: ContextVar[tuple[Choice, bool] | None] = ContextVar("kernels", default=None)
+_default: tuple[KernelChoice, bool] = ("auto", False)
+_chosen: ContextVar[tuple[KernelChoice, bool] | None] = ContextVar("kernels", default=None)
 
 
-def choose(choice: Choice, *, recompute: bool = False) -> None:
+def set_kernels(choice: KernelChoice, *, recompute: bool = False) -> None:
     """What this process uses from now on."""
     global _default
-    _default = _checked(choice), recompute
+    _default = _check(choice), recompute
 
 
 @contextmanager
-def using(choice: Choice, *, recompute: bool = False) -> Iterator[None]:
+def use_kernels(choice: KernelChoice, *, recompute: bool = False) -> Iterator[None]:
     """What the code inside uses."""
-    token = _chosen.set((_checked(choice), recompute))
+    token = _chosen.set((_check(choice), recompute))
     try:
         yield
     finally:
         _chosen.reset(token)
 
 
-def recomputing() -> bool:
+def should_recompute() -> bool:
     """Whether fused cells are to be computed again on the way back."""
     return (_chosen.get() or _default)[1]
 
 
-def compiling() -> bool:
+def should_compile() -> bool:
     """Whether mixtures are to run by `torch.compile`."""
     return (_chosen.get() or _default)[0] == "compile"
 
 
-def current() -> Kernels | None:
+def current_kernels() -> Kernels | None:
     """The loops to use now; None stands for plain modules."""
     choice, _ = _chosen.get() or _default
     if choice == "plain" or torch.is_autocast_enabled("cuda"):  # modules know which precision is safe for them
         return None
-    return (None if choice == "torch" else _compiled()) or _TORCH
+    return (None if choice == "torch" else _load_native()) or _TORCH
 
 
-def _checked(choice: Choice) -> Choice:
-    known = get_args(Choice)
+def _check(choice: KernelChoice) -> KernelChoice:
+    known = get_args(KernelChoice)
     require({f"machine.kernels must be one of {', '.join(known)}, got '{choice}'": choice in known})
     return choice
 
@@ -70,10 +70,21 @@ def _checked(choice: Choice) -> Choice:
 _TORCH = Kernels()
 
 
-def _compiled() -> Kernels | None:
+def _load_native() -> Kernels | None:
     from archloom.fast.native import load
 
     return load()
 
 
-__all__ = ["Choice", "Geometry", "Kernels", "Slot", "Term", "choose", "compiling", "current", "recomputing", "using"]
+__all__ = [
+    "Geometry",
+    "KernelChoice",
+    "Kernels",
+    "Slot",
+    "Term",
+    "current_kernels",
+    "set_kernels",
+    "should_compile",
+    "should_recompute",
+    "use_kernels",
+]

@@ -12,7 +12,7 @@ from typing import Literal
 from torch import nn
 
 from archloom.fast import Geometry
-from archloom.fast.terms import EPSILON
+from archloom.fast.kernel_arguments import EPSILON
 
 
 @dataclass(frozen=True)
@@ -64,26 +64,26 @@ Branch = Skip | Pool | Dense | Separable | Opaque
 
 def branch_of(module: nn.Module) -> Branch:
     """The parts of a candidate."""
-    parts = list(_parts(module))
-    return _skip(parts) or _pool(parts) or _dense(parts) or _separable(parts) or Opaque(module)
+    parts = list(_iterate_parts(module))
+    return _match_skip(parts) or _match_pool(parts) or _match_dense(parts) or _match_separable(parts) or Opaque(module)
 
 
-def _parts(module: nn.Module) -> Iterator[nn.Module]:
+def _iterate_parts(module: nn.Module) -> Iterator[nn.Module]:
     """The modules that run one after the other."""
     if type(module).forward is nn.Sequential.forward:  # subclasses that only fill in their parts run as it does
         for part in module.children():
-            yield from _parts(part)
+            yield from _iterate_parts(part)
     elif not isinstance(module, nn.Identity):
         yield module
 
 
-def _skip(parts: list[nn.Module]) -> Skip | None:
+def _match_skip(parts: list[nn.Module]) -> Skip | None:
     return None if parts else Skip()
 
 
-def _pool(parts: list[nn.Module]) -> Pool | None:
+def _match_pool(parts: list[nn.Module]) -> Pool | None:
     pool, *rest = parts
-    if not isinstance(pool, nn.AvgPool2d | nn.MaxPool2d) or len(rest) > 1 or not all(map(_plain_norm, rest)):
+    if not isinstance(pool, nn.AvgPool2d | nn.MaxPool2d) or len(rest) > 1 or not all(map(_is_plain_norm, rest)):
         return None
     if (pool.kernel_size, pool.padding, pool.ceil_mode) != (3, 1, False) or pool.stride not in (1, 2):
         return None
@@ -94,18 +94,18 @@ def _pool(parts: list[nn.Module]) -> Pool | None:
     return Pool("max", pool.stride, bool(rest)) if pool.dilation == 1 and not pool.return_indices else None
 
 
-def _dense(parts: list[nn.Module]) -> Dense | None:
-    if len(parts) != 3 or not (_relu(parts[0]) and _plain_norm(parts[2])):
+def _match_dense(parts: list[nn.Module]) -> Dense | None:
+    if len(parts) != 3 or not (_is_relu(parts[0]) and _is_plain_norm(parts[2])):
         return None
     convolution = parts[1]
-    if not isinstance(convolution, nn.Conv2d) or convolution.groups != 1 or not _zero_padded(convolution):
+    if not isinstance(convolution, nn.Conv2d) or convolution.groups != 1 or not _is_zero_padded(convolution):
         return None
     return Dense(convolution)
 
 
-def _separable(parts: list[nn.Module]) -> Separable | None:
+def _match_separable(parts: list[nn.Module]) -> Separable | None:
     stages = [parts[start : start + 4] for start in range(0, len(parts), 4)]
-    if len(stages) not in (1, 2) or not all(_separable_stage(stage) for stage in stages):
+    if len(stages) not in (1, 2) or not all(_is_separable_stage(stage) for stage in stages):
         return None
     depthwise, pointwise = zip(*[(stage[1], stage[2]) for stage in stages], strict=True)
     if any(convolution.stride != (1, 1) for convolution in depthwise[1:]):
@@ -113,13 +113,13 @@ def _separable(parts: list[nn.Module]) -> Separable | None:
     return Separable(depthwise, pointwise)
 
 
-def _separable_stage(parts: list[nn.Module]) -> bool:
-    if len(parts) != 4 or not (_relu(parts[0]) and _plain_norm(parts[3])):
+def _is_separable_stage(parts: list[nn.Module]) -> bool:
+    if len(parts) != 4 or not (_is_relu(parts[0]) and _is_plain_norm(parts[3])):
         return False
     depthwise, pointwise = parts[1], parts[2]
     if not (isinstance(depthwise, nn.Conv2d) and isinstance(pointwise, nn.Conv2d)):
         return False
-    if not (_zero_padded(depthwise) and _zero_padded(pointwise)):
+    if not (_is_zero_padded(depthwise) and _is_zero_padded(pointwise)):
         return False
     (side, other), (dilation, _), (stride, _) = depthwise.kernel_size, depthwise.dilation, depthwise.stride
     return (
@@ -134,16 +134,16 @@ def _separable_stage(parts: list[nn.Module]) -> bool:
     )
 
 
-def _zero_padded(convolution: nn.Conv2d) -> bool:
+def _is_zero_padded(convolution: nn.Conv2d) -> bool:
     """Without bias, and padded with a number of zeros."""
     return convolution.bias is None and convolution.padding_mode == "zeros" and not isinstance(convolution.padding, str)
 
 
-def _relu(module: nn.Module) -> bool:
+def _is_relu(module: nn.Module) -> bool:
     return isinstance(module, nn.ReLU)
 
 
-def _plain_norm(module: nn.Module) -> bool:
+def _is_plain_norm(module: nn.Module) -> bool:
     """By the batch's own statistics, always, with nothing to learn."""
     return (
         isinstance(module, nn.BatchNorm2d)

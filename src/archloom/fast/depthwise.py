@@ -19,7 +19,7 @@ from torch.nn import functional as F
 aten = torch.ops.aten
 
 
-def by_image(gradient: Tensor, weight: Tensor, dilation: int) -> Tensor:
+def gradient_of_image(gradient: Tensor, weight: Tensor, dilation: int) -> Tensor:
     """Gradient by the image of a convolution without stride."""
     padding = dilation * (weight.shape[-1] // 2)
     turned = weight.flip(2, 3)
@@ -27,11 +27,11 @@ def by_image(gradient: Tensor, weight: Tensor, dilation: int) -> Tensor:
     return found.permute(0, 2, 3, 1)
 
 
-def by_kernel(gradient: Tensor, image: Tensor, weight: Tensor, dilation: int) -> Tensor:
+def gradient_of_kernel(gradient: Tensor, image: Tensor, weight: Tensor, dilation: int) -> Tensor:
     """Gradient by the kernel of a convolution without stride."""
-    gradient, image = (_apart(one, dilation) for one in (gradient, image))
+    gradient, image = (_split_dilation(one, dilation) for one in (gradient, image))
     if weight.shape[-1] == 3:
-        return _by_three(gradient, image, weight, padding=1)
+        return _gradient_of_3x3_kernel(gradient, image, weight, padding=1)
     side, (height, width) = weight.shape[-1], image.shape[1:3]
     found, edge = torch.empty_like(weight), side // 2
     padded = F.pad(image, (0, 0, edge, edge, edge, edge))
@@ -39,11 +39,11 @@ def by_kernel(gradient: Tensor, image: Tensor, weight: Tensor, dilation: int) ->
         for column in range(0, side - 2, 2):
             seen = padded[:, row : row + height + 2, column : column + width + 2].contiguous()
             three = weight[..., :3, :3].contiguous()
-            found[..., row : row + 3, column : column + 3] = _by_three(gradient, seen, three, padding=0)
+            found[..., row : row + 3, column : column + 3] = _gradient_of_3x3_kernel(gradient, seen, three, padding=0)
     return found
 
 
-def without_stride(gradient: Tensor, image: Tensor, stride: int) -> Tensor:
+def undo_stride(gradient: Tensor, image: Tensor, stride: int) -> Tensor:
     """The gradient by all that a convolution would have had without its stride: zero by what it left out."""
     if stride == 1:
         return gradient
@@ -52,7 +52,7 @@ def without_stride(gradient: Tensor, image: Tensor, stride: int) -> Tensor:
     return found
 
 
-def _by_three(gradient: Tensor, image: Tensor, weight: Tensor, *, padding: int) -> Tensor:
+def _gradient_of_3x3_kernel(gradient: Tensor, image: Tensor, weight: Tensor, *, padding: int) -> Tensor:
     _, found, _ = aten.convolution_backward(
         gradient.permute(0, 3, 1, 2), image.permute(0, 3, 1, 2), weight, None, [1, 1], [padding] * 2, [1, 1], False,
         [0, 0], len(weight), [False, True, False],
@@ -61,7 +61,7 @@ def _by_three(gradient: Tensor, image: Tensor, weight: Tensor, *, padding: int) 
     return by_weight
 
 
-def _apart(image: Tensor, dilation: int) -> Tensor:
+def _split_dilation(image: Tensor, dilation: int) -> Tensor:
     """Every `dilation`-th row and column as images: [dilation² b, h, w, c], filled up with zeros where it must."""
     if dilation == 1:
         return image

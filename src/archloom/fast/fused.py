@@ -1,6 +1,6 @@
 """A cell as one function with a backward pass of its own: what is shared is computed once, and nothing unasked for.
 
-* What leaves the same state is computed together (see `fans`): one rectified image, one pool, depthwise and 1x1
+* What leaves the same state is computed together (see `groups`): one rectified image, one pool, depthwise and 1x1
   convolutions of several branches in one call.
 * Normalising, weighing and adding up is one step for each state, so that no branch's result is written twice, and the
   gradient by the weights of a mixture falls out of the normalisation's own.
@@ -8,7 +8,7 @@
 * Backwards, gradients of weights (or of the cell's inputs) are computed only if this very backward pass will use them.
 * Where memory is short, a run keeps its inputs alone and is done again on the way back (`machine.recompute`).
 
-It has no second derivative: whoever needs one runs the plain modules, `with kernels.using("plain")`.
+It has no second derivative: whoever needs one runs the plain modules, `with kernels.use_kernels("plain")`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from archloom.fast import Kernels, Slot, Term, recomputing
+from archloom.fast import Kernels, Slot, Term, should_recompute
+from archloom.fast.branch_groups import BranchGroup, State, group_branches
 from archloom.fast.branches import Branch, branch_of
-from archloom.fast.fans import Fan, State, fans
-from archloom.fast.terms import check_normalizable
+from archloom.fast.kernel_arguments import check_normalizable
 from archloom.spaces import Decision
 from archloom.supernet.gate import Gate, Gates
-from archloom.supernet.normalization import pixels_last, refuse_second_derivative
+from archloom.supernet.normalization import refuse_second_derivative, to_nhwc
 
 Edge = tuple[int, int]
 CONTIGUOUS = {"memory_format": torch.contiguous_format}
 
 
 @dataclass(frozen=True)
-class Active:
+class ActiveBranch:
     """A branch that takes part: from which state to which, and which of the coefficients weighs it."""
 
     edge: Edge
@@ -47,7 +47,7 @@ class _Incoming:
 
     terms: list[Term] = field(default_factory=list)
     coefficients: list[int] = field(default_factory=list)
-    fans: list[tuple[Fan, int]] = field(default_factory=list)  # that each term came from, and its number there
+    groups: list[tuple[BranchGroup, int]] = field(default_factory=list)  # of each term, with its number there
 
 
 class Fusible:
@@ -64,18 +64,18 @@ class Fusible:
     ) -> dict[int, Tensor] | None:
         """The states `outputs` that are not zero, or None where the gates ask for something that only modules do."""
         names = {name for name, _ in self._branches.values()}
-        if any(not _for_all_images(gates[name]) for name in names):
+        if any(not _is_shared_by_images(gates[name]) for name in names):
             return None
-        rows, actives = _Coefficients(inputs[0]), []
+        coefficients, actives = _Coefficients(inputs[0]), []
         for edge, (name, branches) in self._branches.items():
             gate = gates[name]
             for option in branches if gate.index is None else [int(gate.index)]:
                 if option in branches and (gate.index is not None or gate.weights is not None):
-                    actives.append(Active(edge, branches[option], rows.place(name, gate, option)))
-        return _run(kernels, inputs, actives, rows.joined(), outputs)
+                    actives.append(ActiveBranch(edge, branches[option], coefficients.place(name, gate, option)))
+        return _run(kernels, inputs, actives, coefficients.join(), outputs)
 
 
-def _for_all_images(gate: Gate) -> bool:
+def _is_shared_by_images(gate: Gate) -> bool:
     """One decision for the whole batch, and nothing added to it."""
     one = gate.weights is None or gate.weights.dim() == 1
     return one and not isinstance(gate.index, Tensor) and gate.offset is None
@@ -98,23 +98,27 @@ class _Coefficients:
             self._length += len(gate.weights)
         return self._starts[name] + option
 
-    def joined(self) -> Tensor:
+    def join(self) -> Tensor:
         return torch.cat(self._rows)
 
 
 def _run(
-    kernels: Kernels, inputs: Sequence[Tensor], actives: Sequence[Active], coefficients: Tensor, outputs: Sequence[int]
+    kernels: Kernels,
+    inputs: Sequence[Tensor],
+    actives: Sequence[ActiveBranch],
+    coefficients: Tensor,
+    outputs: Sequence[int],
 ) -> dict[int, Tensor]:
-    actives = _useful(actives, len(inputs), outputs)
+    actives = _keep_useful(actives, len(inputs), outputs)
     cell = _Cell(kernels, len(inputs), actives, outputs)
     parameters = cell.parameters
     flat = torch.cat([parameter.reshape(-1) for parameter in parameters]) if parameters else coefficients.new_empty(0)
-    cell.watch(flat, inputs)
+    cell.watch_graph(flat, inputs)
     images = _Function.apply(cell, flat, coefficients, *inputs)  # type: ignore[no-untyped-call]
     return dict(zip(cell.outputs, images, strict=True))
 
 
-def _useful(actives: Sequence[Active], inputs: int, outputs: Sequence[int]) -> list[Active]:
+def _keep_useful(actives: Sequence[ActiveBranch], inputs: int, outputs: Sequence[int]) -> list[ActiveBranch]:
     """Branches that start at something else than zero, and whose end is read."""
     reached = set(range(inputs))
     for active in sorted(actives, key=lambda active: active.edge[1]):
@@ -130,18 +134,18 @@ def _useful(actives: Sequence[Active], inputs: int, outputs: Sequence[int]) -> l
 class _Cell:
     """One run of a cell, with what the way back needs."""
 
-    def __init__(self, kernels: Kernels, inputs: int, actives: Sequence[Active], outputs: Sequence[int]) -> None:
+    def __init__(self, kernels: Kernels, inputs: int, actives: Sequence[ActiveBranch], outputs: Sequence[int]) -> None:
         self._kernels, self._inputs = kernels, inputs
         self._actives, self._asked = actives, outputs
-        leaving: dict[int, list[Active]] = {}
+        outgoing: dict[int, list[ActiveBranch]] = {}
         for active in actives:
-            leaving.setdefault(active.edge[0], []).append(active)
-        self._fans: dict[int, list[tuple[Fan, list[Active]]]] = {
+            outgoing.setdefault(active.edge[0], []).append(active)
+        self._groups: dict[int, list[tuple[BranchGroup, list[ActiveBranch]]]] = {
             state: [
-                (fan, [group[number] for number in numbers])
-                for fan, numbers in fans(kernels, [active.branch for active in group])
+                (group, [members[number] for number in numbers])
+                for group, numbers in group_branches(kernels, [active.branch for active in members])
             ]
-            for state, group in leaving.items()
+            for state, members in outgoing.items()
         }
         self._targets = sorted({active.edge[1] for active in actives})
         self.outputs = [number for number in outputs if number < inputs or number in self._targets]
@@ -152,20 +156,20 @@ class _Cell:
 
     @property
     def parameters(self) -> list[Tensor]:
-        return [parameter for fan in self._every_fan() for parameter in fan.parameters]
+        return [parameter for group in self._all_groups() for parameter in group.parameters]
 
-    def _every_fan(self) -> Iterator[Fan]:
-        for state in sorted(self._fans):
-            for fan, _ in self._fans[state]:
-                yield fan
+    def _all_groups(self) -> Iterator[BranchGroup]:
+        for state in sorted(self._groups):
+            for group, _ in self._groups[state]:
+                yield group
 
-    def watch(self, flat: Tensor, inputs: Sequence[Tensor]) -> None:
+    def watch_graph(self, flat: Tensor, inputs: Sequence[Tensor]) -> None:
         """Remember where gradients would go, to ask on the way back whether they will be used."""
         self._shapes = [parameter.shape for parameter in self.parameters]
         self._weights_node = flat.grad_fn
         self._input_nodes = [image.grad_fn for image in inputs]
 
-    def anew(self) -> _Cell:
+    def restart(self) -> _Cell:
         """The same run before it began: what it watches, and no image."""
         cell = _Cell(self._kernels, self._inputs, self._actives, self._asked)
         cell._shapes, cell._weights_node, cell._input_nodes = self._shapes, self._weights_node, self._input_nodes
@@ -178,26 +182,26 @@ class _Cell:
         weights = iter(_split(flat.detach(), self._shapes))
         self._incoming = {target: _Incoming() for target in self._targets}
         for number, image in enumerate(inputs):
-            self._enter(number, pixels_last(image.detach()), weights)
+            self._enter_state(number, to_nhwc(image.detach()), weights)
         for number in self._targets:
             incoming = self._incoming[number]
             chosen = self._coefficients[incoming.coefficients]
-            self._enter(number, self._kernels.mix(incoming.terms, chosen), weights)
+            self._enter_state(number, self._kernels.mix(incoming.terms, chosen), weights)
         return [self._states[number].image.permute(0, 3, 1, 2) for number in self.outputs]
 
-    def _enter(self, number: int, image: Tensor, weights: Iterator[Tensor]) -> None:
+    def _enter_state(self, number: int, image: Tensor, weights: Iterator[Tensor]) -> None:
         """A state is known: compute what leaves it."""
         state = self._states[number] = State(image)
-        for fan, actives in self._fans.get(number, []):
-            own = [next(weights) for _ in fan.parameters]
-            for place, (active, term) in enumerate(zip(actives, fan.forward(state, own), strict=True)):
+        for group, actives in self._groups.get(number, []):
+            own = [next(weights) for _ in group.parameters]
+            for place, (active, term) in enumerate(zip(actives, group.forward(state, own), strict=True)):
                 if term.normalized:
                     check_normalizable(term.image)
                 incoming = self._incoming[active.edge[1]]
                 incoming.terms.append(term)
                 incoming.coefficients.append(active.coefficient)
-                incoming.fans.append((fan, place))
-        state.left()
+                incoming.groups.append((group, place))
+        state.release()
 
     # --- backwards
 
@@ -208,56 +212,56 @@ class _Cell:
 
         What is done with is let go at once, unless the graph is to be kept for another time.
         """
-        weights_wanted = wanted[0] and _used(self._weights_node)
+        weights_wanted = wanted[0] and _is_used(self._weights_node)
         slots = self._prepare(gradients, wanted[2:], weights_wanted=weights_wanted)
         by_coefficient = torch.zeros_like(self._coefficients)
         by_weights: list[Tensor] = []  # put in front, since the way back starts at the last state
         by_inputs: list[Tensor | None] = [None] * self._inputs
         for number in sorted(self._states, reverse=True):
-            state, incoming, leaving = self._states[number], self._incoming.get(number), self._fans.get(number, [])
+            state, incoming, outgoing = self._states[number], self._incoming.get(number), self._groups.get(number, [])
             if not keep:
-                for part in (self._states, self._incoming, self._fans):
+                for part in (self._states, self._incoming, self._groups):
                     part.pop(number, None)
-            found = self._leave(state, leaving, slots, weights_wanted)
+            found = self._leave_state(state, outgoing, slots, weights_wanted)
             by_weights = [*(gradient.reshape(-1) for gradient in found), *by_weights]
-            del leaving
+            del outgoing
             slot, state.slot = state.slot, None
             if slot is not None and incoming is not None:
-                self._mix_backward(incoming, slot.room(state.image), slots, by_coefficient if wanted[1] else None)
+                self._mix_backward(incoming, slot.buffer(state.image), slots, by_coefficient if wanted[1] else None)
             elif slot is not None:
                 by_inputs[number] = None if slot.image is None else slot.image.permute(0, 3, 1, 2)
         return torch.cat(by_weights) if by_weights else None, by_coefficient if wanted[1] else None, by_inputs
 
-    def _leave(
-        self, state: State, leaving: Sequence[tuple[Fan, Any]], slots: dict[int, Any], weights_wanted: bool
+    def _leave_state(
+        self, state: State, outgoing: Sequence[tuple[BranchGroup, Any]], slots: dict[int, Any], weights_wanted: bool
     ) -> list[Tensor]:
         """Through all that leaves a state, back to it; the gradients by the weights on the way."""
         found = []
-        for fan, _ in leaving:
-            found += fan.backward(state, weights_wanted=weights_wanted)
-            del slots[id(fan)]
+        for group, _ in outgoing:
+            found += group.backward(state, weights_wanted=weights_wanted)
+            del slots[id(group)]
         if state.by_rectified is not None and state.slot is not None:
             self._kernels.rectify_backward(state.by_rectified, state.image, state.slot)
             state.by_rectified = None
-        state.left()
+        state.release()
         return found
 
     def _prepare(
         self, gradients: Sequence[Tensor | None], inputs_wanted: Sequence[bool], *, weights_wanted: bool
     ) -> dict[int, Sequence[Slot | None]]:
-        """Slots for the gradients by every state and by every fan's terms."""
+        """Slots for the gradients by every state and by every group's terms."""
         for number, state in self._states.items():
-            asked = number >= self._inputs or (inputs_wanted[number] and _used(self._input_nodes[number]))
+            asked = number >= self._inputs or (inputs_wanted[number] and _is_used(self._input_nodes[number]))
             state.slot = Slot() if asked else None
         for number, gradient in zip(self.outputs, gradients, strict=True):
             slot = self._states[number].slot
             if slot is not None:  # autograd may share its own gradient with others
                 image = self._states[number].image
-                slot.put(torch.zeros_like(image) if gradient is None else pixels_last(gradient).clone(**CONTIGUOUS))
+                slot.add(torch.zeros_like(image) if gradient is None else to_nhwc(gradient).clone(**CONTIGUOUS))
         return {
-            id(fan): fan.slots(self._states[number], weights_wanted=weights_wanted)
-            for number in self._fans
-            for fan, _ in self._fans[number]
+            id(group): group.make_slots(self._states[number], weights_wanted=weights_wanted)
+            for number in self._groups
+            for group, _ in self._groups[number]
         }
 
     def _mix_backward(
@@ -267,7 +271,7 @@ class _Cell:
         slots: Mapping[int, Sequence[Slot | None]],
         by_coefficient: Tensor | None,
     ) -> None:
-        own = [slots[id(fan)][place] for fan, place in incoming.fans]
+        own = [slots[id(group)][place] for group, place in incoming.groups]
         chosen = self._coefficients[incoming.coefficients]
         wanted = by_coefficient is not None
         found = self._kernels.mix_backward(gradient, incoming.terms, chosen, own, weights_wanted=wanted)
@@ -280,11 +284,11 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, cell: _Cell, flat: Tensor, coefficients: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-        ctx.cell, ctx.recompute = cell, recomputing()
+        ctx.cell, ctx.recompute = cell, should_recompute()
         ctx.set_materialize_grads(False)
         images = tuple(cell.forward(flat, coefficients, inputs))
         if ctx.recompute:
-            ctx.cell = cell.anew()
+            ctx.cell = cell.restart()
             ctx.save_for_backward(flat, coefficients, *inputs)
         return images
 
@@ -298,7 +302,7 @@ class _Function(torch.autograd.Function):
         keep, cell = _graph_is_kept(), ctx.cell
         if ctx.recompute:
             flat, coefficients, *inputs = ctx.saved_tensors
-            cell = cell.anew() if keep else cell
+            cell = cell.restart() if keep else cell
             cell.forward(flat, coefficients, inputs)
         flat, coefficients, inputs = cell.backward(gradients, ctx.needs_input_grad[1:], keep=keep)
         if not keep:
@@ -312,7 +316,7 @@ _will_run = getattr(torch._C, "_will_engine_execute_node", lambda node: True)
 _graph_is_kept = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 
 
-def _used(node: Any) -> bool:
+def _is_used(node: Any) -> bool:
     """Whether this backward pass will go on to a node. Leaves have none, and count as used."""
     return node is None or bool(_will_run(node))
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from archloom.fast import depthwise, mixing, rows
-from archloom.fast.terms import Geometry, Slot, Term
+from archloom.fast import depthwise, mix_by_row, mixing
+from archloom.fast.kernel_arguments import Geometry, Slot, Term
 
 aten = torch.ops.aten
 
@@ -28,7 +28,7 @@ class Kernels:
 
     def mix(self, terms: Sequence[Term], weights: Tensor) -> Tensor:
         """The sum of all terms, each normalised if it asks for it, times its weight; fills in missing moments."""
-        return mixing.forwards(terms[0].image)(terms, weights)
+        return mixing.choose_mix(terms[0].image)(terms, weights)
 
     def mix_backward(
         self,
@@ -40,7 +40,7 @@ class Kernels:
         weights_wanted: bool = True,
     ) -> Tensor | None:
         """Gradient by the weights, if wanted; that by each term's image goes into its slot, where it has one."""
-        back = mixing.backwards(gradient)
+        back = mixing.choose_mix_backward(gradient)
         return back(gradient, terms, weights, slots, weights_wanted=weights_wanted)
 
     # --- depthwise convolutions of a rectified image
@@ -53,14 +53,14 @@ class Kernels:
         The image is normalised if the term asks for it (which fills in its moments), then rectified. Weights are
         [channels, 1, k, k]; all geometries have the same stride.
         """
-        rectified = _first(_rectified(term))
+        rectified = _to_nchw(_rectify(term))
         results = [
             F.conv2d(rectified, weight, None, shape.stride, _padding(weight, shape), shape.dilation, len(weight))
             for weight, shape in zip(weights, geometry, strict=True)
         ]
         if len(results) == 1 and out is None:
-            return _last(results[0]).contiguous().unsqueeze(0)
-        return torch.stack([_last(result) for result in results], out=out)
+            return _to_nhwc(results[0]).contiguous().unsqueeze(0)
+        return torch.stack([_to_nhwc(result) for result in results], out=out)
 
     def depthwise_backward(
         self,
@@ -73,7 +73,7 @@ class Kernels:
         weights_wanted: bool = True,
     ) -> list[Tensor] | None:
         """Gradients by the weights, if wanted; that by the image, through rectifier and normalisation, to the slot."""
-        rectified = _rectified(term)
+        rectified = _rectify(term)
         total: Tensor | None = None
         by_weight = []
         for gradient, weight, shape in zip(gradients, weights, geometry, strict=True):
@@ -87,28 +87,30 @@ class Kernels:
             assert total is not None
             masked = aten.threshold_backward(total, rectified, 0)
             if term.normalized:
-                mixing.backwards(masked)(masked, [term], masked.new_ones(1), [slot], weights_wanted=False)
+                mixing.choose_mix_backward(masked)(masked, [term], masked.new_ones(1), [slot], weights_wanted=False)
             else:
-                slot.put(masked)
+                slot.add(masked)
         return by_weight if weights_wanted else None
 
     def rectify_backward(self, gradient: Tensor, image: Tensor, slot: Slot) -> None:
         """The gradient by an image from that by its rectified self."""
-        slot.put(aten.threshold_backward(gradient, image, 0))
+        slot.add(aten.threshold_backward(gradient, image, 0))
 
     # --- convolutions of single pixels
 
     def products(self, images: Tensor, matrices: Tensor) -> Tensor:
         """The pixels of each image times its matrix: [n or 1, b, h, w, in] and [n, in, out] give [n, b, h, w, out]."""
-        side = rows.side_by_side(images[0], max(matrices.shape[1:]), rows.NARROW)
+        side = mix_by_row.pixels_per_row(images[0], max(matrices.shape[1:]), mix_by_row.MATRIX_ROW_LENGTH)
         pixels = images.reshape(len(images), -1, side * images.shape[-1]).expand(len(matrices), -1, -1)
-        return torch.bmm(pixels, rows.repeated(matrices, side)).view(len(matrices), *images.shape[1:4], -1)
+        return torch.bmm(pixels, mix_by_row.repeat_on_diagonal(matrices, side)).view(
+            len(matrices), *images.shape[1:4], -1
+        )
 
     def summed_products(self, images: Tensor, matrices: Tensor, total: Tensor | None) -> Tensor:
         """The same of n images, added up, and added to `total` in place if there is one: [b, h, w, out]."""
-        side = rows.side_by_side(images[0], max(matrices.shape[1:]), rows.NARROW)
+        side = mix_by_row.pixels_per_row(images[0], max(matrices.shape[1:]), mix_by_row.MATRIX_ROW_LENGTH)
         pixels = images.reshape(len(images), -1, side * images.shape[-1])
-        for image, matrix in zip(pixels, rows.repeated(matrices, side), strict=True):
+        for image, matrix in zip(pixels, mix_by_row.repeat_on_diagonal(matrices, side), strict=True):
             if total is None:
                 total = (image @ matrix).view(*images.shape[1:4], -1)
             else:
@@ -119,7 +121,7 @@ class Kernels:
     def inner_products(self, left: Tensor, right: Tensor) -> Tensor:
         """Channels of one image times those of another, over all pixels: [n, b, h, w, x], [n or 1, b, h, w, y]."""
         wide, high = left.shape[-1], right.shape[-1]
-        side = rows.side_by_side(left[0], max(wide, high), rows.NARROW)
+        side = mix_by_row.pixels_per_row(left[0], max(wide, high), mix_by_row.MATRIX_ROW_LENGTH)
         lines, columns = (one.reshape(len(one), -1, side * one.shape[-1]) for one in (left, right))
         found = torch.bmm(lines.transpose(1, 2), columns.expand(len(left), -1, -1))
         return found.view(len(left), side, wide, side, high).diagonal(dim1=1, dim2=3).sum(-1)
@@ -129,27 +131,27 @@ class Kernels:
     def average_pool(self, image: Tensor, stride: int) -> Tensor:
         if stride == 1:
             return _sums_of_nine(image).mul_(_shares_of_nine(image))
-        return _last(F.avg_pool2d(_first(image), 3, stride, 1, count_include_pad=False))
+        return _to_nhwc(F.avg_pool2d(_to_nchw(image), 3, stride, 1, count_include_pad=False))
 
     def average_pool_backward(self, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> None:
         if stride == 1:
-            slot.put(_sums_of_nine(gradient * _shares_of_nine(image)))
+            slot.add(_sums_of_nine(gradient * _shares_of_nine(image)))
             return
         by_image = aten.avg_pool2d_backward(
-            _first(gradient), _first(image), [3, 3], [stride] * 2, [1, 1], False, False, None
+            _to_nchw(gradient), _to_nchw(image), [3, 3], [stride] * 2, [1, 1], False, False, None
         )
-        slot.put(_last(by_image))
+        slot.add(_to_nhwc(by_image))
 
     def max_pool(self, image: Tensor, stride: int) -> Tensor:
-        return _last(F.max_pool2d(_first(image), 3, stride, 1))
+        return _to_nhwc(F.max_pool2d(_to_nchw(image), 3, stride, 1))
 
     def max_pool_backward(self, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> None:
         """The place of the largest pixel is found anew, instead of being kept since the forward pass."""
-        _, indices = aten.max_pool2d_with_indices(_first(image), [3, 3], [stride] * 2, [1, 1])
+        _, indices = aten.max_pool2d_with_indices(_to_nchw(image), [3, 3], [stride] * 2, [1, 1])
         by_image = aten.max_pool2d_with_indices_backward(
-            _first(gradient), _first(image), [3, 3], [stride] * 2, [1, 1], [1, 1], False, indices
+            _to_nchw(gradient), _to_nchw(image), [3, 3], [stride] * 2, [1, 1], [1, 1], False, indices
         )
-        slot.put(_last(by_image))
+        slot.add(_to_nhwc(by_image))
 
 
 # --- pools
@@ -175,10 +177,10 @@ def _shares(height: int, width: int, dtype: torch.dtype, device: torch.device) -
     return _sums_of_nine(torch.ones((1, height, width, 1), dtype=dtype, device=device)).reciprocal_().squeeze(0)
 
 
-def _rectified(term: Term) -> Tensor:
+def _rectify(term: Term) -> Tensor:
     if not term.normalized:
         return F.relu(term.image)
-    return F.relu_(mixing.forwards(term.image)([term], term.image.new_ones(1)))
+    return F.relu_(mixing.choose_mix(term.image)([term], term.image.new_ones(1)))
 
 
 def _depthwise_backward(
@@ -187,26 +189,26 @@ def _depthwise_backward(
     """Gradients by the image and by the kernel, as far as wanted."""
     slow = shape.stride == 1 or shape.dilation > 1
     if image.is_cpu and slow and weight.shape[-1] > 1:  # elsewhere torch's own is fast
-        whole = depthwise.without_stride(gradient, image, shape.stride)
+        whole = depthwise.undo_stride(gradient, image, shape.stride)
         return (
-            depthwise.by_image(whole, weight, shape.dilation) if wanted[0] else None,
-            depthwise.by_kernel(whole, image, weight, shape.dilation) if wanted[1] else None,
+            depthwise.gradient_of_image(whole, weight, shape.dilation) if wanted[0] else None,
+            depthwise.gradient_of_kernel(whole, image, weight, shape.dilation) if wanted[1] else None,
         )
     by_image, by_kernel, _ = aten.convolution_backward(
-        _first(gradient), _first(image), weight, None, [shape.stride] * 2, [_padding(weight, shape)] * 2,
+        _to_nchw(gradient), _to_nchw(image), weight, None, [shape.stride] * 2, [_padding(weight, shape)] * 2,
         [shape.dilation] * 2, False, [0, 0], len(weight), [*wanted, False],
     )  # fmt: skip
-    return None if by_image is None else _last(by_image), by_kernel
+    return None if by_image is None else _to_nhwc(by_image), by_kernel
 
 
 def _padding(weight: Tensor, shape: Geometry) -> int:
     return shape.dilation * (weight.shape[-1] // 2)
 
 
-def _first(image: Tensor) -> Tensor:
+def _to_nchw(image: Tensor) -> Tensor:
     """Channels first, as torch's own functions have them: the same memory, seen otherwise."""
     return image.permute(0, 3, 1, 2)
 
 
-def _last(image: Tensor) -> Tensor:
+def _to_nhwc(image: Tensor) -> Tensor:
     return image.permute(0, 2, 3, 1)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from archloom.families import build_network, deployed
-from archloom.fast import using
+from archloom.fast import use_kernels
 from archloom.spaces import Architecture, SearchSpace
 from archloom.supernet import Choice, EveryOption, Gate, Only
 from archloom.supernet.masked_width import SharedKernel
@@ -127,7 +127,7 @@ def _module_costs(network: nn.Module, image_shape: tuple[int, int, int], *inputs
     # two images: batch statistics of one 1x1 image are undefined
     image = next(network.parameters()).new_zeros(2, *image_shape)
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}  # running statistics must not move
-    with _counting(network) as multiply_adds, torch.no_grad(), using("plain"):  # fused cells call no module
+    with _counting(network) as multiply_adds, torch.no_grad(), use_kernels("plain"):  # fused cells call no module
         functional_call(network, buffers, (image, *inputs))
     return {
         name: Cost(sum(p.numel() for p in module.parameters(recurse=False)), multiply_adds[name] // len(image))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archloom.spaces.mobile import ON, rounded
-from archloom.supernet import Blend, Extent, Gates, SharedConv2d, Width, normalized
+from archloom.supernet import Extent, Gates, LayerChoice, SharedConv2d, Width, normalized
 
 SQUEEZE = 0.25  # inner width of squeeze-and-excite, as a share of the width it scales
 
@@ -25,7 +25,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda x: x,
 }
 
-MakeBlend = Callable[[str, Callable[[str], nn.Module]], Blend]  # from the name of a part and its options
+MakeLayerChoice = Callable[[str, Callable[[str], nn.Module]], LayerChoice]  # from the name of a part and its options
 
 
 class SharedNorm(nn.Module):
@@ -71,7 +71,7 @@ class InvertedBottleneck(nn.Module):
         width: Width,
         expansion: Width,
         *,
-        blend: MakeBlend,
+        layer_choice: MakeLayerChoice,
         normalize: Callable[[int], nn.Module],
         stride: int,
         activation: str,
@@ -82,9 +82,9 @@ class InvertedBottleneck(nn.Module):
         inner = rounded(width_in.largest * max(expansion.sizes))
         self.expand = SharedConv2d(width_in.largest, inner, 1, bias=False, masked=masked)
         self.expand_norm = SharedNorm(normalize(inner), activation)
-        self.kernel = blend("kernel", lambda kernel: depthwise(inner, int(kernel), stride, masked=masked))
+        self.kernel = layer_choice("kernel", lambda kernel: depthwise(inner, int(kernel), stride, masked=masked))
         self.kernel_norm = SharedNorm(normalize(inner), activation)
-        self.squeeze = blend("squeeze", lambda on: SqueezeExcite(inner, masked=masked) if on == ON else PassOn())
+        self.squeeze = layer_choice("squeeze", lambda on: SqueezeExcite(inner, masked=masked) if on == ON else PassOn())
         self.project = SharedConv2d(inner, width.largest, 1, bias=False, masked=masked)
         self.project_norm = SharedNorm(normalize(width.largest), "linear")
 
@@ -97,20 +97,26 @@ class InvertedBottleneck(nn.Module):
         x = self.project_norm(self.project(inner.weigh(x), extent), extent)
         return extent.weigh(x)
 
-    def several(self, gates: Gates | None) -> bool:
+    def runs_several(self, gates: Gates | None) -> bool:
         """Whether options are run side by side here."""
-        return self.kernel.several(gates) or self.squeeze.several(gates)
+        return self.kernel.runs_several(gates) or self.squeeze.runs_several(gates)
 
 
 class SeparableConv(nn.Module):
     """A depthwise convolution and a 1x1 one: an inverted bottleneck that widens nothing."""
 
     def __init__(
-        self, width_in: Width, width: Width, *, blend: MakeBlend, normalize: Callable[[int], nn.Module], masked: bool
+        self,
+        width_in: Width,
+        width: Width,
+        *,
+        layer_choice: MakeLayerChoice,
+        normalize: Callable[[int], nn.Module],
+        masked: bool,
     ) -> None:
         super().__init__()
         inner = width_in.largest
-        self.kernel = blend("kernel", lambda kernel: depthwise(inner, int(kernel), 1, masked=masked))
+        self.kernel = layer_choice("kernel", lambda kernel: depthwise(inner, int(kernel), 1, masked=masked))
         self.kernel_norm = SharedNorm(normalize(inner), "relu")
         self.project = SharedConv2d(inner, width.largest, 1, bias=False, masked=masked)
         self.project_norm = SharedNorm(normalize(width.largest), "linear")
@@ -119,8 +125,8 @@ class SeparableConv(nn.Module):
         x = self.kernel_norm(self.kernel(x, gates), Extent(channels_in))
         return extent.weigh(self.project_norm(self.project(x, extent), extent))
 
-    def several(self, gates: Gates | None) -> bool:
-        return self.kernel.several(gates)
+    def runs_several(self, gates: Gates | None) -> bool:
+        return self.kernel.runs_several(gates)
 
 
 def depthwise(channels: int, kernel: int, stride: int, *, masked: bool) -> SharedConv2d:

@@ -1,27 +1,29 @@
-"""The place in a network where a decision is carried out."""
+"""The places in a network where a decision runs: a choice between candidates, or the one that was chosen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from archloom.core.errors import SettingError
-from archloom.fast import compiling, current
+from archloom.fast import current_kernels, should_compile
 from archloom.fast.fused import Fusible
-from archloom.spaces import Decision
-from archloom.supernet.gate import Gate, Gates
+from archloom.spaces import NONE, Decision
+from archloom.supernet.gate import Gates
 
-COMPILER = "inductor"  # of torch.compile
-SHAPES = 64  # of cells that are compiled, at most; torch's own limit of 8 is too low for cells that widen and reduce
+COMPILER = "inductor"  # the backend of torch.compile
+RECOMPILE_LIMIT = 64  # shapes of cells; torch's own limit of 8 is too low for cells that widen and reduce
+WITHOUT_MODULE = (NONE, "zero")  # options of a layer that compute nothing
 
 
 class Choice(nn.Module):
-    """All candidates of a decision; the decision's gate says which of them run. `none` has no module.
+    """Hold all candidates of a decision and run those that its gate names. `none` has no module.
 
-    Returns None where nothing is connected, so that nothing is computed for it.
+    Returns None where nothing is connected, and computes nothing for it.
     """
 
     def __init__(self, decision: Decision, candidates: Mapping[str, nn.Module]) -> None:
@@ -29,71 +31,98 @@ class Choice(nn.Module):
         self.decision = decision
         self.candidates = nn.ModuleDict(candidates)
 
-    def forward(self, x: Tensor | None, gates: Gates) -> Tensor | None:
+    def forward(self, x: Tensor | None, gates: Gates, *arguments: Any) -> Tensor | None:
+        """Run the gate of the decision; candidates are called with (x, *arguments)."""
         gate = gates[self.decision.name]
-        if x is None:  # zero: so is every candidate's result
+        if x is None:  # zero: every candidate returns zero, too
             result = None
-        elif gate.index is None:
-            result = None if gate.weights is None else self._mixture(x, gate.weights)
         elif isinstance(gate.index, Tensor):
-            result = self._per_image(x, gate.index, gate.weights)
+            result = self._run_per_image(x, gate.index, gate.weights)
+        elif gate.index is not None:
+            weight = None if gate.weights is None else gate.weights[..., gate.index]
+            result = self._run_option(gate.index, x, weight, arguments)
         else:
-            result = self._single(x, gate.index, gate)
+            result = None if gate.weights is None else self._mix(x, gate.weights, arguments)
         if gate.offset is None:
             return result
         return gate.offset if result is None else result + gate.offset
 
-    def _mixture(self, x: Tensor, weights: Tensor) -> Tensor | None:
+    def _mix(self, x: Tensor, weights: Tensor, arguments: Sequence[Any]) -> Tensor | None:
         total: Tensor | None = None
-        for option, weight in zip(self.decision.options, weights.unbind(-1), strict=True):
-            if option in self.candidates:
-                term = _scaled(self.candidates[option](x), weight)
+        for number, weight in zip(range(len(self.decision.options)), weights.unbind(-1), strict=True):
+            term = self._run_option(number, x, weight, arguments)
+            if term is not None:
                 total = term if total is None else total + term
         return total
 
-    def _single(self, x: Tensor, index: int, gate: Gate) -> Tensor | None:
-        option = self.decision.options[index]
+    def _run_option(self, number: int, x: Tensor, weight: Tensor | None, arguments: Sequence[Any]) -> Tensor | None:
+        option = self.decision.options[number]
         if option not in self.candidates:
             return None
-        result: Tensor = self.candidates[option](x)
-        return result if gate.weights is None else _scaled(result, gate.weights[..., index])
+        result: Tensor = self.candidates[option](x, *arguments)
+        return result if weight is None else _scale(result, weight)
 
-    def _per_image(self, x: Tensor, index: Tensor, weights: Tensor | None) -> Tensor | None:
-        """Images that chose the same option go through it together; those that chose `none` stay zero."""
+    def _run_per_image(self, x: Tensor, index: Tensor, weights: Tensor | None) -> Tensor | None:
+        """Run images that chose the same option together; those that chose `none` stay zero."""
         total: Tensor | None = None
         for number in sorted(set(index.tolist())):
-            option = self.decision.options[number]
-            if option not in self.candidates:
-                continue
             rows = (index == number).nonzero().squeeze(1)
-            result: Tensor = self.candidates[option](x.index_select(0, rows))
+            weight = None
             if weights is not None:
-                own = weights if weights.dim() == 1 else weights.index_select(0, rows)
-                result = _scaled(result, own[..., number])
+                weight = (weights if weights.dim() == 1 else weights.index_select(0, rows))[..., number]
+            result = self._run_option(number, x.index_select(0, rows), weight, ())
+            if result is None:
+                continue
             if total is None:
                 total = result.new_zeros((len(x), *result.shape[1:]))
             total = total.index_add(0, rows, result)
         return total
 
 
-def _scaled(x: Tensor, weight: Tensor) -> Tensor:
-    """x times one weight, or times one weight per image."""
+class LayerChoice(Choice):
+    """A choice between layers that need more than an image: a width, or gates of their own.
+
+    It is built from the options that a network has: all of them in a supernet, one in a standalone network. A single
+    option needs no gate.
+    """
+
+    def __init__(self, name: str, options: Sequence[str], make: Callable[[str], nn.Module]) -> None:
+        candidates = {option: make(option) for option in options if option not in WITHOUT_MODULE}
+        super().__init__(Decision(name, tuple(options)), candidates)
+
+    def forward(self, x: Tensor | None, gates: Gates | None, *arguments: Any) -> Tensor | None:
+        if len(self.decision.options) == 1 and x is not None:
+            return self._run_option(0, x, None, arguments)
+        return super().forward(x, gates or {}, *arguments)
+
+    def runs_several(self, gates: Gates | None) -> bool:
+        """Return whether the gate runs more than one option."""
+        return len(self.decision.options) > 1 and (gates or {})[self.decision.name].index is None
+
+    def _run_per_image(self, x: Tensor, index: Tensor, weights: Tensor | None) -> Tensor | None:
+        raise SettingError(
+            f"the images of a batch cannot take different paths at '{self.decision.name}': use one path for all"
+        )
+
+
+def _scale(x: Tensor, weight: Tensor) -> Tensor:
+    """Multiply by one weight, or by one weight per image."""
     return x * (weight if weight.dim() == 0 else weight.view(-1, *[1] * (x.dim() - 1)))
 
 
 class Fixed(nn.Module):
-    """A decision already taken. Its parameters are named as in the Choice it came from."""
+    """The option of a decision that was made. Its parameters are named as in the Choice it came from."""
 
     def __init__(self, decision: Decision, option: str, candidates: Mapping[str, nn.Module]) -> None:
         super().__init__()
         self.decision = decision
         self.option = option
         self.candidates = nn.ModuleDict(candidates)
-        self.drop_path: nn.Module | None = None  # put on the result, where a network is trained with it
+        self.drop_path: nn.Module | None = None  # applied to the result, where a network is trained with it
 
     @property
     def is_identity(self) -> bool:
-        """Whether it hands on its input as it is."""
+        """Whether the result is the input itself."""
         return any(isinstance(candidate, nn.Identity) for candidate in self.candidates.values())
 
     def forward(self, x: Tensor, gates: Gates | None = None) -> Tensor | None:
@@ -106,10 +135,10 @@ class Fixed(nn.Module):
 
 
 class Dag(nn.Module):
-    """States of a cell: each is the sum of what its incoming edges give. `outputs` are those returned, all if left out.
+    """The states of a cell: each is the sum over its incoming edges. `outputs` are the states returned, by default all.
 
-    Where all edges are choices, the cell runs as one function if that can be (see `fused`); the code here is what that
-    is tested against, and what runs where the images of a batch go different ways or second derivatives are needed.
+    Where all edges are choices, the cell runs as one function if possible (see `fused`). The code here is what that
+    function is tested against. It runs where the images of a batch take different paths, and for second derivatives.
     """
 
     def __init__(
@@ -126,50 +155,50 @@ class Dag(nn.Module):
             self._incoming.setdefault(target, []).append(source)
         self._strides = dict(strides)
         self._outputs = tuple(range(1 + max(self._incoming)) if outputs is None else outputs)
-        self._fusible = _fusible(edges)
+        self._fusible = _fuse(edges)
 
     def forward(self, inputs: list[Tensor], gates: Gates | None) -> list[Tensor]:
-        states = self._at_once(inputs, gates)
+        states = self._run_fast(inputs, gates)
         if states is None:
-            states = self._edge_by_edge(inputs, gates)
+            states = self._run_edge_by_edge(inputs, gates)
         return [states[number] if number in states else self._zeros(states, number) for number in self._outputs]
 
-    def _at_once(self, inputs: list[Tensor], gates: Gates | None) -> dict[int, Tensor] | None:
-        """The states by a faster way than edge by edge, where there is one for these gates."""
+    def _run_fast(self, inputs: list[Tensor], gates: Gates | None) -> dict[int, Tensor] | None:
+        """Return the states by the compiled or fused cell, None where these gates have neither."""
         if gates is None:
             return None
-        if compiling() and torch.is_grad_enabled() and all(gate.index is None for gate in gates.values()):
-            return self._compiled(inputs, gates)
-        kernels = current()
+        if should_compile() and torch.is_grad_enabled() and all(gate.index is None for gate in gates.values()):
+            return self._run_compiled(inputs, gates)
+        kernels = current_kernels()
         if kernels is None or self._fusible is None:
             return None
         states = self._fusible.run(kernels, inputs, gates, self._outputs)
         return None if states is None else {**dict(enumerate(inputs)), **states}
 
-    def _compiled(self, inputs: list[Tensor], gates: Gates) -> dict[int, Tensor]:
-        """A mixture runs the same code at every step; a sampled path would be compiled anew at each.
+    def _run_compiled(self, inputs: list[Tensor], gates: Gates) -> dict[int, Tensor]:
+        """Run a mixture by torch.compile: it is the same code at every step. Sampled paths would recompile at each.
 
-        Cells of one shape share what was compiled, and each shape has it twice: for weight and architecture steps.
+        Cells of one shape share the compiled code. Each shape is compiled twice: for weight and architecture steps.
         """
         try:
-            with torch._dynamo.config.patch(recompile_limit=SHAPES):
-                return _compiled_dag(COMPILER)(self, inputs, gates)
+            with torch._dynamo.config.patch(recompile_limit=RECOMPILE_LIMIT):
+                return _compile_dag(COMPILER)(self, inputs, gates)
         except torch._dynamo.exc.TorchDynamoException as error:
             reason = str(error).strip().splitlines()[0]
-            raise SettingError(f"machine.kernels 'compile' does not work here ({reason}); take 'auto'") from error
+            raise SettingError(f"machine.kernels 'compile' does not work here ({reason}); use 'auto'") from error
 
-    def _edge_by_edge(self, inputs: list[Tensor], gates: Gates | None) -> dict[int, Tensor]:
-        """All states but those that nothing reaches: they are zero, and choices that only see zeros do not run."""
+    def _run_edge_by_edge(self, inputs: list[Tensor], gates: Gates | None) -> dict[int, Tensor]:
+        """Return all states that some path reaches. The others are zero, and choices that only see zeros do not run."""
         states = dict(enumerate(inputs))
         for target in sorted(self._incoming):
-            state = self._state(states, target, gates)
-            if state is None and self._fusible is None:  # what is not a choice may make something of zeros
+            state = self._sum_edges(states, target, gates)
+            if state is None and self._fusible is None:  # a module that is not a choice may not map zero to zero
                 state = self._zeros(states, target)
             if state is not None:
                 states[target] = state
         return states
 
-    def _state(self, states: dict[int, Tensor], target: int, gates: Gates | None) -> Tensor | None:
+    def _sum_edges(self, states: dict[int, Tensor], target: int, gates: Gates | None) -> Tensor | None:
         total: Tensor | None = None
         for source in self._incoming[target]:
             term = self.edges[f"{source}->{target}"](states.get(source), gates)
@@ -187,12 +216,12 @@ class Dag(nn.Module):
 
 
 @cache
-def _compiled_dag(backend: str) -> Callable[..., dict[int, Tensor]]:
-    return torch.compile(Dag._edge_by_edge, dynamic=False, backend=backend)
+def _compile_dag(backend: str) -> Callable[..., dict[int, Tensor]]:
+    return torch.compile(Dag._run_edge_by_edge, dynamic=False, backend=backend)
 
 
-def _fusible(edges: Mapping[tuple[int, int], nn.Module]) -> Fusible | None:
-    """None where an edge is something else than a choice."""
+def _fuse(edges: Mapping[tuple[int, int], nn.Module]) -> Fusible | None:
+    """Return the cell as a fusible one, None where an edge is not a choice."""
     choices = {edge: module for edge, module in edges.items() if isinstance(module, Choice)}
     if len(choices) < len(edges):
         return None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from archloom.data.loader import Batch
-from archloom.fast import using
+from archloom.fast import use_kernels
 from archloom.supernet.gate import Gates
 from archloom.supernet.shared_weights import Parameters, SharedWeights
 
@@ -67,13 +67,13 @@ class Curvature:
     def _weights_graph(self) -> Tensor:
         """The gradient by the weights, itself to be differentiated: one pass serves all products."""
         parameters = self._weights.parameters
-        with using("plain"):  # fused cells have no second derivative
+        with use_kernels("plain"):  # fused cells have no second derivative
             loss = self._loss(parameters, self._logits)
             return self._gradient_of_weights(loss, parameters, create_graph=True)
 
     @cached_property
     def _logits_graph(self) -> Tensor:
-        with using("plain"):
+        with use_kernels("plain"):
             loss = self._loss(self._weights.parameters, self._logits)
             return self._weights.gradient(loss, of=self._logits, create_graph=True)
 

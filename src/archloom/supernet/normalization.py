@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from archloom.fast import Kernels, Slot, Term, current
-from archloom.fast.terms import check_normalizable
+from archloom.fast import Kernels, Slot, Term, current_kernels
+from archloom.fast.kernel_arguments import check_normalizable
 
 
 class BatchNorm(nn.BatchNorm2d):
@@ -16,7 +16,7 @@ class BatchNorm(nn.BatchNorm2d):
 
     def forward(self, input: Tensor) -> Tensor:
         as_it_is = self.affine or self.track_running_stats or torch.compiler.is_compiling()
-        kernels = None if as_it_is else current()
+        kernels = None if as_it_is else current_kernels()
         if kernels is None or input.dim() != 4:
             result: Tensor = super().forward(input)
             return result
@@ -26,7 +26,7 @@ class BatchNorm(nn.BatchNorm2d):
 class _Function(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernels: Kernels, image: Tensor) -> Tensor:
-        term = Term(pixels_last(image.detach()), normalized=True)
+        term = Term(to_nhwc(image.detach()), normalized=True)
         check_normalizable(term.image)
         result = kernels.mix([term], term.image.new_ones(1))
         ctx.kernels = kernels
@@ -40,12 +40,12 @@ class _Function(torch.autograd.Function):
         if gradient is None:  # the loss does not hang on this image
             return None, None
         image, moments = ctx.saved_tensors
-        term, slot = Term(pixels_last(image.detach()), normalized=True, moments=moments), Slot()
-        ctx.kernels.mix_backward(pixels_last(gradient), [term], term.image.new_ones(1), [slot], weights_wanted=False)
-        return None, slot.room(term.image).permute(0, 3, 1, 2)
+        term, slot = Term(to_nhwc(image.detach()), normalized=True, moments=moments), Slot()
+        ctx.kernels.mix_backward(to_nhwc(gradient), [term], term.image.new_ones(1), [slot], weights_wanted=False)
+        return None, slot.buffer(term.image).permute(0, 3, 1, 2)
 
 
-def pixels_last(image: Tensor) -> Tensor:
+def to_nhwc(image: Tensor) -> Tensor:
     """The same image as [batch, height, width, channels], its channels adjacent."""
     image = image.permute(0, 2, 3, 1)
     return image if image.stride(3) == 1 else image.contiguous()
@@ -54,4 +54,4 @@ def pixels_last(image: Tensor) -> Tensor:
 def refuse_second_derivative() -> None:
     """To be called on the way back: where a graph of it is asked for, leaving this part out would go unnoticed."""
     if torch.is_grad_enabled():
-        raise RuntimeError("fused parts have no second derivative; compute the loss with kernels.using('plain')")
+        raise RuntimeError("fused parts have no second derivative; compute the loss with kernels.use_kernels('plain')")

@@ -5,6 +5,6 @@ was no compiler there is none of them, and plain torch does the work.
 """
 
 from archloom.fast.native.kernels import NativeKernels
-from archloom.fast.native.loader import levels, load
+from archloom.fast.native.loader import available_levels, load
 
-__all__ = ["NativeKernels", "levels", "load"]
+__all__ = ["NativeKernels", "available_levels", "load"]

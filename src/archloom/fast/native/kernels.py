@@ -14,8 +14,8 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from archloom.fast.kernel_arguments import Geometry, Slot, Term
 from archloom.fast.kernels import Kernels
-from archloom.fast.terms import Geometry, Slot, Term
 
 INTERFACE = 4  # of the library; kernels.hpp has the same number
 WIDEST = 16  # numbers in a vector: rows of a matrix must fill whole ones
@@ -50,17 +50,17 @@ class NativeKernels(Kernels):
 
     def mix(self, terms: Sequence[Term], weights: Tensor) -> Tensor:
         first = terms[0].image
-        rows = _rows(terms, weights, first.shape)
+        rows = _term_rows(terms, weights, first.shape)
         if rows is None:
             return super().mix(terms, weights)
         missing = {number: term for number, term in enumerate(terms) if term.normalized and term.moments is None}
         if missing:
-            found = _room(first, (len(missing), 2, first.shape[-1])).unbind()
+            found = _empty(first, (len(missing), 2, first.shape[-1])).unbind()
             for (number, term), moments in zip(missing.items(), found, strict=True):
                 term.moments = moments
                 rows[number][2:4] = moments.data_ptr(), True
-        out, table = _room(first, first.shape), _joined(rows)
-        _done(
+        out, table = _empty(first, first.shape), _join(rows)
+        _check_memory(
             self._functions["mix"](
                 _address(table), len(terms), weights.data_ptr(), _pixels(first), first.shape[-1], out.data_ptr(),
                 torch.get_num_threads(),
@@ -77,18 +77,22 @@ class NativeKernels(Kernels):
         *,
         weights_wanted: bool = True,
     ) -> Tensor | None:
-        shape, distance = gradient.shape, _distance(gradient)
-        rows = _rows(terms, weights, shape) if distance and _known(terms) and _writable(slots, shape) else None
+        shape, distance = gradient.shape, _pixel_stride(gradient)
+        rows = (
+            _term_rows(terms, weights, shape)
+            if distance and _have_moments(terms) and _are_writable(slots, shape)
+            else None
+        )
         if rows is None:
             return super().mix_backward(gradient, terms, weights, slots, weights_wanted=weights_wanted)
         by_weight = torch.empty_like(weights) if weights_wanted else None
         for row, term, slot in zip(rows, terms, slots, strict=True):
-            row[4:] = _where(slot, term.image)
-        table = _joined(rows)
-        _done(
+            row[4:] = _slot_arguments(slot, term.image)
+        table = _join(rows)
+        _check_memory(
             self._functions["mix_backward"](
                 gradient.data_ptr(), distance, _address(table), len(terms), weights.data_ptr(), _pixels(gradient),
-                shape[-1], _start(by_weight), torch.get_num_threads(),
+                shape[-1], _pointer(by_weight), torch.get_num_threads(),
             )
         )  # fmt: skip
         return by_weight
@@ -99,19 +103,19 @@ class NativeKernels(Kernels):
         self, term: Term, weights: Sequence[Tensor], geometry: Sequence[Geometry], *, out: Tensor | None = None
     ) -> Tensor:
         image = term.image
-        if not _walkable(term, weights, geometry):
+        if not _is_covered(term, weights, geometry):
             return super().depthwise(term, weights, geometry, out=out)
-        size = (len(weights), *_reduced(image.shape, geometry[0].stride))
+        size = (len(weights), *_output_shape(image.shape, geometry[0].stride))
         if out is None:
-            out = _room(image, size)
-        elif out.shape != size or not _dense(out):
+            out = _empty(image, size)
+        elif out.shape != size or not _is_dense(out):
             return super().depthwise(term, weights, geometry, out=out)
         moments = self._moments(term)
-        shape, kernels = array("q", (*image.shape, geometry[0].stride)), _kernels(weights, geometry, None)
-        _done(
+        shape, kernels = array("q", (*image.shape, geometry[0].stride)), _kernel_rows(weights, geometry, None)
+        _check_memory(
             self._functions["depthwise"](
-                image.data_ptr(), _distance(image), _start(moments), _address(shape), _address(kernels), len(weights),
-                out.data_ptr(), torch.get_num_threads(),
+                image.data_ptr(), _pixel_stride(image), _pointer(moments), _address(shape), _address(kernels),
+                len(weights), out.data_ptr(), torch.get_num_threads(),
             )
         )  # fmt: skip
         return out
@@ -127,18 +131,18 @@ class NativeKernels(Kernels):
         weights_wanted: bool = True,
     ) -> list[Tensor] | None:
         image = term.image
-        fits = _walkable(term, weights, geometry) and _known([term]) and _writable([slot], image.shape)
-        size = _reduced(image.shape, geometry[0].stride)
-        distance = _distance(gradients[0]) if fits and gradients.shape == (len(weights), *size) else 0
+        fits = _is_covered(term, weights, geometry) and _have_moments([term]) and _are_writable([slot], image.shape)
+        size = _output_shape(image.shape, geometry[0].stride)
+        distance = _pixel_stride(gradients[0]) if fits and gradients.shape == (len(weights), *size) else 0
         if not distance:
             return super().depthwise_backward(gradients, term, weights, geometry, slot, weights_wanted=weights_wanted)
         by_weight = [torch.empty_like(weight) for weight in weights] if weights_wanted else None
-        shape, kernels = array("q", (*image.shape, geometry[0].stride)), _kernels(weights, geometry, by_weight)
+        shape, kernels = array("q", (*image.shape, geometry[0].stride)), _kernel_rows(weights, geometry, by_weight)
         moments = self._moments(term)
-        _done(
+        _check_memory(
             self._functions["depthwise_backward"](
-                gradients.data_ptr(), gradients.stride(0), distance, image.data_ptr(), _distance(image),
-                _start(moments), _address(shape), _address(kernels), len(weights), *_where(slot, image),
+                gradients.data_ptr(), gradients.stride(0), distance, image.data_ptr(), _pixel_stride(image),
+                _pointer(moments), _address(shape), _address(kernels), len(weights), *_slot_arguments(slot, image),
                 weights_wanted, torch.get_num_threads(),
             )
         )  # fmt: skip
@@ -148,10 +152,10 @@ class NativeKernels(Kernels):
         """Mean and 1/std of a term that is to be normalised, found if need be."""
         if term.normalized and term.moments is None:
             image = term.image
-            moments = _room(image, (2, image.shape[-1]))
-            _done(
+            moments = _empty(image, (2, image.shape[-1]))
+            _check_memory(
                 self._functions["moments"](
-                    image.data_ptr(), _distance(image), _pixels(image), image.shape[-1], moments.data_ptr(),
+                    image.data_ptr(), _pixel_stride(image), _pixels(image), image.shape[-1], moments.data_ptr(),
                     torch.get_num_threads(),
                 )
             )  # fmt: skip
@@ -161,22 +165,22 @@ class NativeKernels(Kernels):
     # --- convolutions of single pixels
 
     def products(self, images: Tensor, matrices: Tensor) -> Tensor:
-        if not _multipliable(images, matrices):
+        if not _can_multiply(images, matrices):
             return super().products(images, matrices)
-        out = _room(images, (len(matrices), *images.shape[1:4], matrices.shape[2]))
+        out = _empty(images, (len(matrices), *images.shape[1:4], matrices.shape[2]))
         self._multiply(images, matrices, out, into_one=False, add=False)
         return out
 
     def summed_products(self, images: Tensor, matrices: Tensor, total: Tensor | None) -> Tensor:
-        if not _multipliable(images, matrices) or not (total is None or _dense(total)):
+        if not _can_multiply(images, matrices) or not (total is None or _is_dense(total)):
             return super().summed_products(images, matrices, total)
-        out = _room(images, (*images.shape[1:4], matrices.shape[2])) if total is None else total
+        out = _empty(images, (*images.shape[1:4], matrices.shape[2])) if total is None else total
         self._multiply(images, matrices, out, into_one=True, add=total is not None)
         return out
 
     def _multiply(self, images: Tensor, matrices: Tensor, out: Tensor, *, into_one: bool, add: bool) -> None:
-        branches = _branches(images, matrices.shape[0], matrices.shape[1], matrices.shape[2], images)
-        _done(
+        branches = _product_sizes(images, matrices.shape[0], matrices.shape[1], matrices.shape[2], images)
+        _check_memory(
             self._functions["products"](
                 images.data_ptr(), matrices.data_ptr(), _address(branches), out.data_ptr(), into_one, add,
                 torch.get_num_threads(),
@@ -184,11 +188,11 @@ class NativeKernels(Kernels):
         )  # fmt: skip
 
     def inner_products(self, left: Tensor, right: Tensor) -> Tensor:
-        if not (_dense(left) and _dense(right) and right.shape[-1] % WIDEST == 0 and left.numel()):
+        if not (_is_dense(left) and _is_dense(right) and right.shape[-1] % WIDEST == 0 and left.numel()):
             return super().inner_products(left, right)
-        out = _room(left, (len(left), left.shape[-1], right.shape[-1]))
-        branches = _branches(left, len(left), left.shape[-1], right.shape[-1], right)
-        _done(
+        out = _empty(left, (len(left), left.shape[-1], right.shape[-1]))
+        branches = _product_sizes(left, len(left), left.shape[-1], right.shape[-1], right)
+        _check_memory(
             self._functions["inner_products"](
                 left.data_ptr(), right.data_ptr(), _address(branches), out.data_ptr(), torch.get_num_threads()
             )
@@ -219,25 +223,25 @@ class NativeKernels(Kernels):
 
     def _pool(self, name: str, image: Tensor, stride: int) -> Tensor | None:
         """The pooled image; None if the library does not cover it."""
-        distance = _distance(image)
+        distance = _pixel_stride(image)
         if not distance or stride not in (1, 2):
             return None
-        out = _room(image, _reduced(image.shape, stride))
+        out = _empty(image, _output_shape(image.shape, stride))
         function, shape = self._functions[name], array("q", (*image.shape, stride))
-        _done(function(image.data_ptr(), distance, _address(shape), out.data_ptr(), torch.get_num_threads()))
+        _check_memory(function(image.data_ptr(), distance, _address(shape), out.data_ptr(), torch.get_num_threads()))
         return out
 
     def _pass_back(self, name: str, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> bool:
         """Put the gradient by an image into the slot; False if the library does not cover it."""
-        distances = _distance(gradient), _distance(image)
-        fits = all(distances) and stride in (1, 2) and gradient.shape == _reduced(image.shape, stride)
-        if not fits or not _writable([slot], image.shape):
+        distances = _pixel_stride(gradient), _pixel_stride(image)
+        fits = all(distances) and stride in (1, 2) and gradient.shape == _output_shape(image.shape, stride)
+        if not fits or not _are_writable([slot], image.shape):
             return False
         shape = array("q", (*image.shape, stride))
-        _done(
+        _check_memory(
             self._functions[name](
                 gradient.data_ptr(), distances[0], image.data_ptr(), distances[1], _address(shape),
-                *_where(slot, image), torch.get_num_threads(),
+                *_slot_arguments(slot, image), torch.get_num_threads(),
             )
         )  # fmt: skip
         return True
@@ -246,7 +250,7 @@ class NativeKernels(Kernels):
 # --- what the library can read
 
 
-def _distance(image: Tensor) -> int:
+def _pixel_stride(image: Tensor) -> int:
     """Floats from one pixel to the next; 0 if the library cannot read this image."""
     if image.dtype is not torch.float32 or not image.is_cpu or not image.numel():
         return 0
@@ -262,91 +266,93 @@ def _distance(image: Tensor) -> int:
     return distance if distance >= channels else 0
 
 
-def _dense(values: Tensor) -> bool:
+def _is_dense(values: Tensor) -> bool:
     return values.dtype is torch.float32 and values.is_cpu and values.is_contiguous()
 
 
-def _readable(term: Term) -> bool:
-    return bool(_distance(term.image)) and (term.moments is None or _dense(term.moments))
+def _is_readable(term: Term) -> bool:
+    return bool(_pixel_stride(term.image)) and (term.moments is None or _is_dense(term.moments))
 
 
-def _known(terms: Sequence[Term]) -> bool:
+def _have_moments(terms: Sequence[Term]) -> bool:
     """Whether the moments that a way back needs are there, as the way forward has left them."""
     return all(term.moments is not None or not term.normalized for term in terms)
 
 
-def _writable(slots: Sequence[Slot | None], shape: torch.Size) -> bool:
+def _are_writable(slots: Sequence[Slot | None], shape: torch.Size) -> bool:
     images = [slot.image for slot in slots if slot is not None and slot.image is not None]
-    return all(image.shape == shape and _distance(image) for image in images)
+    return all(image.shape == shape and _pixel_stride(image) for image in images)
 
 
-def _walkable(term: Term, weights: Sequence[Tensor], geometry: Sequence[Geometry]) -> bool:
+def _is_covered(term: Term, weights: Sequence[Tensor], geometry: Sequence[Geometry]) -> bool:
     """Square kernels of the sizes that the library has loops for."""
     channels, stride = term.image.shape[-1], geometry[0].stride
     return (
         stride in (1, 2)
         and len(weights) == len(geometry)
-        and _readable(term)
+        and _is_readable(term)
         and all(
             shape.stride == stride
             and shape.dilation in (1, 2)
             and weight.shape[-1] in (3, 5, 7)
             and weight.shape == (channels, 1, weight.shape[-1], weight.shape[-1])
-            and _dense(weight)
+            and _is_dense(weight)
             for weight, shape in zip(weights, geometry, strict=True)
         )
     )
 
 
-def _multipliable(images: Tensor, matrices: Tensor) -> bool:
-    return _dense(images) and _dense(matrices) and matrices.shape[2] % WIDEST == 0 and bool(images.numel())
+def _can_multiply(images: Tensor, matrices: Tensor) -> bool:
+    return _is_dense(images) and _is_dense(matrices) and matrices.shape[2] % WIDEST == 0 and bool(images.numel())
 
 
 # --- how it wants to be told
 
 
-def _rows(terms: Sequence[Term], weights: Tensor, shape: torch.Size) -> list[list[int]] | None:
+def _term_rows(terms: Sequence[Term], weights: Tensor, shape: torch.Size) -> list[list[int]] | None:
     """The terms in 64-bit numbers, as mix.hpp has them, without slots; None if the library does not cover them."""
-    if weights.shape != (len(terms),) or not _dense(weights):
+    if weights.shape != (len(terms),) or not _is_dense(weights):
         return None
     rows = []
     for term in terms:
         image, moments = term.image, term.moments if term.normalized else None
-        distance = _distance(image)
-        if not distance or image.shape != shape or (moments is not None and not _dense(moments)):
+        distance = _pixel_stride(image)
+        if not distance or image.shape != shape or (moments is not None and not _is_dense(moments)):
             return None
-        rows.append([image.data_ptr(), distance, _start(moments), False, 0, 0, False])
+        rows.append([image.data_ptr(), distance, _pointer(moments), False, 0, 0, False])
     return rows
 
 
-def _joined(rows: list[list[int]]) -> array[int]:
+def _join(rows: list[list[int]]) -> array[int]:
     return array("q", chain.from_iterable(rows))
 
 
-def _kernels(weights: Sequence[Tensor], geometry: Sequence[Geometry], by_weight: Sequence[Tensor] | None) -> array[int]:
+def _kernel_rows(
+    weights: Sequence[Tensor], geometry: Sequence[Geometry], by_weight: Sequence[Tensor] | None
+) -> array[int]:
     """The kernels as rows of 64-bit numbers, as depthwise.hpp has them."""
     rows = array("q")
     for number, (weight, shape) in enumerate(zip(weights, geometry, strict=True)):
         result = None if by_weight is None else by_weight[number]
-        rows.extend((weight.data_ptr(), weight.shape[-1], shape.dilation, _start(result)))
+        rows.extend((weight.data_ptr(), weight.shape[-1], shape.dilation, _pointer(result)))
     return rows
 
 
-def _where(slot: Slot | None, like: Tensor) -> tuple[int, int, bool]:
+def _slot_arguments(slot: Slot | None, like: Tensor) -> tuple[int, int, bool]:
     """A slot's place and whether to add to what is there; it counts as filled from now on."""
     if slot is None:
         return 0, 0, False
-    room = slot.room(like)
+    room = slot.buffer(like)
     before, slot.filled = slot.filled, True
-    return room.data_ptr(), _distance(room), before
+    return room.data_ptr(), _pixel_stride(room), before
 
 
-def _reduced(shape: torch.Size, stride: int) -> tuple[int, int, int, int]:
+def _output_shape(shape: torch.Size, stride: int) -> tuple[int, int, int, int]:
     batch, height, width, channels = shape
     return batch, (height - 1) // stride + 1, (width - 1) // stride + 1, channels
 
 
-def _room(like: Tensor, shape: Sequence[int]) -> Tensor:
+def _empty(like: Tensor, shape: Sequence[int]) -> Tensor:
     return torch.empty(shape, dtype=like.dtype, device=like.device)
 
 
@@ -354,7 +360,7 @@ def _pixels(image: Tensor) -> int:
     return image.numel() // image.shape[-1]
 
 
-def _start(values: Tensor | None) -> int:
+def _pointer(values: Tensor | None) -> int:
     return 0 if values is None else values.data_ptr()
 
 
@@ -362,12 +368,12 @@ def _address(numbers: array[int]) -> int:
     return numbers.buffer_info()[0]
 
 
-def _done(code: int) -> None:
+def _check_memory(code: int) -> None:
     if code:
         raise MemoryError("not enough memory for a compiled kernel")
 
 
-def _branches(images: Tensor, count: int, rows: int, columns: int, perhaps_shared: Tensor) -> array[int]:
+def _product_sizes(images: Tensor, count: int, rows: int, columns: int, perhaps_shared: Tensor) -> array[int]:
     """Branches as products.hpp has them; one image may serve all of them."""
     step = 0 if len(perhaps_shared) == 1 else perhaps_shared[0].numel()
     return array("q", (count, images[0].numel() // images.shape[-1], rows, columns, step))

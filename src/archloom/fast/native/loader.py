@@ -32,38 +32,38 @@ def load(level: str | None = None) -> NativeKernels | None:
     asked = level or os.environ.get(VARIABLE) or None
     names = (*LEVELS, OFF)
     if asked is None:
-        return next(filter(None, map(_opened, _runnable())), None)
+        return next(filter(None, map(_open, _supported_levels())), None)
     require({f"{VARIABLE} must be one of {', '.join(names)}, got '{asked}'": asked in names})
-    return _opened(asked) if asked in _runnable() else None
+    return _open(asked) if asked in _supported_levels() else None
 
 
-def levels() -> list[str]:
+def available_levels() -> list[str]:
     """What is built and runs here, best first."""
-    return [level for level in _runnable() if _opened(level) is not None]
+    return [level for level in _supported_levels() if _open(level) is not None]
 
 
-def _runnable() -> tuple[str, ...]:
+def _supported_levels() -> tuple[str, ...]:
     """What this processor has the instructions for, as torch sees it."""
     capability = torch.backends.cpu.get_cpu_capability().lower()
     return LEVELS[LEVELS.index(capability) :] if capability in LEVELS else ("plain",)
 
 
 @cache
-def _opened(level: str) -> NativeKernels | None:
+def _open(level: str) -> NativeKernels | None:
     for path in _candidates(level):
         try:
             library = ctypes.CDLL(str(path))
             if library.archloom_interface() != INTERFACE:
                 continue
-            functions = {name: _function(library, name, arguments) for name, arguments in SIGNATURES.items()}
-            _lend_threads(library)
+            functions = {name: _find_function(library, name, arguments) for name, arguments in SIGNATURES.items()}
+            _share_threads(library)
         except (OSError, AttributeError):  # cannot be loaded, or is something else
             continue
         return NativeKernels(level, functions)
     return None
 
 
-def _function(library: ctypes.CDLL, name: str, arguments: Sequence[type]) -> Callable[..., int]:
+def _find_function(library: ctypes.CDLL, name: str, arguments: Sequence[type]) -> Callable[..., int]:
     function = library[f"archloom_{name}"]
     function.argtypes, function.restype = arguments, ctypes.c_int
     return function
@@ -74,7 +74,7 @@ def _candidates(level: str) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def _lend_threads(library: ctypes.CDLL) -> None:
+def _share_threads(library: ctypes.CDLL) -> None:
     """Show the library torch's own threads. Their runtime has many names; torch's library leads to the one in use."""
     use = library.archloom_use_threads
     try:

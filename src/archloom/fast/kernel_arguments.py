@@ -38,7 +38,7 @@ class Slot:
     image: Tensor | None = None
     filled: bool = False
 
-    def put(self, value: Tensor) -> None:
+    def add(self, value: Tensor) -> None:
         """Take in a gradient that nobody else holds."""
         if self.image is None:
             self.image = value
@@ -48,7 +48,7 @@ class Slot:
             self.image.copy_(value)
         self.filled = True
 
-    def room(self, like: Tensor) -> Tensor:
+    def buffer(self, like: Tensor) -> Tensor:
         """The place, made if there is none."""
         if self.image is None:
             self.image = torch.empty(like.shape, dtype=like.dtype, device=like.device)

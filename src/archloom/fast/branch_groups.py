@@ -32,17 +32,17 @@ class State:
 
     @property
     def rectified(self) -> Tensor:
-        """The positive part, contiguous; kept while the fans of this state are at work."""
+        """The positive part, contiguous; kept while the group_branches of this state are at work."""
         if self._rectified is None:
             self._rectified = F.relu(self.image).contiguous()
         return self._rectified
 
-    def left(self) -> None:
-        """All fans are done: on the way back the positive part is soon found again, and perhaps not needed."""
+    def release(self) -> None:
+        """Drop the positive part once all groups have run; the backward pass recomputes it cheaply if needed."""
         self._rectified = None
 
 
-class Fan(ABC):
+class BranchGroup(ABC):
     """Branches of one kind from one state. `parameters` are their weights, in the order that the methods use."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Branch]) -> None:
@@ -58,7 +58,7 @@ class Fan(ABC):
         """What each branch adds to the state it goes to."""
 
     @abstractmethod
-    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+    def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
         """Where the gradient by each branch's term goes; none where nothing behind it is asked for."""
 
     @abstractmethod
@@ -66,20 +66,20 @@ class Fan(ABC):
         """Pass the gradients in the slots on to the state; the gradients by the weights, if wanted."""
 
 
-class Skips(Fan):
+class SkipGroup(BranchGroup):
     """The state itself."""
 
     def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
         return [Term(state.image, normalized=False)] * self.size
 
-    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+    def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
         return [state.slot] * self.size
 
     def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
         return []
 
 
-class Pools(Fan):
+class PoolGroup(BranchGroup):
     """A pool has no weights: one image serves all branches."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Pool]) -> None:
@@ -93,7 +93,7 @@ class Pools(Fan):
         self._term = Term(self._forward(state.image, self._pool.stride), self._pool.normalized)
         return [self._term] * self.size
 
-    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+    def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
         self._slot = None if state.slot is None else Slot()
         return [self._slot] * self.size
 
@@ -103,7 +103,7 @@ class Pools(Fan):
         return []
 
 
-class Convolution(Fan):
+class ConvolutionGroup(BranchGroup):
     """One convolution of the rectified state, normalised."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Dense]) -> None:
@@ -124,14 +124,14 @@ class Convolution(Fan):
         self._image = image.permute(0, 2, 3, 1).contiguous()
         return [Term(self._image, normalized=True)]
 
-    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+    def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
         self._slot = None if state.slot is None and not weights_wanted else Slot()
         return [self._slot]
 
     def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
         if self._slot is None:
             return []
-        like, gradient = self._like, self._slot.room(self._image)
+        like, gradient = self._like, self._slot.buffer(self._image)
         by_image, by_weight, _ = aten.convolution_backward(
             gradient.permute(0, 3, 1, 2), state.rectified.permute(0, 3, 1, 2), self._weight, None, like.stride,
             like.padding, like.dilation, False, [0, 0], 1, [state.slot is not None, weights_wanted, False],
@@ -142,7 +142,7 @@ class Convolution(Fan):
         return [by_weight] if weights_wanted else []
 
 
-class Pointwise(Fan):
+class PointwiseGroup(BranchGroup):
     """Convolutions of single pixels: products with a matrix for each branch, of pixels that are read once."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Dense]) -> None:
@@ -154,12 +154,12 @@ class Pointwise(Fan):
         return [convolution.weight for convolution in self._convolutions]
 
     def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
-        self._matrices = _matrices(weights)
+        self._matrices = _to_matrices(weights)
         transposed = self._matrices.transpose(1, 2).contiguous()
         self._images = self._kernels.products(state.rectified.unsqueeze(0), transposed)
         return [Term(image, normalized=True) for image in self._images]
 
-    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+    def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
         if state.slot is None and not weights_wanted:
             return [None] * self.size
         self._gradients = torch.empty_like(self._images)
@@ -173,7 +173,7 @@ class Pointwise(Fan):
         return list(self._kernels.inner_products(self._gradients, state.rectified.unsqueeze(0)))
 
 
-class Separables(Fan):
+class SeparableGroup(BranchGroup):
     """Depthwise-separable convolutions of one input and stride: those that are applied twice come first."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Separable]) -> None:
@@ -197,19 +197,19 @@ class Separables(Fan):
     def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
         size, twice = self.size, self._twice
         self._kernel, self._second_kernel = weights[:size], weights[2 * size : 2 * size + twice]
-        self._matrix = _matrices(weights[size : 2 * size])
+        self._matrix = _to_matrices(weights[size : 2 * size])
         self._term = Term(state.image, normalized=False)
         self._deep = self._kernels.depthwise(self._term, self._kernel, self._geometry)
         self._image = self._kernels.products(self._deep, self._matrix.transpose(1, 2).contiguous())
         terms = [Term(image, normalized=True) for image in self._image]
         if twice:
             self._first_terms = terms[:twice]
-            self._second_matrix = _matrices(weights[2 * size + twice :])
+            self._second_matrix = _to_matrices(weights[2 * size + twice :])
             self._second_deep = self._second_depthwise()
             transposed = self._second_matrix.transpose(1, 2).contiguous()
             self._second_image = self._kernels.products(self._second_deep, transposed)
             terms = [*(Term(image, normalized=True) for image in self._second_image), *terms[twice:]]
-        return self._restored(terms)
+        return self._restore_order(terms)
 
     def _second_depthwise(self) -> Tensor:
         if self._twice == 1:  # nothing to put side by side
@@ -220,14 +220,14 @@ class Separables(Fan):
             self._kernels.depthwise(term, kernel, geometry, out=deep[number : number + 1])
         return deep
 
-    def _restored(self, items: Sequence[Term | Slot]) -> list:  # type: ignore[type-arg]
+    def _restore_order(self, items: Sequence[Term | Slot]) -> list:  # type: ignore[type-arg]
         """Back in the order in which the branches were given."""
         result = [items[0]] * self.size
         for place, item in zip(self._order, items, strict=True):
             result[place] = item
         return result
 
-    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+    def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
         if state.slot is None and not weights_wanted:
             return [None] * self.size
         self._gradient = torch.empty_like(self._image)
@@ -236,7 +236,7 @@ class Separables(Fan):
             self._first_slots = own[: self._twice]
             self._second_gradient = torch.empty_like(self._second_image)
             own = [*(Slot(image) for image in self._second_gradient), *own[self._twice :]]
-        return self._restored(own)
+        return self._restore_order(own)
 
     def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
         if state.slot is None and not weights_wanted:
@@ -265,19 +265,19 @@ class Separables(Fan):
         return [] if by_matrix is None else [*by_kernel, *by_matrix]
 
 
-def _matrices(weights: Sequence[Tensor]) -> Tensor:
-    """Pointwise weights as [branches, out, in]."""
-    return joined(weights).view(len(weights), *weights[0].shape[:2])
+def _to_matrices(weights: Sequence[Tensor]) -> Tensor:
+    """PointwiseGroup weights as [branches, out, in]."""
+    return join_adjacent(weights).view(len(weights), *weights[0].shape[:2])
 
 
-def joined(weights: Sequence[Tensor]) -> Tensor:
+def join_adjacent(weights: Sequence[Tensor]) -> Tensor:
     """Weights of equal shape that follow each other in memory as one tensor, [sum of first dimensions, ...]."""
     first = weights[0]
     shape = (sum(len(weight) for weight in weights), *first.shape[1:])
     return first.as_strided(shape, first.stride())
 
 
-class Opaques(Fan):
+class OpaqueGroup(BranchGroup):
     """One candidate of unknown parts: its own graph is kept, and walked back."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Opaque]) -> None:
@@ -299,7 +299,7 @@ class Opaques(Fan):
             self._result = result.permute(0, 2, 3, 1).contiguous()
         return [Term(self._result.detach(), normalized=False)]
 
-    def slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+    def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
         self._slot = None if state.slot is None and not weights_wanted else Slot()
         return [self._slot]
 
@@ -307,9 +307,9 @@ class Opaques(Fan):
         if self._slot is None:
             return []
         inputs = [*([self._leaf] if state.slot else []), *(self._weights if weights_wanted else [])]
-        found = self._gradients(inputs, self._slot.room(self._result))
+        found = self._gradients(inputs, self._slot.buffer(self._result))
         if state.slot is not None:
-            state.slot.put(found.pop(0))
+            state.slot.add(found.pop(0))
         return found
 
     def _gradients(self, inputs: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
@@ -320,16 +320,16 @@ class Opaques(Fan):
         return [torch.zeros_like(one) if by is None else by for one, by in zip(inputs, found, strict=True)]
 
 
-def fans(kernels: Kernels, branches: Sequence[Branch]) -> list[tuple[Fan, list[int]]]:
-    """The fans of all branches that leave a state, each with the numbers of its branches."""
+def group_branches(kernels: Kernels, branches: Sequence[Branch]) -> list[tuple[BranchGroup, list[int]]]:
+    """The group_branches of all branches that leave a state, each with the numbers of its branches."""
     groups: dict[object, list[int]] = {}
     for number, branch in enumerate(branches):
-        alone = isinstance(branch, Opaque) or (isinstance(branch, Dense) and not _of_pixels(branch))
-        groups.setdefault(number if alone else _kind(branch), []).append(number)
-    return [(_fan(kernels, [branches[n] for n in numbers]), numbers) for numbers in groups.values()]
+        alone = isinstance(branch, Opaque) or (isinstance(branch, Dense) and not _is_pointwise(branch))
+        groups.setdefault(number if alone else _group_key(branch), []).append(number)
+    return [(_make_group(kernels, [branches[n] for n in numbers]), numbers) for numbers in groups.values()]
 
 
-def _kind(branch: Branch) -> object:
+def _group_key(branch: Branch) -> object:
     """What branches must have in common to form a fan."""
     if isinstance(branch, Dense):
         return Dense, branch.convolution.out_channels
@@ -338,15 +338,20 @@ def _kind(branch: Branch) -> object:
     return branch
 
 
-def _fan(kernels: Kernels, branches: list[Branch]) -> Fan:
+def _make_group(kernels: Kernels, branches: list[Branch]) -> BranchGroup:
     first = branches[0]
     if isinstance(first, Dense):
-        return (Pointwise if _of_pixels(first) else Convolution)(kernels, branches)  # type: ignore[arg-type]
-    table: dict[type, type[Fan]] = {Skip: Skips, Pool: Pools, Separable: Separables, Opaque: Opaques}
+        return (PointwiseGroup if _is_pointwise(first) else ConvolutionGroup)(kernels, branches)  # type: ignore[arg-type]
+    table: dict[type, type[BranchGroup]] = {
+        Skip: SkipGroup,
+        Pool: PoolGroup,
+        Separable: SeparableGroup,
+        Opaque: OpaqueGroup,
+    }
     return table[type(first)](kernels, branches)
 
 
-def _of_pixels(branch: Dense) -> bool:
+def _is_pointwise(branch: Dense) -> bool:
     """A convolution that sees one pixel at a time."""
     like = branch.convolution
     return (like.kernel_size, like.stride, like.padding) == ((1, 1), (1, 1), (0, 0))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from archloom.fast.terms import EPSILON, Slot, Term
+from archloom.fast.kernel_arguments import EPSILON, Slot, Term
 
 aten = torch.ops.aten
 
@@ -15,8 +15,8 @@ aten = torch.ops.aten
 def mix(terms: Sequence[Term], weights: Tensor) -> Tensor:
     """As `Kernels.mix`."""
     total: Tensor | None = None
-    for term, weight in zip(terms, _by_channel(weights, terms[0]), strict=True):
-        image = _normalized(term, weight) if term.normalized else term.image * weight
+    for term, weight in zip(terms, _expand_to_channels(weights, terms[0]), strict=True):
+        image = _normalize(term, weight) if term.normalized else term.image * weight
         total = image if total is None else total.add_(image)
     assert total is not None, "a mixture has terms"
     return total
@@ -32,25 +32,25 @@ def mix_backward(
 ) -> Tensor | None:
     """As `Kernels.mix_backward`."""
     by_weight = []
-    for term, weight, slot in zip(terms, _by_channel(weights, terms[0]), slots, strict=True):
+    for term, weight, slot in zip(terms, _expand_to_channels(weights, terms[0]), slots, strict=True):
         if term.normalized:
-            by_image, found = _through_normalization(gradient, term, weight, (slot is not None, weights_wanted))
+            by_image, found = _normalize_backward(gradient, term, weight, (slot is not None, weights_wanted))
         else:
             by_image = None if slot is None else gradient * weight
             found = (gradient * term.image).view(-1, len(weight)).sum(0) if weights_wanted else None
         if slot is not None and by_image is not None:
-            slot.put(by_image)
+            slot.add(by_image)
         if found is not None:
             by_weight.append(found)
     return torch.stack(by_weight).sum(1) if weights_wanted else None
 
 
-def _by_channel(weights: Tensor, term: Term) -> tuple[Tensor, ...]:
+def _expand_to_channels(weights: Tensor, term: Term) -> tuple[Tensor, ...]:
     """Each weight as often as there are channels."""
     return weights[:, None].expand(-1, term.image.shape[-1]).contiguous().unbind()
 
 
-def _normalized(term: Term, weight: Tensor) -> Tensor:
+def _normalize(term: Term, weight: Tensor) -> Tensor:
     """The image with mean 0 and deviation `weight`; its moments become known."""
     result: Tensor
     result, *moments = aten.native_batch_norm(
@@ -61,7 +61,7 @@ def _normalized(term: Term, weight: Tensor) -> Tensor:
     return result.permute(0, 2, 3, 1).contiguous()
 
 
-def _through_normalization(
+def _normalize_backward(
     gradient: Tensor, term: Term, weight: Tensor, wanted: tuple[bool, bool]
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients by the image and by each channel's weight, as far as wanted."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from archloom.fast import Slot, Term, one_by_one, rows
+from archloom.fast import Slot, Term, mix_by_row, mix_by_term
 
 SHAPES = {(2, 4, 4, 8): 32, (3, 5, 7, 8): 1, (2, 3, 3, 600): 1, (1, 2, 3, 5): 2, (64, 4, 4, 1): 512}
 
@@ -28,10 +28,10 @@ def mixed(images: list[Tensor], weights: Tensor, kinds: list[bool]) -> Tensor:
 
 @pytest.mark.parametrize(("shape", "side"), SHAPES.items())
 def test_pixels_side_by_side_are_as_many_as_fit_and_divide(shape: tuple[int, ...], side: int) -> None:
-    assert rows.side_by_side(noise(*shape)) == side
+    assert mix_by_row.pixels_per_row(noise(*shape)) == side
 
 
-@pytest.mark.parametrize("way", [rows, one_by_one])
+@pytest.mark.parametrize("way", [mix_by_row, mix_by_term])
 @pytest.mark.parametrize("weights_wanted", [True, False])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_mixtures_of_any_shape_and_their_gradients(
@@ -56,7 +56,7 @@ def test_mixtures_of_any_shape_and_their_gradients(
         assert found is None
 
 
-@pytest.mark.parametrize(("way", "lost"), [(rows, 2e-5), (one_by_one, 5e-5)])  # the latter is torch's own loss
+@pytest.mark.parametrize(("way", "lost"), [(mix_by_row, 2e-5), (mix_by_term, 5e-5)])  # the latter is torch's own loss
 def test_images_far_from_zero_lose_no_more_than_torch_does(way: ModuleType, lost: float) -> None:
     """A mean of thirty deviations: what a difference of large sums would not survive."""
     image = 30 + noise(16, 8, 8, 8)
@@ -83,7 +83,7 @@ def test_statistics_are_the_same_where_there_is_no_cpu() -> None:
     found = {}
     for kind in (Tensor, Elsewhere):
         terms = [Term(image.as_subclass(kind), normalized=True) for image in images]
-        total = rows.mix(terms, torch.ones(2, dtype=torch.float64)).as_subclass(Tensor)
+        total = mix_by_row.mix(terms, torch.ones(2, dtype=torch.float64)).as_subclass(Tensor)
         found[kind] = [total, *(term.moments.as_subclass(Tensor) for term in terms if term.moments is not None)]
     torch.testing.assert_close(found[Elsewhere], found[Tensor])
     torch.testing.assert_close(found[Elsewhere][0], mixed(images, torch.ones(2), [True, True]))
@@ -92,5 +92,5 @@ def test_statistics_are_the_same_where_there_is_no_cpu() -> None:
 @pytest.mark.parametrize("side", [1, 2, 4])
 def test_matrices_stand_along_the_diagonal_once_for_each_pixel(side: int) -> None:
     matrices = noise(2, 3, 5)
-    for repeated, matrix in zip(rows.repeated(matrices, side), matrices, strict=True):
+    for repeated, matrix in zip(mix_by_row.repeat_on_diagonal(matrices, side), matrices, strict=True):
         torch.testing.assert_close(repeated, torch.block_diag(*[matrix] * side))

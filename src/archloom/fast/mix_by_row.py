@@ -11,24 +11,26 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from archloom.fast.terms import EPSILON, Slot, Term
+from archloom.fast.kernel_arguments import EPSILON, Slot, Term
 
 aten = torch.ops.aten
-LANES = 512  # numbers in a row: enough that the work in a row outweighs going to the next
-NARROW = 16  # a product of matrices is fast from here on; a larger one would only have more zeros to multiply with
+ROW_LENGTH = 512  # numbers in a row: enough that the work in a row outweighs going to the next
+MATRIX_ROW_LENGTH = (
+    16  # a product of matrices is fast from here on; a larger one would only have more zeros to multiply with
+)
 
 
 def mix(terms: Sequence[Term], weights: Tensor) -> Tensor:
     """As `Kernels.mix`."""
-    side = side_by_side(terms[0].image)
-    _measure([term for term in terms if term.normalized and term.moments is None], side)
+    side = pixels_per_row(terms[0].image)
+    _compute_moments([term for term in terms if term.normalized and term.moments is None], side)
     mean, deviation = _moments_of(terms)
     scales = weights[:, None] * deviation
     shift = (scales * mean).sum(0, keepdim=True).neg_()
-    *wide, shift = _widened(torch.cat([scales, shift]), side).unbind()
-    total = torch.addcmul(shift, _rows(terms[0].image, side), wide[0])
+    *wide, shift = _widen(torch.cat([scales, shift]), side).unbind()
+    total = torch.addcmul(shift, _to_rows(terms[0].image, side), wide[0])
     for term, scale in zip(terms[1:], wide[1:], strict=True):
-        total.addcmul_(_rows(term.image, side), scale)
+        total.addcmul_(_to_rows(term.image, side), scale)
     return total.view(terms[0].image.shape)
 
 
@@ -45,10 +47,10 @@ def mix_backward(
     With G the sum of the gradient over pixels and S that of gradient times normalised image, a normalised image x
     gets weight / std * (gradient - G / pixels - normalised x * S / pixels): a sum of multiples of gradient and x.
     """
-    side, pixels = side_by_side(gradient), gradient[..., 0].numel()
-    rows, size = _rows(gradient, side), gradient.shape[-1]
+    side, pixels = pixels_per_row(gradient), gradient[..., 0].numel()
+    rows, size = _to_rows(gradient, side), gradient.shape[-1]
     sums = [
-        (rows * _rows(term.image, side)).sum(0)
+        (rows * _to_rows(term.image, side)).sum(0)
         if weights_wanted or (term.normalized and slot is not None)
         else torch.zeros_like(rows[0])
         for term, slot in zip(terms, slots, strict=True)
@@ -61,26 +63,26 @@ def mix_backward(
     part = scale / -pixels
     by_image = part * deviation * by_scale
     shift = part * total - by_image * mean
-    wide = _widened(torch.cat([scale, by_image, shift]), side).view(3, len(terms), -1)
+    wide = _widen(torch.cat([scale, by_image, shift]), side).view(3, len(terms), -1)
     for term, slot, own in zip(terms, slots, wide.unbind(1), strict=True):
         if slot is not None:
-            slot.put(_by_image(rows, term, own, side).view(gradient.shape))
+            slot.add(_gradient_of_image(rows, term, own, side).view(gradient.shape))
     return by_scale.sum(1) if weights_wanted else None
 
 
-def _by_image(gradient: Tensor, term: Term, own: Tensor, side: int) -> Tensor:
+def _gradient_of_image(gradient: Tensor, term: Term, own: Tensor, side: int) -> Tensor:
     """The gradient by a term's image, in rows; `own` has what to multiply gradient and image with and what to add."""
     scale, by_image, shift = own.unbind()
     if not term.normalized:
         return gradient * scale
-    return torch.addcmul(shift, gradient, scale).addcmul_(_rows(term.image, side), by_image)
+    return torch.addcmul(shift, gradient, scale).addcmul_(_to_rows(term.image, side), by_image)
 
 
-def _measure(terms: Sequence[Term], side: int) -> None:
+def _compute_moments(terms: Sequence[Term], side: int) -> None:
     """Fill in mean and 1/std of every channel, [2, channels]."""
     if not terms:
         return
-    found = [_statistics(_rows(term.image, side)) for term in terms]
+    found = [_statistics(_to_rows(term.image, side)) for term in terms]
     means, variances = torch.stack(found).view(len(terms), 2, side, -1).unbind(1)
     between, mean = torch.var_mean(means, 1, correction=0)
     deviation = variances.mean(1).add_(between).add_(EPSILON).rsqrt_()
@@ -113,7 +115,7 @@ def _moments_of(terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
 # --- pixels side by side
 
 
-def side_by_side(image: Tensor, channels: int = 0, most: int = LANES) -> int:
+def pixels_per_row(image: Tensor, channels: int = 0, most: int = ROW_LENGTH) -> int:
     """How many pixels are taken together: a power of two that divides their number."""
     channels, pixels, side = channels or image.shape[-1], image[..., 0].numel(), 1
     while 2 * side * channels <= most and pixels % (2 * side) == 0:
@@ -121,7 +123,7 @@ def side_by_side(image: Tensor, channels: int = 0, most: int = LANES) -> int:
     return side
 
 
-def repeated(matrices: Tensor, side: int) -> Tensor:
+def repeat_on_diagonal(matrices: Tensor, side: int) -> Tensor:
     """Matrices [n, in, out] along the diagonal, once for each of the pixels side by side: [n, side in, side out]."""
     if side == 1:
         return matrices
@@ -130,10 +132,10 @@ def repeated(matrices: Tensor, side: int) -> Tensor:
     return (same * matrices[:, None, :, None, :]).view(count, side * rows, side * columns)
 
 
-def _widened(columns: Tensor, side: int) -> Tensor:
+def _widen(columns: Tensor, side: int) -> Tensor:
     """Numbers by channel, [n, channels], for all pixels of a row: [n, side channels]."""
     return columns[:, None].expand(-1, side, -1).reshape(len(columns), -1)
 
 
-def _rows(image: Tensor, side: int) -> Tensor:
+def _to_rows(image: Tensor, side: int) -> Tensor:
     return image.reshape(-1, side * image.shape[-1])
