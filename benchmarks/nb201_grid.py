@@ -108,11 +108,11 @@ def _found(path: Path, data: Path) -> dict[str, Any]:
         "valid": table.query(result["architecture"], "cifar10", metric="valid"),
         "test": {name: table.query(result["architecture"], name) for name in DATASETS},
         "without_none": _without_none(table, history[-1].get("scores")),
-        "regret": result["standing"]["regret"],
-        "rank": result["standing"]["rank"],
+        "regret": result["table_entry"]["regret"],
+        "rank": result["table_entry"]["rank"],
         "seconds": result["run"]["seconds"],
         "peak_memory_mb": result["run"]["peak_memory_mb"],
-        "curve": [record["standing"]["test"] for record in history],
+        "curve": [record["table_entry"]["test"] for record in history],
         "entropy": [record["metrics"].get("entropy") for record in history],
     }
 

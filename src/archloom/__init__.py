@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from archloom.retrainings.run import RetrainResult, retrain
     from archloom.searches.posterior import posterior
     from archloom.searches.ranking import rank
-    from archloom.searches.run import SearchResult, search
+    from archloom.searches.result import SearchResult
+    from archloom.searches.run import search
 
 __version__ = "0.1.0"
 __all__ = [
@@ -30,7 +31,7 @@ __all__ = [
 ]
 _MODULES = {
     "RetrainResult": "retrainings.run",
-    "SearchResult": "searches.run",
+    "SearchResult": "searches.result",
     "compare": "comparisons.run",
     "posterior": "searches.posterior",
     "rank": "searches.ranking",

@@ -19,7 +19,7 @@ from archloom.cli.progress import BAR_LINES, shown_progress
 
 if TYPE_CHECKING:  # torch is imported when a search begins, not to print help
     from archloom.core.events import Listener
-    from archloom.searches.run import SearchResult
+    from archloom.searches.result import SearchResult
 
 Begin = Callable[["Listener", Callable[[], bool]], "SearchResult"]
 """Runs a search, given who listens to it and a question that it asks: whether to stop."""

@@ -1,4 +1,4 @@
-"""Progress of a search: a live bar in a terminal, a plain line per epoch in a log."""
+"""Progress of a run: a live bar in a terminal, a plain line per epoch in a log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from archloom.cli.console import say
-from archloom.core.events import Advanced, Deriving, Event, Listener, Recorded, Started
+from archloom.core.events import Advanced, Deriving, Event, Listener, Record, Recorded, Started
 
 LINES_OF_TRIALS = 10  # how many lines a log gets from a search by trials
 BAR_LINES = 2
@@ -23,7 +23,7 @@ BAR_LINES = 2
 
 @contextmanager
 def shown_progress(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
-    """A listener that shows what it hears in the way that suits the console."""
+    """Yield a listener that shows progress in the way that suits the console."""
     pace = Pace()
     if quiet:
         yield pace.hear
@@ -36,7 +36,7 @@ def shown_progress(console: Console, *, quiet: bool = False) -> Iterator[Listene
 
 
 class Pace:
-    """Where a search is, how it does and how fast it goes: means since the last complete epoch or trial."""
+    """Position, metrics and speed of a run: means since the last complete epoch or trial."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -44,12 +44,12 @@ class Pace:
         self._first, self.position, self.total, self.each = 0, 0, 1, 1
         self._unit = "step"
         self._images = 0
-        self._told: dict[str, list[float]] = {}
-        self.health = ""  # of the last complete epoch
-        self._alarmed = False
+        self._values: dict[str, list[float]] = {}
+        self.status = ""  # of the last complete epoch
+        self._warned = False
 
     def hear(self, event: Event) -> None:
-        """Take note of an event."""
+        """Update the figures with an event."""
         if isinstance(event, Started):
             self._first = self.position = event.position
             self.total, self.each, self._unit = event.total, event.units_per_record, event.unit
@@ -57,20 +57,21 @@ class Pace:
         elif isinstance(event, Advanced):
             self._add(event)
         elif isinstance(event, Recorded):
-            self._images, self._told = 0, {}
+            self._images, self._values = 0, {}
             self._since = self._clock()
-            self.health = health_text(event.record)
+            self.status = status_of(event.record)
 
     def _add(self, event: Advanced) -> None:
         self.position, self._latest = event.position, self._clock()
         self._images += event.images
-        for name, value in event.metrics.items():  # not every step tells all of them
-            self._told.setdefault(name, []).append(value)
+        for name, value in event.metrics.items():  # not every step reports all of them
+            self._values.setdefault(name, []).append(value)
 
-    def new_alarm(self, record: Mapping[str, Any]) -> str:
-        """A line of warning where the monitor begins to worry; nothing while it goes on to."""
-        before, self._alarmed = self._alarmed, bool(alarm_text(record))
-        return "" if before else alarm_text(record)
+    def new_warning(self, record: Record) -> str:
+        """Return the warning of a record if the record before had none: a lasting alarm is printed once."""
+        warning = getattr(record, "warning", "")
+        before, self._warned = self._warned, bool(warning)
+        return "" if before else warning
 
     @property
     def place(self) -> str:
@@ -81,8 +82,8 @@ class Pace:
 
     @property
     def figures(self) -> str:
-        """Losses, accuracies and speed, as far as the strategy tells them."""
-        means = {name: fmean(values) for name, values in self._told.items()}
+        """Losses, accuracies and speed, as far as they are reported."""
+        means = {name: fmean(values) for name, values in self._values.items()}
         parts = [_pair("loss", means, "loss", "{:.3f}", 1), _pair("accuracy", means, "accuracy", "{:.1f} %", 100)]
         parts += [f"{name} {means[name]:.2f}" for name in ("score", "best") if name in means]
         if self._images:
@@ -91,27 +92,19 @@ class Pace:
 
     @property
     def times(self) -> str:
-        """Time gone by, and what is left if it goes on like this."""
+        """Time elapsed, and time left at this speed."""
         elapsed = self._clock() - self._begun
         done = self.position - self._first
         left = _clock_text(elapsed * (self.total - self.position) / done) if done else "?"
         return f"{_clock_text(elapsed)} elapsed, {left} left"
 
 
-def health_text(record: Mapping[str, Any]) -> str:
-    """`valid 91.2 %`, or `skips 17 %, eigenvalue 0.12`, as far as a record tells."""
-    health, judged = record.get("health", {}), record.get("ema_valid_accuracy", record.get("valid_accuracy"))
-    parts = [] if judged is None else [f"valid {judged:.2f} %"]
-    parts += [f"{name}s {100 * health[name]:.0f} %" for name in ("skip", "pool") if health.get(name)]
-    parts += [f"none {100 * health['none']:.0f} %"] if health.get("none") else []
-    parts += [f"eigenvalue {health['eigenvalue']:.2g}"] if "eigenvalue" in health else []
-    return ", ".join(parts)
-
-
-def alarm_text(record: Mapping[str, Any]) -> str:
-    """A line of warning where the monitor is worried, else nothing."""
-    alarm = record.get("health", {}).get("alarm")
-    return f"warning: epoch {record['epoch'] + 1}: {alarm}" if alarm else ""
+def status_of(record: Any) -> str:
+    """Return a few figures of a record for a progress line."""
+    if not isinstance(record, Mapping):
+        return str(record.status)
+    accuracy = record.get("ema_valid_accuracy", record.get("valid_accuracy"))
+    return "" if accuracy is None else f"valid {accuracy:.2f} %"
 
 
 def _pair(label: str, means: Mapping[str, float], ending: str, form: str, factor: float) -> str:
@@ -131,16 +124,16 @@ def _clock_text(seconds: float) -> str:
 
 
 class _Log:
-    """A line whenever an epoch is complete; of trials, every tenth part."""
+    """Prints a line per epoch; of trials, ten lines in all."""
 
     def __init__(self, pace: Pace, console: Console) -> None:
         self._pace, self._console = pace, console
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Recorded) and self._due():  # before the pace forgets the epoch
-            parts = (self._pace.place, self._pace.figures, health_text(event.record), self._pace.times)
+        if isinstance(event, Recorded) and self._due():  # before the pace is reset
+            parts = (self._pace.place, self._pace.figures, status_of(event.record), self._pace.times)
             say("  ".join(part for part in parts if part), console=self._console)
-            if text := self._pace.new_alarm(event.record):
+            if text := self._pace.new_warning(event.record):
                 say(text, console=self._console)
         elif isinstance(event, Deriving):
             say(event.what, console=self._console)
@@ -152,7 +145,7 @@ class _Log:
 
 
 class _Bar:
-    """A bar of two lines, drawn over itself; what it shows is made on events, since another thread draws."""
+    """A live bar of two lines; its content is made when events arrive, since another thread draws it."""
 
     def __init__(self, pace: Pace, console: Console) -> None:
         self._pace, self._console = pace, console
@@ -161,13 +154,13 @@ class _Bar:
 
     def __call__(self, event: Event) -> None:
         self._pace.hear(event)
-        if isinstance(event, Recorded) and (text := self._pace.new_alarm(event.record)):
+        if isinstance(event, Recorded) and (text := self._pace.new_warning(event.record)):
             say(text, console=self._console)
         if isinstance(event, Deriving):
             self._shown = Group(self._first_line(), Text(event.what))
         else:
             self._figures = self._pace.figures or self._figures  # at an epoch's end the last ones stay
-            second = ", ".join(part for part in (self._figures, self._pace.health) if part)
+            second = ", ".join(part for part in (self._figures, self._pace.status) if part)
             self._shown = Group(self._first_line(), Text(second, no_wrap=True, overflow="ellipsis"))
 
     def _first_line(self) -> Table:

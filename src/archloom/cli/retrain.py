@@ -147,6 +147,7 @@ def print_model(result: RetrainResult, console: Console) -> None:
 
 
 def _facts(details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    from archloom.objectives.cost import Cost
     from archloom.reports.tables import cost_facts, duration, whole
 
     for part, name in (("test", "Test"), ("valid", "Validation")):
@@ -156,7 +157,7 @@ def _facts(details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if judged:
         yield from _classes(judged, details["classes"])
     yield "Model of epoch", f"{details['best_epoch'] + 1} of {details['run']['records']}"
-    yield from cost_facts(details["cost"])
+    yield from cost_facts(Cost(**details["cost"]))
     run = details["run"]
     yield "Time", f"{duration(run['seconds'])} on {run['device']}, {_threads(run['threads'])}"
     yield "Peak memory", whole(run["peak_memory_mb"], unit=" MB")

@@ -287,7 +287,7 @@ def _trials(history: Sequence[Mapping[str, Any]]) -> tuple[Tried, ...]:
 
 
 def _curve(history: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
-    standings = [record.get("standing") for record in history]
+    standings = [record.get("table_entry", record.get("standing")) for record in history]
     return tuple(standing["test"] for standing in standings if standing) if all(standings) else ()
 
 

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-Record = Mapping[str, Any]
-"""One line of metrics.jsonl: an epoch of a one-shot search, or a trial of a black-box one."""
+from archloom.core.json_object import JsonObject
+
+
+class Record(Protocol):
+    """One line of metrics.jsonl: an epoch of a one-shot search or of a retraining, or a trial of a black-box search."""
+
+    @property
+    def status(self) -> str:
+        """Return a few figures for a progress line, or ''."""
+
+    @property
+    def warning(self) -> str:
+        """Return a warning for the terminal, or ''."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as a JSON object."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +53,9 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Noted:
-    """One part of long work at the end is done; a search that is told its record again will not do it again."""
+    """One part of long work at the end is done; a resumed search skips the parts that were noted."""
 
-    record: Record
+    record: JsonObject
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,14 @@ JsonObject = Mapping[str, Any]
 
 
 def to_json_object(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass as a JSON object; nested dataclasses, mappings and tuples become plain ones."""
-    assert is_dataclass(value)
-    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    """Return the fields of a dataclass, or the items of a mapping, as a JSON object; values in it become plain, too."""
+    items = {one.name: getattr(value, one.name) for one in fields(value)} if is_dataclass(value) else dict(value)
+    return {name: _plain(item) for name, item in items.items()}
 
 
 def _plain(value: Any) -> Any:
-    if is_dataclass(value):
+    if is_dataclass(value) or isinstance(value, Mapping):
         return to_json_object(value)
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 

@@ -117,43 +117,6 @@ class Target:
     def is_met_by(self, architecture: Architecture) -> bool:
         return abs(self.miss(architecture)) <= self.tolerance
 
-    def told(self, architecture: Architecture, *, binding: float | None) -> dict[str, Any]:
-        """How an architecture does by the target, in figures and in a sentence; `binding` is the beta that would."""
-        sentence = (
-            f"target {self._amount(self.value)}: {self._amount(self.cost(architecture))} "
-            f"({100 * self.miss(architecture):+.1f} %)"
-        )
-        if self.source.caveat:
-            sentence += f", {self.source.caveat}"
-        if not self.is_met_by(architecture):
-            sentence += f", beyond {100 * self.tolerance:g} %{self._advice(self.miss(architecture), binding)}"
-        return {
-            "value": self.value,
-            "unit": self.source.unit,
-            "source": self.source.provenance,
-            "cost": self.cost(architecture),
-            "miss": self.miss(architecture),
-            "met": self.is_met_by(architecture),
-            "reward": self.reward,
-            "beta": self.beta,
-            "binding_beta": binding,
-            "sentence": sentence,
-        }
-
-    def _advice(self, miss: float, binding: float | None) -> str:
-        if self.reward == "soft" or (self.reward == "hard" and miss < 0):
-            return f"; the {self.reward} reward does not hold a target, target.reward='absolute' does"
-        if binding is None:
-            return ""
-        if binding < self.beta:
-            return f"; beta {self.beta:.3g} does not bind, by the architectures sampled {binding:.3g} would"
-        return f"; beta {self.beta:.3g} should bind ({binding:.3g} would), so search for longer"
-
-    def _amount(self, cost: float) -> str:
-        if self.source.unit == "ms":
-            return f"{cost:.{1 if cost >= 10 else 3}f} ms"
-        return f"{cost / 1e6:.2f}M {self.source.unit}" if cost >= 1e6 else f"{cost:,.0f} {self.source.unit}"
-
 
 def suggest_beta(sampled: Sequence[tuple[float, float]]) -> float | None:
     """The beta that would hold a target, by (quality, cost) of architectures: minus twice the slope along ln cost.

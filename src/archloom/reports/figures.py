@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from archloom.reports.history import History, positions
 from archloom.reports.markup import escaped, printable
 
 if TYPE_CHECKING:
@@ -47,31 +46,32 @@ _STYLE: dict[Any, Any] = {  # Any: the library types its keys as several hundred
 }
 
 
-def draw_line(axes: Axes, history: History, values: Sequence[float], *, colour: str, label: str) -> None:
-    """A line over epochs; with points where it is short enough, so that one epoch, or one between gaps, is seen."""
+def draw_line(axes: Axes, epochs: Sequence[float], values: Sequence[float], *, colour: str, label: str) -> None:
+    """Draw a line over epochs. Short lines have points: one epoch, or one between gaps, stays visible."""
     marker = "o" if len(values) <= 30 else ""
-    axes.plot(positions(history), values, color=colour, marker=marker, markersize=2.4, label=legend_text(label))
+    axes.plot(epochs, values, color=colour, marker=marker, markersize=2.4, label=legend_text(label))
     whole_steps(axes)
 
 
 def legend_above(axes: Axes) -> None:
-    """A legend where it can cover nothing."""
+    """Draw the legend above the axes, where it covers nothing."""
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3)
 
 
 def legend_text(text: str) -> str:
-    """Text that a legend shows: one that begins with '_' would be left out."""
+    """Return text that a legend shows: matplotlib leaves out labels that begin with '_'."""
     return " " + printable(text) if text.startswith("_") else printable(text)
 
 
 def whole_steps(axes: Axes) -> None:
+    """Label whole numbers only: epochs and trials have no parts."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
 
 
 def grid(figure: Figure, count: int, *, columns: int, shared: bool = False) -> list[Axes]:
-    """So many panels in rows of `columns`; places left over stay empty."""
+    """Return `count` panels in rows of `columns`; spare places stay empty."""
     rows = math.ceil(count / columns)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
     flat: list[Axes] = list(panels.flat)
@@ -80,21 +80,33 @@ def grid(figure: Figure, count: int, *, columns: int, shared: bool = False) -> l
     return flat[:count]
 
 
-def svg(draw: Callable[[Figure], None], *, height: float, label: str) -> str:
-    """Draw on a fresh figure, whatever the user's own matplotlib settings, and return it as inline SVG."""
-    import matplotlib
+def make_figure(draw: Callable[[Figure], None], *, height: float, label: str = "") -> Figure:
+    """Return a fresh figure with a drawing, in our style whatever the user's own matplotlib settings are."""
+    import matplotlib  # late: slow to import
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": printable(label)}):  # the salt keeps ids of two figures apart
+    with matplotlib.rc_context(_style(label)):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         draw(figure)
-        buffer = io.StringIO()
+    return figure
+
+
+def svg(draw: Callable[[Figure], None], *, height: float, label: str) -> str:
+    """Return a drawing as inline SVG."""
+    import matplotlib  # late: slow to import
+
+    figure, buffer = make_figure(draw, height=height, label=label), io.StringIO()
+    with matplotlib.rc_context(_style(label)):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return _inline(buffer.getvalue(), label)
 
 
+def _style(label: str) -> dict[Any, Any]:
+    return {**_STYLE, "svg.hashsalt": printable(label)}  # the salt keeps ids of two figures of a page apart
+
+
 def _inline(text: str, label: str) -> str:
-    """The SVG fit to stand in a page: no prologue, no style that leaks out, no ids but those referred to."""
+    """Return the SVG without prologue, without styles for the whole page, and with no ids but those referred to."""
     body = text[text.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)

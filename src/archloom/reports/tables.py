@@ -1,4 +1,4 @@
-"""Numbers in the words and tables that a reader expects: units, thousands, and a dash for what is not known."""
+"""Numbers as text and tables: units, thousands, and a dash for what is not known."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from archloom.reports.history import History, find, has_trials, known, last_record_with, metric_names, number, series
+from archloom.core.json_object import number
+from archloom.execution.run_facts import RunFacts
+from archloom.reports.curves import Series, drop_unknown
+
+if TYPE_CHECKING:  # reports need no torch
+    from archloom.objectives.cost import Cost
 
 UNKNOWN = "–"
 
@@ -20,24 +25,6 @@ class Table:
     heading: str
     rows: tuple[tuple[str, ...], ...]
     columns: tuple[str, ...] = ()
-
-
-def finalists_table(result: Mapping[str, Any] | None) -> Table:
-    """A row per architecture that was trained for a short while to decide, the best first."""
-    found = (result or {}).get("finalists")
-    rows = tuple(
-        (
-            str(place),
-            whole(find(row, "steps")),
-            decimal(find(row, "valid_loss"), digits=3),
-            percent(find(row, "valid_accuracy")),
-            whole(find(row, "parameters")),
-            str(find(row, "text")),
-        )
-        for place, row in enumerate(found if isinstance(found, list | tuple) else (), start=1)
-    )
-    judged = ("validation loss", "validation accuracy", "parameters")
-    return Table("", rows, ("place", "steps", *judged, "architecture"))
 
 
 # --- numbers
@@ -76,61 +63,42 @@ def duration(seconds: object) -> str:
 # --- tables
 
 
-def cost_facts(cost: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """What the network costs, as far as it is known."""
-    names = {"parameters": "Parameters", "multiply_adds": "Multiply-adds"}
-    return [(label, whole(find(cost, key))) for key, label in names.items() if find(cost, key) is not None]
+def cost_facts(cost: Cost | None) -> list[tuple[str, str]]:
+    """Return what a network costs."""
+    if cost is None:
+        return []
+    return [("Parameters", whole(cost.parameters)), ("Multiply-adds", whole(cost.multiply_adds))]
 
 
-def standing_facts(standing: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How a table of known scores ranks an architecture."""
-    return [
-        ("Data set of the table", str(find(standing, "dataset") or UNKNOWN)),
-        ("Test accuracy in the table", decimal(find(standing, "test"), unit=" %")),
-        ("Validation accuracy in the table", decimal(find(standing, "valid"), unit=" %")),
-        ("Rank", f"{whole(find(standing, 'rank'))} of {whole(find(standing, 'count'))}"),
-        ("Regret (points below the best)", decimal(find(standing, "regret"))),
-    ]
-
-
-def standing_sentence(standing: Mapping[str, Any]) -> str:
-    """The same in plain words."""
-    test, regret = number(find(standing, "test")), number(find(standing, "regret"))
-    rank, count = number(find(standing, "rank")), number(find(standing, "count"))
-    parts = [f"Trained alone, it reaches {decimal(test)} % on the test images of {find(standing, 'dataset')}"]
-    if rank == 1:
-        parts.append(f"the best of the {whole(count)} architectures in the table")
-    elif not math.isnan(rank / count if count else math.nan):
-        parts.append(
-            f"rank {whole(rank)} of {whole(count)}, ahead of {decimal(100 * (count - rank) / count, digits=1)} %"
-        )
-    if regret > 0:
-        parts.append(f"{decimal(regret)} points below the best")
-    return ", ".join(parts) + "."
-
-
-def timing_facts(history: History, run: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """How long the run took, how fast it was, and what memory it needed."""
-    seconds, speed = known(series(history, "seconds")), known(series(history, "images_per_second"))
-    memory = known([number(find(run, "peak_memory_mb")), *series(history, "memory_mb")])
-    step = "trial" if has_trials(history) else "epoch"
-    total = find(run, "seconds")
+def timing_facts(
+    unit: str, records: int, *, seconds: Sequence[float], speeds: Sequence[float], memory_mb: Sequence[float],
+    run: RunFacts | None,
+) -> list[tuple[str, str]]:  # fmt: skip
+    """Return how long a run took, how fast it was, and how much memory it needed; `unit` is 'epoch' or 'trial'."""
+    spent, fast = drop_unknown(seconds), drop_unknown(speeds)
+    memory = drop_unknown([*memory_mb, *([] if run is None else [run.peak_memory_mb])])
+    total = run.seconds if run is not None else sum(spent) if spent else None
     facts = [
-        ("Total time", duration(total if total is not None else sum(seconds) if seconds else None)),
-        (f"Records ({step}s)", whole(len(history))),
-        (f"Mean time per {step}", duration(sum(seconds) / len(seconds) if seconds else None)),
+        ("Total time", duration(total)),
+        (f"Records ({unit}s)", whole(records)),
+        (f"Mean time per {unit}", duration(statistics.mean(spent) if spent else None)),
     ]
-    if speed:
-        facts.append(("Images per second, mean", whole(sum(speed) / len(speed))))
+    if fast:
+        facts.append(("Images per second, mean", whole(statistics.mean(fast))))
     facts.append(("Peak memory", whole(max(memory) if memory else None, unit=" MB")))
-    for key, label in {"device": "Device", "threads": "Threads", "finished": "Finished"}.items():
-        if find(run, key) is not None:
-            facts.append((label, str(find(run, key))))
+    if run is not None:
+        known = {"Device": run.device, "Threads": run.threads, "Finished": run.finished}
+        facts += [(label, str(value)) for label, value in known.items() if value]
     return facts
 
 
+def version_table(run: RunFacts | None) -> Table:
+    """Return the versions of a run, a row each."""
+    return Table("", () if run is None else tuple((name, str(version)) for name, version in run.versions.items()))
+
+
 def settings_tables(settings: Mapping[str, Any]) -> list[Table]:
-    """A table per section of a configuration; what stands in no section comes first."""
+    """Return a table per section of a configuration; settings outside of sections come first."""
     loose = {key: value for key, value in settings.items() if not isinstance(value, Mapping)}
     sections = {str(key): value for key, value in settings.items() if isinstance(value, Mapping)}
     tables = [Table(name, tuple(_flat(section))) for name, section in {"general": loose, **sections}.items()]
@@ -146,7 +114,7 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _setting(value: object) -> str:
-    """A value as a configuration writes it, lists without brackets."""
+    """Return a value as a configuration writes it, lists without brackets."""
     if value is None or value in ("", {}, [], ()):
         return UNKNOWN
     if isinstance(value, bool):
@@ -157,47 +125,34 @@ def _setting(value: object) -> str:
 
 
 @dataclass(frozen=True)
-class _Column:
-    """What a column is called, where its value stands in a record, and how it is written."""
+class Column:
+    """A column of figures: its name, one value per record, and how a value is written."""
 
     name: str
-    path: tuple[str, ...]
+    values: Sequence[object]
     write: Callable[[object], str]
 
 
-def record_table(history: History) -> Table:
-    """Every record in a row; columns that no record fills are left out."""
-    columns = [column for column in _columns(history) if last_record_with(history, *column.path) is not None]
-    rows = tuple(tuple(column.write(find(record, *column.path)) for column in columns) for record in history)
-    heading = "Every trial" if has_trials(history) else "Every epoch"
-    return Table(heading, rows, tuple(column.name for column in columns))
+def record_table(heading: str, columns: Sequence[Column]) -> Table:
+    """Return a row per record; columns without any value are left out."""
+    filled = [column for column in columns if any(column.write(value) != UNKNOWN for value in column.values)]
+    written = [[column.write(value) for value in column.values] for column in filled]
+    return Table(heading, tuple(zip(*written, strict=True)), tuple(column.name for column in filled))
 
 
-def _columns(history: History) -> list[_Column]:
-    metrics = [_Column(name.replace("_", " "), ("metrics", name), _metric) for name in metric_names(history)]
-    return [
-        _Column("epoch", ("epoch",), whole),
-        _Column("trial", ("trial",), whole),
-        _Column("seconds", ("seconds",), decimal),
-        _Column("images/s", ("images_per_second",), whole),
-        _Column("memory, MB", ("memory_mb",), whole),
-        *metrics,
-        _Column("derived accuracy", ("derived_accuracy",), percent),
-        _Column("score", ("score",), decimal),
-        _Column("best", ("best",), decimal),
-        _Column("table test, %", ("standing", "test"), decimal),
-        _Column("rank", ("standing", "rank"), whole),
-    ]
+def metric_columns(metrics: Series) -> list[Column]:
+    """Return a column per metric."""
+    return [Column(name.replace("_", " "), values, significant) for name, values in metrics.items()]
 
 
-def _metric(value: object) -> str:
-    """Four significant digits: metrics differ widely in size."""
+def significant(value: object) -> str:
+    """Return four significant digits: metrics differ widely in size."""
     finite = number(value)
     return UNKNOWN if math.isnan(finite) else f"{finite:.4g}"
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation of a sample."""
+    """Return mean and standard deviation of a sample."""
     if not values:
         return UNKNOWN
     return decimal(statistics.mean(values)) + (f" ± {decimal(statistics.stdev(values))}" if len(values) > 1 else "")

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from archloom.core.errors import ArchloomError
+from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
 from archloom.reports.cells import draw_cells
+from archloom.reports.curves import drop_unknown, learning_curves
 from archloom.reports.history import History, find, number
 from archloom.reports.pages import page
 from archloom.reports.tables import (
     UNKNOWN,
+    Column,
     Table,
     cost_facts,
     decimal,
+    metric_columns,
     record_table,
     settings_tables,
     timing_facts,
+    version_table,
     whole,
 )
 from archloom.retrainings.folder import RetrainFolder
@@ -37,12 +42,13 @@ from archloom.retrainings.report_confusion import (
     names_of,
 )
 from archloom.retrainings.thumbnails import keep_thumbnails, read_thumbnails
-from archloom.searches.report_plots import learning_curves
 from archloom.spaces import SPACES
 from archloom.spaces.base import CellGraph
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from archloom.objectives.cost import Cost
 
 PICTURES = "mistakes.png"
 FEWEST_OF_A_CLASS = 20  # test images; with fewer, the accuracy of a class is rough
@@ -87,6 +93,7 @@ def write_retrain_report(directory: Path, *, images: Images | None = None) -> Pa
 def render_retrained(run: RunFolder, result: Mapping[str, Any] | None) -> str:
     """The whole page of a run."""
     config, history = run.config, run.read_metrics()
+    run_facts = RunFacts.from_json(result["run"]) if find(result, "run") else None
     known = result if result is not None else config
     tested, part = _judged(result)
     counts = counts_of(tested)
@@ -104,7 +111,7 @@ def render_retrained(run: RunFolder, result: Mapping[str, Any] | None) -> str:
             "cautions": list(_cautions(tested, part, names)) if tested else [],
             "facts": Table("", tuple(_facts(result, tested, part))),
             "links": _links(run.path),
-            "curves": learning_curves(_nested(history, scale=0.01)),  # its own accuracies are fractions
+            "curves": learning_curves(_epochs(history), _metrics(history, scale=0.01)),  # it draws fractions
             "map": confusion_map(counts, names),
             "numbers": len(names) <= MOST_NUMBERS,
             "pairs": confused_pairs(counts, names),
@@ -115,12 +122,10 @@ def render_retrained(run: RunFolder, result: Mapping[str, Any] | None) -> str:
             "cell_count": len(graphs),
             "architecture": str(find(known, "text") or ""),
             "changed": [str(line) for line in find(result, "changed") or []],
-            "cost": Table("", (*cost_facts(find(result, "cost")), *timing_facts(history, find(result, "run")))),
-            "table": record_table(_nested(history)),
+            "cost": Table("", (*cost_facts(_cost(result)), *_timing(history, run_facts))),
+            "table": record_table("Every epoch", _columns(history)),
             "settings": settings_tables(config),
-            "versions": Table(
-                "", tuple((name, str(told)) for name, told in (find(result, "run", "versions") or {}).items())
-            ),
+            "versions": version_table(run_facts),
         },
     )
 
@@ -238,21 +243,46 @@ def _bars_caption(per_class: Sequence[float], part: str) -> str:
 # --- how it learned
 
 
-def _nested(history: History, *, scale: float = 1.0) -> list[dict[str, Any]]:
-    """Records as those of a search, with metrics apart; accuracies come in percent and are scaled."""
-    return [{**_plain(record), "metrics": dict(_metrics(record, scale))} for record in history]
+def _epochs(history: History) -> list[float]:
+    return [number(find(record, "epoch")) for record in history]
 
 
-def _plain(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: record[name] for name in NO_METRICS if name in record}
+def _metrics(history: History, *, scale: float = 1.0) -> dict[str, list[float]]:
+    """Return every figure but those of NO_METRICS, one number per record; accuracies are scaled."""
+    names = dict.fromkeys(name for record in history for name in record if name not in NO_METRICS)
+    found = {_metric_name(name): [number(find(record, name)) for record in history] for name in names}
+    return {
+        name: [scale * value for value in values] if name.endswith("accuracy") else values
+        for name, values in found.items()
+        if drop_unknown(values)
+    }
 
 
-def _metrics(record: Mapping[str, Any], scale: float) -> Iterator[tuple[str, Any]]:
-    for name, value in record.items():
-        if name.endswith(("accuracy", "top5")):
-            yield re.sub("(.*)_top5", r"top5_\1_accuracy", name), scale * number(value)
-        elif name not in NO_METRICS:
-            yield name, value
+def _metric_name(name: str) -> str:
+    return re.sub("(.*)_top5", r"top5_\1_accuracy", name)
+
+
+def _columns(history: History) -> list[Column]:
+    written = (
+        ("seconds", "seconds", decimal),
+        ("images_per_second", "images/s", whole),
+        ("memory_mb", "memory, MB", whole),
+    )
+    columns = [Column(label, [find(record, key) for record in history], write) for key, label, write in written]
+    return [Column("epoch", _epochs(history), whole), *columns, *metric_columns(_metrics(history))]
+
+
+def _timing(history: History, run: RunFacts | None) -> list[tuple[str, str]]:
+    series = {name: [number(find(record, name)) for record in history] for name in NO_METRICS}
+    seconds, speeds, memory = series["seconds"], series["images_per_second"], series["memory_mb"]
+    return timing_facts("epoch", len(history), seconds=seconds, speeds=speeds, memory_mb=memory, run=run)
+
+
+def _cost(result: Mapping[str, Any] | None) -> Cost | None:
+    from archloom.objectives.cost import Cost  # late: reports need no torch
+
+    found = find(result, "cost")
+    return Cost(**found) if found else None
 
 
 # --- what it gets wrong

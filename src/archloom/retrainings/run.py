@@ -18,6 +18,7 @@ from archloom.core.settings import merge, read_toml
 from archloom.data.source import ImageData
 from archloom.execution.loop import Interrupted
 from archloom.execution.machine import peak_memory_mb
+from archloom.execution.run_facts import installed_versions
 from archloom.execution.run_folder import RunFolder
 from archloom.families import family_of
 from archloom.reports.cells import draw_cells
@@ -38,7 +39,7 @@ from archloom.retrainings.sizes import AUTO, DEFAULT_BUDGET, Job, choose, second
 from archloom.retrainings.spec import SECTIONS, RetrainSpec, compose
 from archloom.retrainings.transfer import Origin, adapted, depth_of, differences, origin_of
 from archloom.searches.architectures import find_architecture
-from archloom.searches.run import RUNS, as_image_data, versions
+from archloom.searches.run import RUNS, as_image_data
 from archloom.searches.spec import GIVEN
 
 Tell = Callable[[str], None]
@@ -330,7 +331,7 @@ class _Prepared:
                 "records": len(history),
                 "device": str(device),
                 "threads": torch.get_num_threads(),
-                "versions": versions(),
+                "versions": installed_versions(),
                 "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             },
         }

@@ -1,24 +1,29 @@
-"""The black-box loop: ask for an architecture, score it, tell the strategy."""
+"""The black-box loop: ask the strategy for an architecture, score it, report the score."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from archloom.benchmarks.base import Benchmark
 from archloom.core.errors import SettingError
-from archloom.core.events import Advanced, Record
+from archloom.core.events import Advanced
+from archloom.core.json_object import JsonObject
 from archloom.objectives.target import Target
+from archloom.searches.history import best_trial
 from archloom.searches.loop import SearchLoop
-from archloom.searches.random_baseline import table_verdict
-from archloom.searches.studies import Finished, LocalStudy, Score, Scored, Study
-from archloom.searches.target_check import aimed, with_target
+from archloom.searches.random_baseline import describe_entry, join_sentences
+from archloom.searches.records import TrialRecord
+from archloom.searches.result import SearchOutcome
+from archloom.searches.studies import FinishedTrial, LocalStudy, Score, Scored, Study
+from archloom.searches.target_check import check_target, target_sentence
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox, Trial
 
 
 class TableScore:
-    """Validation accuracy in percent, looked up: the test column is only for judging at the end."""
+    """Looks up validation accuracy in percent; the test column is only for the verdict."""
 
     def __init__(self, table: Benchmark, dataset: str, *, epochs: int | None = None) -> None:
         if epochs is not None and epochs not in table.epochs:
@@ -28,7 +33,7 @@ class TableScore:
                 "or set search.score = 'training'"
             )
         self._table, self._dataset, self._column = table, dataset, epochs
-        self.epochs = epochs or next(iter(table.epochs), 1)  # a table that does not say: one training, however long
+        self.epochs = epochs or next(iter(table.epochs), 1)  # a table without epochs: one training, however long
 
     def __call__(self, architecture: Architecture) -> Iterator[Scored]:
         score = self._table.query(architecture, self._dataset, metric="valid", epochs=self._column)
@@ -36,7 +41,7 @@ class TableScore:
 
 
 class PathScore:
-    """Accuracy in percent of a path under weights that are trained already."""
+    """Evaluates a path, in percent, under weights that are trained already."""
 
     epochs = 0  # nothing is trained
 
@@ -47,10 +52,10 @@ class PathScore:
         yield Scored(self.epochs, self._paths(architecture))
 
 
-class BlackBoxLoop(SearchLoop):
-    """Search by scores alone; the best-scored architecture is the result, with a target the best of those that meet it.
+class BlackBoxLoop(SearchLoop[TrialRecord]):
+    """Search by scores alone; the result is the best-scored architecture, with a target the best that meets it.
 
-    A strategy is told what an architecture is worth: its score, less for missing the target if there is one.
+    A strategy gets the reward of an architecture: its score, minus the penalty for missing the target if there is one.
     """
 
     unit = "trial"
@@ -79,100 +84,112 @@ class BlackBoxLoop(SearchLoop):
     def total(self) -> int:
         return self._trials
 
-    def advance(self) -> Record | None:
-        finished = self._heard() or self._carried_out()
+    def read_record(self, value: JsonObject) -> TrialRecord:
+        return TrialRecord.from_json(value)
+
+    def advance(self) -> TrialRecord | None:
+        finished = self._replay_foreign_trial() or self._run_trial()
         if finished is None:
             return None
-        tell = self.strategy.report_pruned if finished.pruned else self.strategy.tell
-        tell(finished.trial, self._worth(finished.scores[-1].score, finished.trial.architecture))
+        report = self.strategy.report_pruned if finished.pruned else self.strategy.tell
+        report(finished.trial, self._reward(finished.scores[-1].score, finished.trial.architecture))
         self.position += 1
         record = self._record(finished)
-        self.emit(Advanced(self.position, 0, {"score": record["score"], "best": record["best"]}))
+        self.emit(Advanced(self.position, 0, {"score": record.score, "best": record.best}))
         return record
 
-    def _heard(self) -> Finished | None:
-        """A trial of another process; the strategy hears of its scores as if it had asked for it."""
-        finished = self._study.news(self.history)
+    def _replay_foreign_trial(self) -> FinishedTrial | None:
+        """Return a trial of another process; the strategy gets its scores as if it had asked for the trial."""
+        finished = self._study.find_foreign_trial({record.trial for record in self.history})
         if finished is not None:
-            for scored in filter(self._on_the_way, finished.scores):
+            for scored in filter(self._is_intermediate, finished.scores):
                 self._should_continue(finished.trial, scored)
         return finished
 
-    def _carried_out(self) -> Finished | None:
+    def _run_trial(self) -> FinishedTrial | None:
+        """Score the next trial; return None if there is none now, or if the result came too late to count."""
         start = self._clock()
         trial = self._study.begin(self.strategy, self.position)
         if trial is None:
             return None
-        with self._study.at_work(trial):
-            scores, pruned = self._scores(trial)
-        finished = Finished(trial, scores, pruned, self._clock() - start)
+        with self._study.keep_alive(trial):
+            scores, pruned = self._score_trial(trial)
+        finished = FinishedTrial(trial, scores, pruned, self._clock() - start)
         return finished if self._study.finish(finished) else None
 
-    def _scores(self, trial: Trial) -> tuple[tuple[Scored, ...], bool]:
-        """The scores of a trial until it is complete, or until the strategy has seen enough of it."""
+    def _score_trial(self, trial: Trial) -> tuple[tuple[Scored, ...], bool]:
+        """Return the scores of a trial until it is complete, or until the strategy prunes it."""
         scores: list[Scored] = []
         for scored in self._score(trial.architecture):
             scores.append(scored)
-            if self._on_the_way(scored) and not self._should_continue(trial, scored):
+            if self._is_intermediate(scored) and not self._should_continue(trial, scored):
                 return tuple(scores), True
         return tuple(scores), False
 
     def _should_continue(self, trial: Trial, scored: Scored) -> bool:
-        return self.strategy.should_continue(trial, scored.epochs, self._worth(scored.score, trial.architecture))
+        return self.strategy.should_continue(trial, scored.epochs, self._reward(scored.score, trial.architecture))
 
-    def _worth(self, score: float, architecture: Architecture) -> float:
-        """In percent, like the score."""
+    def _reward(self, score: float, architecture: Architecture) -> float:
+        """Return the reward in percent, like the score."""
         return score if self._target is None else 100 * self._target.compute_reward(score / 100, architecture)
 
-    def _on_the_way(self, scored: Scored) -> bool:
+    def _is_intermediate(self, scored: Scored) -> bool:
         return scored.epochs < self._score.epochs
 
-    def _record(self, finished: Finished) -> Record:
-        last, full = finished.scores[-1], self._score.epochs
-        before = self.history[-1] if self.history else {"best": last.score, "trainings": 0.0}
-        trained = round(before["trainings"] * full) + last.epochs  # in epochs, which add up exactly
-        return {
-            "trial": finished.trial.number,
-            "score": last.score,
-            "best": before["best"] if finished.pruned else max(last.score, before["best"]),
-            **self._aimed_at(finished),
-            "epochs": last.epochs,
-            "pruned": finished.pruned,
-            "trainings": trained / full if full else 0.0,  # full ones that all trials so far have cost
-            "seconds": finished.seconds,
-            **self.describe(finished.trial.architecture),
-        }
+    # --- records
 
-    def _aimed_at(self, finished: Finished) -> dict[str, Any]:
-        """What a record tells of the target; the best is then the best that meets it."""
+    def _record(self, finished: FinishedTrial) -> TrialRecord:
+        last, full, architecture = finished.scores[-1], self._score.epochs, finished.trial.architecture
+        before = self.history[-1].trainings if self.history else 0.0
+        trained = round(before * full) + last.epochs  # in epochs, which add up exactly
+        record = TrialRecord(
+            trial=finished.trial.number,
+            score=last.score,
+            best=last.score,
+            epochs=last.epochs,
+            pruned=finished.pruned,
+            trainings=trained / full if full else 0.0,
+            seconds=finished.seconds,
+            **self.describe(architecture),
+            **self._target_fields(last.score, architecture),
+        )
+        return replace(record, best=self._best_score(record))
+
+    def _target_fields(self, score: float, architecture: Architecture) -> dict[str, Any]:
+        """Return the fields of a record on the target, if there is one."""
         if self._target is None:
             return {}
-        architecture, score = finished.trial.architecture, finished.scores[-1].score
-        own = {
-            "score": score,
-            "worth": self._worth(score, architecture),
-            "cost": self._target.cost(architecture),
-            "met": self._target.is_met_by(architecture),
-        }
-        rivals = [record for record in self.history if not record["pruned"]]
-        return {**own, "best": max(rivals if finished.pruned and rivals else [*rivals, own], key=_merit)["score"]}
+        cost, met = self._target.cost(architecture), self._target.is_met_by(architecture)
+        return {"reward": self._reward(score, architecture), "cost": cost, "met": met}
 
-    def conclude(self) -> Mapping[str, Any]:
-        complete = [record for record in self.history if not record["pruned"]]  # scores of fewer epochs do not compare
-        winner = max(complete or self.history, key=_merit)  # the first of equals
-        described = {name: winner[name] for name in ("architecture", "text", "standing")}
-        others = len({record["text"] for record in self.history})
-        sentence = f"The best score of {others} different architectures tried: {winner['score']:.2f}."
-        verdict = f"{sentence} {table_verdict(winner['standing'])}".strip()
-        found = {**described, "verdict": verdict, **self.strategy.findings()}
+    def _best_score(self, record: TrialRecord) -> float:
+        """Return the best score so far; with a target, of the trials that meet it."""
         if self._target is None:
-            return found
-        told = aimed(self._target, self.space.check(winner["architecture"]), self._sampled)
-        return {**found, "verdict": with_target(verdict, told), "target": told}
+            before = self.history[-1].best if self.history else record.score
+            return before if record.pruned else max(record.score, before)
+        rivals = [other for other in self.history if not other.pruned]
+        return best_trial(rivals if record.pruned and rivals else [*rivals, replace(record, pruned=False)]).score
 
-    def _sampled(self) -> list[tuple[float, float]]:
-        """Quality and cost of all that was tried."""
-        return [(record["score"] / 100, record["cost"]) for record in self.history if not record["pruned"]]
+    def conclude(self) -> SearchOutcome:
+        winner = best_trial(self.history)
+        different = len({record.text for record in self.history})
+        best = f"Best score of {different} different architectures: {winner.score:.2f}."
+        checked = None
+        if self._target is not None:
+            checked = check_target(self._target, winner.architecture, self._sample_costs)
+        return SearchOutcome(
+            architecture=winner.architecture,
+            text=winner.text,
+            table_entry=winner.table_entry,
+            verdict=join_sentences((best, describe_entry(winner.table_entry), target_sentence(checked))),
+            target=checked,
+            **SearchOutcome.known_findings(self.strategy.findings()),
+        )
+
+    def _sample_costs(self) -> list[tuple[float, float]]:
+        """Return quality and cost of all trials."""
+        tried = [record for record in self.history if not record.pruned]
+        return [(record.score / 100, record.cost) for record in tried if record.cost is not None]
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "strategy": self.strategy.state_dict()}
@@ -180,9 +197,3 @@ class BlackBoxLoop(SearchLoop):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.strategy.load_state_dict(state["strategy"])
-
-
-def _merit(record: Mapping[str, Any]) -> tuple[bool, float]:
-    """By which a search decides: the score or, of what misses the target, what it is worth; that comes last."""
-    met = bool(record.get("met", True))
-    return met, float(record["score" if met else "worth"])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from archloom.benchmarks.base import Benchmark, TableEntry
 from archloom.core.errors import BenchmarkError
-from archloom.core.events import Record
 from archloom.core.json_object import JsonObject
 from archloom.execution.loop import Interrupted, Loop
+from archloom.searches.records import EpochRecord, TrialRecord
+from archloom.searches.result import SearchOutcome
 from archloom.spaces import Architecture, SearchSpace
+
+RecordT = TypeVar("RecordT", EpochRecord, TrialRecord)
 
 
 class TableLookup:
@@ -32,17 +34,14 @@ class TableLookup:
         return replace(entry, instead_of=None if self._data in ("", dataset) else self._data)
 
 
-class SearchLoop(Loop[Record, Mapping[str, Any]]):
+class SearchLoop(Loop[RecordT, SearchOutcome]):
     """A search of a space, one-shot or black-box."""
 
     def __init__(self, space: SearchSpace, *, look_up: TableLookup | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.space = space
         self.look_up = look_up or TableLookup()
-        self.notes: list[Record] = []  # of the finalist race, from before an interruption
-
-    def read_record(self, value: JsonObject) -> Record:
-        return value
+        self.notes: list[JsonObject] = []  # of the finalist race, from before an interruption
 
     def stop_if_asked(self) -> None:
         """Stop long work at the end of a search; the units are saved, and resuming skips the parts in `notes`.
@@ -54,9 +53,6 @@ class SearchLoop(Loop[Record, Mapping[str, Any]]):
             raise Interrupted
 
     def describe(self, architecture: Architecture) -> dict[str, Any]:
-        """Return the part of a record that describes an architecture."""
-        return {
-            "architecture": dict(architecture),
-            "text": self.space.format(architecture),
-            "standing": None if (entry := self.look_up(architecture)) is None else vars(entry),
-        }
+        """Return the fields of a record or an outcome that describe an architecture."""
+        text, entry = self.space.format(architecture), self.look_up(architecture)
+        return {"architecture": architecture, "text": text, "table_entry": entry}

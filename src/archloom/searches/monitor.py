@@ -1,24 +1,24 @@
-"""A look at the health of a one-shot search after every epoch, and rules that see a collapse coming.
+"""The health of a one-shot search, measured after every epoch, and rules that detect a collapse.
 
-What collapses look like: the derived architecture fills with operations that have no weights (skips, pools, none); and
-before that, the validation loss as a function of the logits gets sharp, so that rounding them to one architecture costs
-more and more. Looking changes nothing about a search.
+A collapsing search fills its derived architecture with operations without weights (skips, pools, none). Before that,
+the validation loss gets sharp as a function of the logits: discretizing them costs more and more accuracy. Measuring
+changes nothing about a search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from annotated_doc import Doc
 from torch import Tensor
 
 from archloom.core.errors import require
-from archloom.core.events import Record
 from archloom.data.loader import Batch
 from archloom.policies import Logits
+from archloom.searches.records import EpochRecord, Health
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
 from archloom.supernet import Curvature, SharedWeights
 
@@ -65,42 +65,42 @@ class MonitorSettings:
 
 @dataclass(frozen=True)
 class Alarm:
-    """Why a search is unwell, and the last epoch in which it was not (from 0; -1 where it never was)."""
+    """Why a search is unhealthy, and its last healthy epoch (from 0; -1 if there was none)."""
 
     reason: str
     healthy: int
 
 
 class Monitor:
-    """Figures of one epoch, and what the figures of all epochs so far say."""
+    """Measures the health of one epoch, and decides from all epochs so far whether to warn."""
 
     def __init__(self, settings: MonitorSettings, *, epochs: int) -> None:
         self.settings = settings
         self._quiet_epochs = settings.quiet * epochs
 
-    def look(
+    def measure(
         self,
         space: SearchSpace,
         architecture: Architecture,
-        scores: Scores | None,
+        probabilities: Scores | None,
         *,
         policy: Logits | None,
         weights: SharedWeights,
         images: Batch,
         derived_accuracy: float,
-    ) -> dict[str, Any]:
-        """Shares of operations without weights, how decided the probabilities are, sharpness, and what rounding costs.
+    ) -> Health:
+        """Return shares of operations without weights, entropy, sharpness, and the accuracy lost by discretizing.
 
-        `policy` is that of a strategy whose logits mix all operations; for others sharpness and gap mean nothing.
+        `policy` belongs to strategies whose logits mix all operations; others have no sharpness and no gap.
         """
-        health: dict[str, Any] = {**shares(space, architecture)}
-        if scores is not None:
-            entropies = [_entropy(row) for row in scores.values()]
-            health |= {"entropy": sum(entropies) / len(entropies), "entropy_least": min(entropies)}
+        health = Health(**shares(space, architecture))
+        if probabilities is not None:
+            entropies = [_entropy(row) for row in probabilities.values()]
+            health = replace(health, entropy=_mean(entropies), entropy_least=min(entropies))
         if policy is not None:
-            health["gap"] = float(weights.score(images, policy.mixture())) - derived_accuracy
+            health = replace(health, gap=float(weights.score(images, policy.mixture())) - derived_accuracy)
         if policy is not None and self.settings.eigenvalue_steps:
-            health["eigenvalue"] = self._eigenvalue(policy, weights, images)
+            health = replace(health, eigenvalue=self._eigenvalue(policy, weights, images))
         return health
 
     def _eigenvalue(self, policy: Logits, weights: SharedWeights, images: Batch) -> float:
@@ -112,31 +112,30 @@ class Monitor:
         start = torch.randn(values.shape, generator=torch.Generator().manual_seed(0)).to(values)
         return largest_eigenvalue(curvature.of_logits, start, steps=self.settings.eigenvalue_steps)
 
-    def alarm(self, history: Sequence[Record]) -> Alarm | None:
-        """What the records of all epochs so far say about the last one; None where all is well."""
-        if not history or len(history) <= self._quiet_epochs or "health" not in history[-1]:
+    def alarm(self, history: Sequence[EpochRecord]) -> Alarm | None:
+        """Return what is wrong with the last epoch, given all epochs so far; None if nothing is."""
+        if not history or len(history) <= self._quiet_epochs:
             return None
-        return self._without_weights(history) or self._sharp(history)
+        healths = [record.health for record in history]
+        return self._check_shares(healths) or self._check_sharpness(healths)
 
-    def _without_weights(self, history: Sequence[Record]) -> Alarm | None:
-        limit = self.settings.largest_share
-        found = [(name, history[-1]["health"][name]) for name in SHARES if history[-1]["health"][name] > limit]
-        if not found:
+    def _check_shares(self, healths: Sequence[Health | None]) -> Alarm | None:
+        """Warn if one kind of operation without weights fills the derived architecture."""
+        limit, last = self.settings.largest_share, _shares_of(healths[-1])
+        if max(last.values()) <= limit:
             return None
-        name, share = max(found, key=lambda pair: pair[1])
-        healthy = [
-            epoch for epoch, record in enumerate(history) if all(record["health"][kind] <= limit for kind in SHARES)
-        ]
+        name, share = max(last.items(), key=lambda pair: pair[1])
+        healthy = [epoch for epoch, health in enumerate(healths) if max(_shares_of(health).values()) <= limit]
         return Alarm(
             f"{100 * share:.0f} % of the derived operations are '{name}', above monitor.largest_share = {limit:g}",
             max(healthy, default=-1),
         )
 
-    def _sharp(self, history: Sequence[Record]) -> Alarm | None:
-        """RobustDARTS' rule: the mean eigenvalue of the last epochs against that of as many epochs, a window before."""
+    def _check_sharpness(self, healths: Sequence[Health | None]) -> Alarm | None:
+        """Apply RobustDARTS' rule: the mean eigenvalue of the last epochs against that of the window before."""
         window = self.settings.window
-        values = [record["health"].get("eigenvalue") for record in history]
-        if len(values) <= window or None in values:
+        values = [health.eigenvalue for health in healths if health is not None and health.eigenvalue is not None]
+        if len(values) <= window or len(values) < len(healths):
             return None
         now, before = _mean(values[-window:]), _mean(values[-2 * window : -window])
         if before <= 0 or now <= self.settings.growth * before:
@@ -152,16 +151,16 @@ DIFFERENCE = 0.05  # length of the movement of all logits together; short beside
 
 
 def shares(space: SearchSpace, architecture: Mapping[str, str]) -> dict[str, float]:
-    """Of the operations that an architecture has, those of each kind without weights."""
+    """Return the share of an architecture's operations that are of each kind without weights."""
     operations = space.operations_of(architecture) or (NONE,)
     return {name: sum(part in one for one in operations) / len(operations) for name, part in SHARES.items()}
 
 
 def largest_eigenvalue(product: Callable[[Tensor], Tensor], start: Tensor, *, steps: int) -> float:
-    """Of a symmetric matrix known by its products: the largest value of Lanczos after so many of them.
+    """Return the largest eigenvalue that Lanczos finds with `steps` products of a symmetric matrix.
 
-    It never exceeds the true one, and is exact once there are as many steps as rows. Vectors are kept orthogonal to all
-    before: there are few of them, and without it rounding brings the first ones back.
+    It never exceeds the true one, and is exact with as many steps as rows. Vectors are kept orthogonal to all before:
+    there are few of them, and without it rounding brings the first ones back.
     """
     basis: list[Tensor] = []
     diagonal: list[Tensor] = []
@@ -182,6 +181,10 @@ def largest_eigenvalue(product: Callable[[Tensor], Tensor], start: Tensor, *, st
     for place, size in enumerate(beside[: len(diagonal) - 1]):
         matrix[place, place + 1] = matrix[place + 1, place] = size
     return float(torch.linalg.eigvalsh(matrix.double()).max())
+
+
+def _shares_of(health: Health | None) -> dict[str, float]:
+    return {name: 0.0 if health is None else getattr(health, name) for name in SHARES}
 
 
 def _entropy(row: Sequence[float]) -> float:

@@ -1,33 +1,37 @@
-"""The one-shot loop: a strategy and shared weights, fed batch by batch, looked at after every epoch."""
+"""The one-shot loop: a strategy and shared weights get batch after batch; every epoch ends with a record."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from archloom.core.errors import DivergedError
-from archloom.core.events import Advanced, Deriving, Noted, Record
+from archloom.core.events import Advanced, Deriving, Noted
+from archloom.core.json_object import JsonObject
 from archloom.data.loader import Batch, Loader
 from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.target import Target, suggest_beta
 from archloom.searches.finalist_race import FinalistRace
 from archloom.searches.loop import SearchLoop
 from archloom.searches.monitor import Monitor
-from archloom.searches.random_baseline import against_chance
-from archloom.searches.target_check import aimed, pursue, with_target
-from archloom.spaces import Architecture, Scores, SearchSpace
+from archloom.searches.random_baseline import compare_with_random, describe_entry, join_sentences
+from archloom.searches.records import EarlyStop, EpochRecord, FinalistRecord, StrictSteps
+from archloom.searches.result import SearchOutcome
+from archloom.searches.target_check import check_target, enforce_target, target_sentence
+from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
 from archloom.supernet import SharedWeights, path_gates
 
-SLOPE_SAMPLES = 30  # architectures that tell what quality is worth in cost
+SLOPE_SAMPLES = 30  # architectures that a beta is suggested from
 
 
 class SharedAccuracy:
-    """Accuracy of a single path under the shared weights, always on the same validation images, kept once read."""
+    """Evaluates single paths under the shared weights, always on the same validation images."""
 
     def __init__(self, space: SearchSpace, weights: SharedWeights, images: Loader) -> None:
         self._space, self._weights, self._images = space, weights, images
@@ -44,14 +48,14 @@ class SharedAccuracy:
         return right / sum(len(batch) for batch in self.batches)
 
     def likelihood(self, architecture: Architecture) -> float:
-        """Minus the mean loss: what strategies that descend go by."""
+        """Return minus the mean loss: the objective of strategies that follow gradients."""
         gates = path_gates(self._space, architecture)
         with torch.no_grad():
             lost = sum(float(self._weights.loss(batch, gates)) * len(batch) for batch in self.batches)
         return -lost / sum(len(batch) for batch in self.batches)
 
 
-class OneShotLoop(SearchLoop):
+class OneShotLoop(SearchLoop[EpochRecord]):
     """Search with shared weights."""
 
     unit = "step"
@@ -71,7 +75,7 @@ class OneShotLoop(SearchLoop):
         race: FinalistRace | None = None,
         monitor: Monitor | None = None,
         target: Target | None = None,
-        strict_share: float = 0.0,  # of the steps, to be added at most where the target is missed
+        strict_share: float = 0.0,  # extra steps at most, as a share of all steps, if the target is missed
         **common: Any,
     ) -> None:
         super().__init__(space, **common)
@@ -80,14 +84,14 @@ class OneShotLoop(SearchLoop):
         if target is not None:
             strategy.set_target(target)
         self._train, self._valid, self._epochs = train, valid, epochs
-        self.train, self.evaluation = train, evaluation  # for whoever looks at trained weights later
+        self.train, self.evaluation = train, evaluation  # `archloom rank` evaluates trained weights with them
         self._evaluate = SharedAccuracy(space, weights, evaluation)
         self._compare = SharedAccuracy(space, weights, comparison)
         self._random_baseline_samples, self._race, self._monitor = random_baseline_samples, race, monitor
-        self._kept: list[dict[str, Any]] = []  # the states of the last epochs, where a search may roll back to one
+        self._kept: list[dict[str, Any]] = []  # states of the last epochs, to roll back to
         self._batches: Iterator[tuple[Batch, tuple[Batch, ...]]] | None = None
         self._sums: dict[str, float] = {}
-        self._counts: dict[str, int] = {}  # some figures come only every so many steps
+        self._counts: dict[str, int] = {}  # not every step reports every metric
         self._images = 0
         self._seconds = 0.0
         strategy.begin(
@@ -109,17 +113,20 @@ class OneShotLoop(SearchLoop):
     def units_per_record(self) -> int:
         return self._train.steps
 
-    def advance(self) -> Record | None:
+    def read_record(self, value: JsonObject) -> EpochRecord:
+        return EpochRecord.from_json(value)
+
+    def advance(self) -> EpochRecord | None:
         start = self._clock()
         if self._batches is None:
-            self._batches = zip(_stream(self._train, self.position), self._valids(self.position), strict=False)
+            self._batches = zip(_stream(self._train, self.position), self._valid_batches(self.position), strict=False)
         epoch = self.position // self._train.steps
         train, valids = next(self._batches)
         self.weights.set_progress(epoch / self._epochs)
         batch = SearchBatch(train, valids, epoch, self._epochs, self.position / self.total)
         metrics = self.strategy.step(self.weights, batch)
         self.position += 1
-        self._check(metrics)
+        self._refuse_infinite(metrics)
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
             self._counts[name] = self._counts.get(name, 0) + 1
@@ -128,15 +135,15 @@ class OneShotLoop(SearchLoop):
         self.emit(Advanced(self.position, len(train), metrics))
         return self._record(epoch) if self.position % self._train.steps == 0 else None
 
-    def _valids(self, position: int) -> Iterator[tuple[Batch, ...]]:
-        """The validation batches of each step from a position on."""
-        wanted = self.strategy.validation
-        batches = _stream(self._valid, wanted.before(position))
+    def _valid_batches(self, position: int) -> Iterator[tuple[Batch, ...]]:
+        """Yield the validation batches of each step from a position on."""
+        plan = self.strategy.validation
+        batches = _stream(self._valid, plan.before(position))
         while True:
-            yield tuple(next(batches) for _ in range(wanted.at(position)))
+            yield tuple(next(batches) for _ in range(plan.at(position)))
             position += 1
 
-    def _check(self, metrics: Mapping[str, float]) -> None:
+    def _refuse_infinite(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
             if not math.isfinite(value):
                 raise DivergedError(
@@ -144,91 +151,90 @@ class OneShotLoop(SearchLoop):
                     f"lower weights.learning_rate (now {self.weights.learning_rate:.3g}) or set weights.clip"
                 )
 
-    def _record(self, epoch: int) -> Record:
-        """What this epoch came to, with the architecture that the search would give if it stopped here."""
-        architecture = self.strategy.best(self._worth, final=False)
-        scores = self.strategy.probabilities()
-        accuracy = self._evaluate(architecture)
-        record = {
-            "epoch": epoch,
-            "seconds": self._seconds,
-            "images_per_second": self._images / self._seconds if self._seconds > 0 else 0.0,
-            "memory_mb": peak_memory_mb(self.weights.device),
-            "metrics": {name: total / self._counts[name] for name, total in self._sums.items()},
-            "learning_rate": self.weights.learning_rate,
-            "derived_accuracy": accuracy,
-            "scores": None if scores is None else {name: list(values) for name, values in scores.items()},
+    def _record(self, epoch: int) -> EpochRecord:
+        """Return the record of an epoch, with the architecture that the search would return now."""
+        architecture = self.strategy.best(self._reward, final=False)
+        probabilities = self.strategy.probabilities()
+        record = EpochRecord(
+            epoch=epoch,
+            seconds=self._seconds,
+            images_per_second=self._images / self._seconds if self._seconds > 0 else 0.0,
+            memory_mb=peak_memory_mb(self.weights.device),
+            metrics={name: total / self._counts[name] for name, total in self._sums.items()},
+            learning_rate=self.weights.learning_rate,
+            derived_accuracy=self._evaluate(architecture),
+            probabilities=probabilities and {name: list(values) for name, values in probabilities.items()},
             **self.describe(architecture),
-        }
+        )
         self._sums, self._counts, self._images, self._seconds = {}, {}, 0, 0.0
-        return record if self._monitor is None else self._examined(record, architecture, scores)
+        return record if self._monitor is None else self._add_health(record, self._monitor)
 
     # --- health
 
-    def _examined(self, record: dict[str, Any], architecture: Architecture, scores: Scores | None) -> Record:
-        """The record with the health of the search, and what is wrong with it if anything is."""
-        assert self._monitor is not None
-        policy = self.strategy.policy if isinstance(self.strategy, Differentiable) else None
-        record["health"] = self._monitor.look(
+    def _add_health(self, record: EpochRecord, monitor: Monitor) -> EpochRecord:
+        """Return the record with the health of the search, and with an alarm if something is wrong."""
+        health = monitor.measure(
             self.space,
-            architecture,
-            scores,
-            policy=policy,
+            record.architecture,
+            record.probabilities,
+            policy=self.strategy.policy if isinstance(self.strategy, Differentiable) else None,
             weights=self.weights,
             images=self._evaluate.batches[0],
-            derived_accuracy=record["derived_accuracy"],
+            derived_accuracy=record.derived_accuracy,
         )
-        alarm = self._monitor.alarm([*self.history, record])
-        if alarm is not None:
-            record["health"]["alarm"] = alarm.reason
-        if self._monitor.settings.action == "roll_back":
+        alarm = monitor.alarm([*self.history, replace(record, health=health)])
+        if monitor.settings.action == "roll_back":
             state = copy.deepcopy({"strategy": self.strategy.state_dict(), "weights": self.weights.state_dict()})
-            self._kept = [*self._kept, state][-1 - self._monitor.settings.window :]
-        return record
+            self._kept = [*self._kept, state][-1 - monitor.settings.window :]
+        return replace(record, health=replace(health, alarm=None if alarm is None else alarm.reason))
 
     @property
     def ended(self) -> bool:
-        """Whether the monitor stops the search where it is."""
+        """Return whether the monitor stops the search early."""
         if self._monitor is None or self._monitor.settings.action not in ("stop", "roll_back"):
             return False
         return self._monitor.alarm(self.history) is not None
 
-    def _rolled_back(self) -> dict[str, Any]:
-        """What is told of a search that the monitor stopped, once it is where it is to end."""
+    def _roll_back(self) -> EarlyStop | None:
+        """Restore the last healthy epoch if the monitor stopped the search and is to roll back."""
         alarm = self._monitor.alarm(self.history) if self._monitor is not None and self.ended else None
         if alarm is None or self._monitor is None:
-            return {}
+            return None
         epoch = last = len(self.history) - 1
         if self._monitor.settings.action == "roll_back":
             epoch = max(alarm.healthy, last + 1 - len(self._kept))
             state = self._kept[epoch - last - 1]
             self.strategy.load_state_dict(state["strategy"])
             self.weights.load_state_dict(state["weights"])
-        return {"stopped": {"reason": alarm.reason, "after_epoch": last + 1, "as_of_epoch": epoch + 1}}
+        return EarlyStop(alarm.reason, after_epoch=last + 1, as_of_epoch=epoch + 1)
 
-    def conclude(self) -> Mapping[str, Any]:
-        self.emit(Deriving("picking the final architecture"))
-        stopped = self._rolled_back()
-        pursued = self._pursued()
-        architecture, race = self._decided()
+    # --- the end
+
+    def conclude(self) -> SearchOutcome:
+        self.emit(Deriving("choosing the final architecture"))
+        early_stop, strict = self._roll_back(), self._enforce_target()
+        architecture, race = self._choose_architecture()
         described = self.describe(architecture)
-        self.emit(Deriving("comparing it with architectures drawn by chance"))
-        verdict = against_chance(
-            self.space,
-            architecture,
-            self._compare,
-            standing=described["standing"],
-            samples=self._random_baseline_samples,
-            rng=self.strategy.python_random(),
+        self.emit(Deriving("comparing it with a random baseline"))
+        rng = self.strategy.python_random()
+        samples = self._random_baseline_samples
+        baseline = compare_with_random(self.space, architecture, self._compare, samples=samples, rng=rng)
+        checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
+        sentences = (describe_entry(described["table_entry"]), baseline.sentence, target_sentence(checked))
+        return SearchOutcome(
+            **described,
+            verdict=join_sentences(sentences),
+            shared_accuracy=baseline.shared_accuracy,
+            random_baseline=baseline.random_baseline,
+            target=checked,
+            **race,
+            early_stop=early_stop,
+            **SearchOutcome.known_findings(self.strategy.findings()),
         )
-        told = None if self._target is None else aimed(self._target, architecture, self._sampled, pursued)
-        verdict["verdict"] = with_target(verdict["verdict"], told)
-        target = {} if told is None else {"target": told}
-        return {**described, **verdict, **target, **race, **stopped, **self.strategy.findings()}
 
-    def _decided(self) -> tuple[Architecture, dict[str, Any]]:
-        """The final architecture, and how the finalists did if there were any."""
-        derived = self.strategy.best(self._worth, final=True)
+    def _choose_architecture(self) -> tuple[Architecture, dict[str, Any]]:
+        """Return the final architecture, and the fields of the outcome on the finalist race if there was one."""
+        derived = self.strategy.best(self._reward, final=True)
         finalists = [one for one in self.strategy.finalists() if self._allowed(one)]
         if self._race is None or len(finalists) < 2:
             return derived, {}
@@ -242,34 +248,35 @@ class OneShotLoop(SearchLoop):
             stop=self._stop,
         )
         rows = [{"text": self.space.format(self.space.check(row["architecture"])), **row} for row in told]
-        return winner, {"finalists": rows, "finalists_seconds": self._clock() - start}
+        records = tuple(map(FinalistRecord.from_json, rows))
+        return winner, {"finalists": records, "finalists_seconds": self._clock() - start}
 
     # --- a target
 
     def _allowed(self, architecture: Architecture) -> bool:
         return self._target is None or self._target.is_met_by(architecture)
 
-    def _worth(self, architecture: Architecture) -> float:
-        """The accuracy of a path, less for missing the target if there is one."""
+    def _reward(self, architecture: Architecture) -> float:
+        """Return the accuracy of a path, minus the penalty for missing the target if there is one."""
         accuracy = self._evaluate(architecture)
         return accuracy if self._target is None else self._target.compute_reward(accuracy, architecture)
 
-    def _sampled(self) -> list[tuple[float, float]]:
-        """Quality, in what the strategy goes by, and cost of architectures drawn by chance."""
+    def _sample_costs(self) -> list[tuple[float, float]]:
+        """Return quality, as the strategy measures it, and cost of architectures sampled uniformly."""
         assert self._target is not None
         rng = self.strategy.python_random()
-        drawn = [self.space.sample(rng) for _ in range(SLOPE_SAMPLES)]
+        architectures = [self.space.sample(rng) for _ in range(SLOPE_SAMPLES)]
         quality = self._evaluate.likelihood if isinstance(self.strategy, Differentiable) else self._evaluate
-        return [(quality(architecture), self._target.cost(architecture)) for architecture in drawn]
+        return [(quality(architecture), self._target.cost(architecture)) for architecture in architectures]
 
-    def _pursued(self) -> dict[str, Any] | None:
-        """Where the target is missed and that is not to be, steps of the strategy on weights that rest."""
+    def _enforce_target(self) -> StrictSteps | None:
+        """Run `step` with frozen weights until the target is met, if it is missed and `target.strict` is set."""
         target, steps = self._target, math.ceil(self._strict_share * self.total)
-        if target is None or not steps or target.is_met_by(self.strategy.best(self._worth, final=False)):
+        if target is None or not steps or target.is_met_by(self.strategy.best(self._reward, final=False)):
             return None
-        self.emit(Deriving("going on with the architecture alone, as the target is missed"))
+        self.emit(Deriving("target missed: training the architecture parameters further"))
         weights, last = self.weights.frozen(), self._epochs - 1
-        batches = zip(_stream(self._train, self.total), self._valids(self.total), strict=False)
+        batches = zip(_stream(self._train, self.total), self._valid_batches(self.total), strict=False)
 
         def step(share: float) -> None:
             self.stop_if_asked()
@@ -277,13 +284,13 @@ class OneShotLoop(SearchLoop):
             progress = (1 + share) / 2  # as in the second half of a search: rates that begin moderately, no warm-up
             self.strategy.step(weights, SearchBatch(train, valids, last, self._epochs, progress))
 
-        return pursue(
+        return enforce_target(
             target,
-            binding=suggest_beta(self._sampled()),
+            suggested_beta=suggest_beta(self._sample_costs()),
             steps=steps,
             set_target=self.strategy.set_target,
             step=step,
-            derived=lambda: self.strategy.best(self._worth, final=False),
+            derive=lambda: self.strategy.best(self._reward, final=False),
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -312,7 +319,7 @@ class OneShotLoop(SearchLoop):
 
 
 def _stream(loader: Loader, position: int) -> Iterator[Batch]:
-    """Batches from a position on, epoch after epoch without end."""
+    """Yield batches from a position on, epoch after epoch without end."""
     epoch, start = divmod(position, loader.steps)
     while True:
         yield from loader.epoch(epoch, start)

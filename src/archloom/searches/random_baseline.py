@@ -1,54 +1,62 @@
-"""Did the search beat chance? By the table where one knows the space, else by the shared weights themselves."""
+"""Compare the result with a random baseline: by the benchmark table, and by the shared weights."""
 
 from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from archloom.benchmarks.base import TableEntry
 from archloom.spaces import Architecture, SearchSpace
 
 
-def against_chance(
+@dataclass(frozen=True)
+class BaselineComparison:
+    """Accuracies under the shared weights: of the result, and of architectures sampled uniformly, in rising order."""
+
+    shared_accuracy: float
+    random_baseline: tuple[float, ...]
+
+    @property
+    def sentence(self) -> str:
+        if not self.random_baseline:
+            return ""
+        beaten = sum(value < self.shared_accuracy for value in self.random_baseline)
+        return (
+            f"Under the shared weights its validation accuracy is {100 * self.shared_accuracy:.1f} %, higher than "
+            f"{beaten} of {len(self.random_baseline)} architectures sampled uniformly (median "
+            f"{100 * statistics.median(self.random_baseline):.1f} %). Shared weights rank architectures only roughly; "
+            "retraining decides."
+        )
+
+
+def compare_with_random(
     space: SearchSpace,
     architecture: Architecture,
     evaluate: Callable[[Architecture], float],
     *,
-    standing: Mapping[str, Any] | None,
     samples: int,
     rng: random.Random,
-) -> dict[str, Any]:
-    """A verdict in plain words, and the figures behind it."""
+) -> BaselineComparison:
+    """Return how an architecture does against a random baseline under the shared weights."""
     own = evaluate(architecture)
-    drawn = [evaluate(space.sample(rng)) for _ in range(samples)]
-    sentences = [sentence for sentence in (table_verdict(standing), _by_shared_weights(own, drawn)) if sentence]
-    return {"verdict": " ".join(sentences), "shared_accuracy": own, "chance": sorted(drawn)}
+    return BaselineComparison(own, tuple(sorted(evaluate(space.sample(rng)) for _ in range(samples))))
 
 
-def table_verdict(standing: Mapping[str, Any] | None) -> str:
-    """The table holds every architecture, so that the share beaten is exact."""
-    if standing is None:
+def describe_entry(entry: TableEntry | None) -> str:
+    """Return what a table says of an architecture. It holds the whole space, so the share beaten is exact."""
+    if entry is None:
         return ""
-    beaten = (standing["count"] - standing["rank"]) / standing["count"]
-    instead = f" (instead of {standing['instead_of']})" if standing.get("instead_of") else ""
+    instead = f" (instead of {entry.instead_of})" if entry.instead_of else ""
+    beaten = 100 * (entry.count - entry.rank) / entry.count
     return (
-        f"The {standing['dataset']} table{instead} knows it: {standing['test']:.2f} % test accuracy, "
-        f"rank {standing['rank']:,} of {standing['count']:,}, {standing['regret']:.2f} points below the best; "
-        f"{_odds(beaten)} an architecture drawn by chance would do worse."
+        f"In the {entry.dataset} table{instead} it has {entry.test:.2f} % test accuracy, rank {entry.rank:,} of "
+        f"{entry.count:,}, {entry.regret:.2f} points below the best. It beats {beaten:.1f} % of all architectures in "
+        "the table."
     )
 
 
-def _odds(beaten: float) -> str:
-    return f"{100 * beaten:.1f} times in 100"
-
-
-def _by_shared_weights(own: float, drawn: list[float]) -> str:
-    if not drawn:
-        return ""
-    beaten = sum(value < own for value in drawn)
-    return (
-        f"Under the shared weights its validation accuracy is {100 * own:.1f} %, higher than {beaten} of {len(drawn)} "
-        f"architectures drawn by chance (their median {100 * statistics.median(drawn):.1f} %); shared weights rank "
-        f"architectures only roughly, retraining decides."
-    )
+def join_sentences(sentences: Sequence[str]) -> str:
+    """Return a verdict from the sentences that are not empty."""
+    return " ".join(sentence for sentence in sentences if sentence)

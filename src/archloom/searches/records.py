@@ -29,6 +29,13 @@ class Health:
     eigenvalue: float | None = None  # the largest of the logits' Hessian
     alarm: str | None = None  # why the monitor warns
 
+    @property
+    def status(self) -> str:
+        """`skips 17 %, eigenvalue 0.12`, for a progress line."""
+        shares = {"skips": self.skip, "pools": self.pool, "none": self.none}
+        parts = [f"{name} {100 * share:.0f} %" for name, share in shares.items() if share]
+        return ", ".join([*parts, *([] if self.eigenvalue is None else [f"eigenvalue {self.eigenvalue:.2g}"])])
+
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         measured = {name: _optional(value.get(name)) for name in ("entropy", "entropy_least", "gap", "eigenvalue")}
@@ -56,6 +63,16 @@ class EpochRecord:
     @property
     def position(self) -> int:
         return self.epoch
+
+    @property
+    def status(self) -> str:
+        return "" if self.health is None else self.health.status
+
+    @property
+    def warning(self) -> str:
+        """The alarm of the monitor as a line for the terminal, or ''."""
+        alarm = None if self.health is None else self.health.alarm
+        return f"warning: epoch {self.epoch + 1}: {alarm}" if alarm else ""
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
@@ -95,6 +112,8 @@ class TrialRecord:
     cost: float | None = None  # with a target: in its unit
     met: bool | None = None  # with a target: whether this architecture meets it
 
+    status = warning = ""  # the scores of a trial are in its events
+
     @property
     def position(self) -> int:
         return self.trial
@@ -129,7 +148,6 @@ class TrialRecord:
 
 
 SearchRecord = EpochRecord | TrialRecord
-History = Sequence[EpochRecord] | Sequence[TrialRecord]
 
 
 def read_record(value: JsonObject) -> SearchRecord:
@@ -141,9 +159,17 @@ def read_record(value: JsonObject) -> SearchRecord:
     try:
         return TrialRecord.from_json(value) if "trial" in value else EpochRecord.from_json(value)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CheckpointError(
-            f"a search record is damaged ({type(error).__name__}: {one_line(error)})"
-        ) from error
+        raise CheckpointError(f"a search record is damaged ({type(error).__name__}: {one_line(error)})") from error
+
+
+def flatten_record(record: SearchRecord) -> dict[str, Any]:
+    """Return a record as one row of a table: metrics, health and table entry as columns, without option choices."""
+    row = record.to_json()
+    nested = {"metrics": "", "health": "", "table_entry": "table_"}
+    flat = {name: value for name, value in row.items() if name not in (*nested, "architecture", "probabilities")}
+    for name, prefix in nested.items():
+        flat |= {f"{prefix}{key}": value for key, value in (row.get(name) or {}).items()}
+    return flat
 
 
 # --- parts of a result
@@ -249,10 +275,10 @@ __all__ = [
     "EpochRecord",
     "FinalistRecord",
     "Health",
-    "History",
     "SearchRecord",
     "StrictSteps",
     "TargetResult",
     "TrialRecord",
+    "flatten_record",
     "read_record",
 ]

@@ -1,34 +1,43 @@
-"""The report of a run as one page that needs nothing else: it opens by a double click, offline, years from now.
+"""The report of a search: one self-contained page that opens offline.
 
-The page holds no script and forbids itself to load anything, so that a name out of a plug-in or a file can do no harm.
+The page has no script and forbids itself to load anything: a name from a plug-in or a file can do no harm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from archloom.benchmarks.base import TableEntry
 from archloom.reports.cells import draw_cells, draw_text
-from archloom.reports.history import changes, chosen_so_far, find, has_standing, has_trials, last_record_with, positions
+from archloom.reports.curves import learning_curves
 from archloom.reports.pages import page
 from archloom.reports.tables import (
+    Column,
     Table,
     cost_facts,
+    decimal,
     duration,
-    finalists_table,
+    metric_columns,
     percent,
     record_table,
     settings_tables,
-    standing_facts,
-    standing_sentence,
     timing_facts,
+    version_table,
+    whole,
 )
-from archloom.searches.report_draws import MOST_ROWS, best_map, draw_curves
+from archloom.searches.history import chosen_so_far, epochs_of, find_changes, metric_series, trials_of, unit_of
+from archloom.searches.records import EpochRecord, FinalistRecord, SearchRecord, TrialRecord
+from archloom.searches.report_draws import MOST_ROWS, SHOWN_WITH_DRAWS, best_map, draw_curves
 from archloom.searches.report_health import health_curves, health_sentence
-from archloom.searches.report_plots import MOST_PANELS, learning_curves, probabilities, stability_curve, trial_scores
-from archloom.searches.report_posterior import CREDIBLE, architecture_table, beliefs, drawn, sentences
+from archloom.searches.report_plots import MOST_PANELS, has_table, probabilities, stability_curve, trial_scores
+from archloom.searches.report_posterior import CREDIBLE, architecture_table, describe_posterior
 from archloom.spaces.base import NONE, SearchSpace
+
+if TYPE_CHECKING:  # reports need no torch
+    from archloom.policies.posterior import Posterior
+    from archloom.searches.result import SearchResult
 
 
 @dataclass(frozen=True)
@@ -36,16 +45,30 @@ class ReportData:
     """What is known of a run; `result` is None until it has finished."""
 
     title: str
-    settings: Mapping[str, Any]
-    history: Sequence[Mapping[str, Any]]
-    result: Mapping[str, Any] | None
+    subtitle: str  # `gdas on nb201, seed 0`
+    settings: Mapping[str, Any]  # as config.toml has them, for a table
+    history: Sequence[SearchRecord]
+    result: SearchResult | None
     space: SearchSpace
-    tested: Mapping[str, float] = field(default_factory=dict)  # test accuracies that a table knows, by text form
+    tested: Mapping[str, float] = field(default_factory=dict)  # test accuracies in a table, by text form
+
+    @property
+    def epochs(self) -> list[EpochRecord]:
+        return epochs_of(self.history)
+
+    @property
+    def trials(self) -> list[TrialRecord]:
+        return trials_of(self.history)
+
+    @property
+    def chosen(self) -> SearchResult | SearchRecord | None:
+        """The result or, of an unfinished run, the record of what it would return now."""
+        return self.result or chosen_so_far(self.history)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing and the words on how to read it."""
+    """A drawing, and how to read it."""
 
     heading: str
     svg: str
@@ -53,52 +76,36 @@ class Picture:
 
 
 def render(data: ReportData) -> str:
-    """The whole page."""
+    """Return the whole page."""
     return page("template.html", _context(data))
 
 
 def _context(data: ReportData) -> dict[str, object]:
-    chosen = data.result if data.result is not None else chosen_so_far(data.history)
+    chosen, result, unit = data.chosen, data.result, unit_of(data.history)
     return {
         "title": data.title,
-        "subtitle": _subtitle(data),
-        "finished": data.result is not None,
+        "subtitle": data.subtitle,
+        "finished": result is not None,
         "records": len(data.history),
-        "steps": "trials" if has_trials(data.history) else "epochs",
-        "which": "best one so far" if has_trials(data.history) else "latest one",
-        "verdict": find(data.result, "verdict") or "",
-        "architecture": find(chosen, "text") or "",
-        **_cells(chosen, data.space),
-        **_fares(chosen, _shared_accuracy(data, chosen)),
+        "steps": f"{unit}s",
+        "which": "best one so far" if data.trials else "latest one",
+        "verdict": "" if result is None else result.verdict,
+        "architecture": "" if chosen is None else chosen.text,
+        **_cells(data),
+        **_quality(data),
         "posterior": _posterior(data),
-        "finalists": finalists_table(data.result),
-        "finalists_time": duration(find(data.result, "finalists_seconds")),
+        "finalists": finalists_table(() if result is None else result.finalists),
+        "finalists_time": duration(None if result is None else result.finalists_seconds),
         "pictures": [picture for picture in _pictures(data) if picture.svg],
-        "timing": Table("", tuple(timing_facts(data.history, find(data.result, "run")))),
+        "timing": Table("", tuple(_timing(data))),
         "settings": settings_tables(data.settings),
-        "versions": Table("", tuple((name, str(version)) for name, version in _versions(data.result).items())),
-        "table": record_table(data.history),
+        "versions": version_table(None if result is None else result.run),
+        "table": record_table(f"Every {unit}", _columns(data)),
     }
 
 
-def _versions(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    versions = find(result, "run", "versions")
-    return versions if isinstance(versions, Mapping) else {}
-
-
-def _subtitle(data: ReportData) -> str:
-    """`gdas on nb201, seed 0`, as far as it is known."""
-    strategy = find(data.result, "strategy") or find(data.settings, "strategy", "name")
-    space = find(data.result, "space", "name") or find(data.settings, "space", "name")
-    seed = find(data.result if data.result is not None else data.settings, "seed")
-    parts = [f"{strategy} on {space}" if strategy and space else str(strategy or space or "")]
-    parts += [f"seed {seed}"] if seed is not None else []
-    return ", ".join(part for part in parts if part)
-
-
-def _cells(chosen: Mapping[str, Any] | None, space: SearchSpace) -> dict[str, object]:
-    choices = find(chosen, "architecture")
-    graphs = space.graphs(space.check(choices)) if choices is not None else ()
+def _cells(data: ReportData) -> dict[str, object]:
+    graphs = () if data.chosen is None else data.space.graphs(data.space.check(data.chosen.architecture))
     return {
         "drawing": draw_cells(graphs) if graphs else "",
         "cell_count": len(graphs),
@@ -106,63 +113,146 @@ def _cells(chosen: Mapping[str, Any] | None, space: SearchSpace) -> dict[str, ob
     }
 
 
-def _shared_accuracy(data: ReportData, chosen: Mapping[str, Any] | None) -> object:
-    """The last accuracy that this very architecture had with the shared weights."""
-    choices = find(chosen, "architecture")
-    same = [record for record in data.history if find(record, "architecture") == choices]
-    return find(last_record_with(same, "derived_accuracy"), "derived_accuracy")
+# --- how good it is
 
 
-def _fares(chosen: Mapping[str, Any] | None, shared_accuracy: object) -> dict[str, object]:
-    """How good the architecture is known to be, in a sentence and in facts."""
-    standing = find(chosen, "standing")
-    facts = standing_facts(standing) if standing else []
-    if shared_accuracy is not None:
-        facts.append(("Accuracy with shared weights", percent(shared_accuracy)))
-    facts += cost_facts(find(chosen, "cost"))
+def _quality(data: ReportData) -> dict[str, object]:
+    """Return how good the architecture is known to be, as a sentence and as facts."""
+    entry = None if data.chosen is None else data.chosen.table_entry
+    facts = [] if entry is None else table_facts(entry)
+    same = [record for record in data.epochs if data.chosen and record.architecture == data.chosen.architecture]
+    if same:
+        facts.append(("Accuracy with shared weights", percent(same[-1].derived_accuracy)))
+    facts += cost_facts(None if data.result is None else data.result.cost)
     unknown = (
-        "No table of known scores covers this architecture, so how it ranks is not known. Retrain it to learn what it "
-        "reaches: accuracy with shared weights is only a hint."
+        "No benchmark table covers this architecture, so its rank is not known. Retrain it to learn its accuracy: "
+        "accuracy with shared weights is only a hint."
     )
-    return {"fares": standing_sentence(standing) if standing else unknown, "facts": Table("", tuple(facts))}
+    return {"quality": unknown if entry is None else table_sentence(entry), "facts": Table("", tuple(facts))}
+
+
+def table_facts(entry: TableEntry) -> list[tuple[str, str]]:
+    """Return what a benchmark table knows of an architecture."""
+    return [
+        ("Data set of the table", entry.dataset),
+        ("Test accuracy in the table", decimal(entry.test, unit=" %")),
+        ("Validation accuracy in the table", decimal(entry.valid, unit=" %")),
+        ("Rank", f"{whole(entry.rank)} of {whole(entry.count)}"),
+        ("Regret (points below the best)", decimal(entry.regret)),
+    ]
+
+
+def table_sentence(entry: TableEntry) -> str:
+    """Return the same in a sentence."""
+    parts = [f"Trained alone, it reaches {decimal(entry.test)} % on the test images of {entry.dataset}"]
+    if entry.rank == 1:
+        parts.append(f"the best of the {whole(entry.count)} architectures in the table")
+    else:
+        ahead = decimal(100 * (entry.count - entry.rank) / entry.count, digits=1)
+        parts.append(f"rank {whole(entry.rank)} of {whole(entry.count)}, ahead of {ahead} %")
+    if entry.regret > 0:
+        parts.append(f"{decimal(entry.regret)} points below the best")
+    return ", ".join(parts) + "."
+
+
+def finalists_table(finalists: Sequence[FinalistRecord]) -> Table:
+    """Return a row per finalist, the best first."""
+    rows = tuple(
+        (
+            str(place),
+            whole(finalist.steps),
+            decimal(finalist.valid_loss, digits=3),
+            percent(finalist.valid_accuracy),
+            whole(finalist.parameters),
+            finalist.text,
+        )
+        for place, finalist in enumerate(finalists, start=1)
+    )
+    measured = ("validation loss", "validation accuracy", "parameters")
+    return Table("", rows, ("place", "steps", *measured, "architecture"))
+
+
+# --- what it took
+
+
+def _timing(data: ReportData) -> list[tuple[str, str]]:
+    return timing_facts(
+        unit_of(data.history),
+        len(data.history),
+        seconds=[record.seconds for record in data.history],
+        speeds=[record.images_per_second for record in data.epochs],
+        memory_mb=[record.memory_mb for record in data.epochs],
+        run=None if data.result is None else data.result.run,
+    )
+
+
+def _columns(data: ReportData) -> list[Column]:
+    epochs, trials, entries = data.epochs, data.trials, [record.table_entry for record in data.history]
+    of_epochs = [
+        Column("epoch", [record.epoch for record in epochs], whole),
+        Column("seconds", [record.seconds for record in epochs], decimal),
+        Column("images/s", [record.images_per_second for record in epochs], whole),
+        Column("memory, MB", [record.memory_mb for record in epochs], whole),
+        *metric_columns(metric_series(epochs)),
+        Column("derived accuracy", [record.derived_accuracy for record in epochs], percent),
+    ]
+    of_trials = [
+        Column("trial", [record.trial for record in trials], whole),
+        Column("seconds", [record.seconds for record in trials], decimal),
+        Column("score", [record.score for record in trials], decimal),
+        Column("best", [record.best for record in trials], decimal),
+    ]
+    return [
+        *(of_trials if trials else of_epochs),
+        Column("table test, %", [entry and entry.test for entry in entries], decimal),
+        Column("rank", [entry and entry.rank for entry in entries], whole),
+    ]
+
+
+# --- the posterior
 
 
 def _posterior(data: ReportData) -> dict[str, object] | None:
-    """The section on what the draws say; None where a strategy draws nothing."""
-    posterior = find(data.result, "posterior")
-    if not isinstance(posterior, Mapping) or not beliefs(posterior):
+    """Return the section on the draws; None for strategies that draw from no posterior."""
+    posterior = None if data.result is None else data.result.posterior
+    if posterior is None or data.result is None or not posterior.decisions:
         return None
-    derived = find(data.result, "architecture") or {}
+    derived = data.result.architecture
     return {
-        "heading": "Posterior" if drawn(posterior) else "Posterior: a path without noise",
-        "words": " ".join(sentences(posterior)),
-        "picture": best_map(beliefs(posterior), derived),
+        "heading": "Posterior" if posterior.sampled else "Posterior: a path without noise",
+        "words": " ".join(describe_posterior(posterior)),
+        "picture": best_map(posterior.decisions, derived),
         "caption": _map_caption(posterior, derived),
-        "architectures": architecture_table(posterior, derived=find(data.result, "text"), tested=data.tested),
+        "architectures": architecture_table(posterior, derived=data.result.text, tested=data.tested),
     }
 
 
-def _map_caption(posterior: Mapping[str, Any], derived: Mapping[str, str]) -> str:
-    share = "probability" if drawn(posterior) else "share of the positions"
-    known = beliefs(posterior)
+def _map_caption(posterior: Posterior, derived: Mapping[str, str]) -> str:
+    share, decisions = "probability" if posterior.sampled else "share of the positions", posterior.decisions
     parts = [
         f"A row per decision, a column per option: the {share}, in percent, that it is the best option of that "
-        f"decision, by however little. Frames hold the {CREDIBLE} credible set: the fewest options that have "
+        f"decision, by however little. Frames mark the {CREDIBLE} credible set: the fewest options that have "
         f"{CREDIBLE} together. A diamond marks the option of the result."
     ]
-    if any(derived.get(belief.decision) == NONE != belief.option for belief in known):
-        parts.append("A diamond at none is an input that the cell leaves out, where others scored higher.")
-    if len(known) > MOST_ROWS:
+    if any(derived.get(name) == NONE != decision.option for name, decision in decisions.items()):
+        parts.append("A diamond at none is an input that the cell leaves out, because others scored higher.")
+    if len(decisions) > MOST_ROWS:
         parts.append(
-            f"Shown are the {MOST_ROWS} least certain of {len(known)} decisions; `archloom posterior` prints them all."
+            f"Shown are the {MOST_ROWS} least certain of {len(decisions)} decisions; `archloom posterior` prints all."
         )
     return " ".join(parts)
 
 
+# --- pictures
+
+
 def _pictures(data: ReportData) -> list[Picture]:
-    if has_trials(data.history):
-        caption = "Each dot is one trial; the line is the best score so far. A line that still climbs at the right end "
-        return [Picture("Trials", trial_scores(data.history), caption + "might have gained from more trials.")]
+    if data.trials:
+        caption = (
+            "Each dot is one trial; the line is the best score so far. If the line still climbs at the right end, more "
+            "trials might have helped."
+        )
+        return [Picture("Trials", trial_scores(data.trials), caption)]
     pictures = (_learning_picture, _stability_picture, _health_picture, _probability_picture, _draws_picture)
     return [picture(data) for picture in pictures]
 
@@ -170,66 +260,68 @@ def _pictures(data: ReportData) -> list[Picture]:
 def _health_picture(data: ReportData) -> Picture:
     return Picture(
         "Health",
-        health_curves(data.history),
-        health_sentence(data.history, data.result)
+        health_curves(data.epochs),
+        health_sentence(data.epochs, None if data.result is None else data.result.early_stop)
         + "Skips, pools and none need no training and tend to win early; a rising share of them is how one-shot "
-        "searches collapse. A rising eigenvalue means that the validation loss gets sharp around the logits, and that "
-        "more is lost by deriving one architecture from them.",
+        "searches collapse. A rising eigenvalue means that the validation loss gets sharp around the logits: "
+        "discretizing them to one architecture then costs more accuracy.",
     )
 
 
 def _draws_picture(data: ReportData) -> Picture:
     return Picture(
         "How the draws went",
-        draw_curves(data.history),
-        "Means over the draws of an epoch. Noise far below the mean step makes it a descent, far above it a random "
-        "walk. Many damped, skipped or clipped draws mean that the curvature fits badly. Entropy that does not fall "
-        "means that no option stands out; a rising share of skips is how one-shot searches collapse.",
+        draw_curves(data.epochs),
+        "Means over the draws of an epoch. Noise far below the mean step is a descent, far above it a random walk. "
+        "Many damped, skipped or clipped draws mean that the curvature fits badly. Entropy that does not fall means "
+        "that no option stands out; a rising share of skips is how one-shot searches collapse.",
     )
 
 
 def _learning_picture(data: ReportData) -> Picture:
     return Picture(
         "Learning curves",
-        learning_curves(data.history),
-        "Metrics of the shared weights per epoch. Training and validation should improve together; a widening "
-        "distance between them means that the shared weights overfit. Other metrics have panels of their own.",
+        learning_curves(
+            [record.epoch for record in data.epochs], metric_series(data.epochs), left_out=SHOWN_WITH_DRAWS
+        ),
+        "Metrics of the shared weights per epoch. Training and validation should improve together; a widening gap "
+        "between them means that the shared weights overfit. Other metrics have their own panels.",
     )
 
 
 def _stability_picture(data: ReportData) -> Picture:
-    if has_standing(data.history):
+    if has_table(data.epochs):
         what = (
-            "Had the search stopped after an epoch, its architecture would reach this test accuracy when trained "
-            "alone, by the table. The dashed line is the best of the table; falling away from it is a collapse."
+            "By the table, the test accuracy of the architecture that the search would have returned after an epoch. "
+            "The dashed line is the best of the table; falling away from it is a collapse."
         )
     else:
         what = (
-            "Had the search stopped after an epoch, its architecture would have this accuracy with the shared weights, "
-            "which is a hint at its quality and not a measurement of it."
+            "The accuracy, with the shared weights, of the architecture that the search would have returned after each "
+            "epoch. It is a hint at the quality of the architecture, not a measurement."
         )
-    return Picture("Stability", stability_curve(data.history), f"{what} {_change_sentence(data)}")
+    return Picture("Stability", stability_curve(data.epochs), f"{what} {_change_sentence(data)}")
 
 
 def _change_sentence(data: ReportData) -> str:
-    """How often the answer changed, and when it did so last."""
-    changed = [place for place, change in zip(positions(data.history), changes(data.history), strict=True) if change]
+    """Return how often the architecture changed, and when it did so last."""
+    changed = [one.epoch for one, change in zip(data.epochs, find_changes(data.epochs), strict=True) if change]
     if not changed:
         return "The architecture never changed."
     times = "once" if len(changed) == 1 else f"{len(changed)} times"
-    return f"The architecture changed {times} (open dots), the last time at epoch {changed[-1]:g}."
+    return f"The architecture changed {times} (open dots), the last time at epoch {changed[-1]}."
 
 
 def _probability_picture(data: ReportData) -> Picture:
     if len(data.space.decisions) > MOST_PANELS:
         caption = (
-            "A row per decision, an epoch per column. Bright rows are undecided (all options alike), dark rows have "
+            "A row per decision, a column per epoch. Bright rows are undecided (all options alike), dark rows have "
             "settled on one option."
         )
     else:
         caption = (
-            "A panel per decision, a line per option, its probability over epochs. Below each name stands the option "
-            "taken in the end. Lines that part early and stay apart are clear choices; lines that stay together are "
-            "not. In cells that keep two inputs per node, a decision may end as none as other inputs scored higher."
+            "A panel per decision, a line per option: its probability over epochs. Below each name, the final option. "
+            "Lines that part early and stay apart are clear choices; lines that stay together are not. In cells that "
+            "keep two inputs per node, a decision may end as none because other inputs scored higher."
         )
-    return Picture("Architecture probabilities", probabilities(data.history, data.space.decisions), caption)
+    return Picture("Architecture probabilities", probabilities(data.epochs, data.space.decisions), caption)

@@ -1,22 +1,24 @@
-"""Plots of draws from a posterior: which option is how probably the best, and how the draws themselves went."""
+"""Plots of draws from a posterior: the probability of each option to be the best, and how the draws went."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archloom.reports.figures import MUTED, PALETTE, draw_line, grid, svg
-from archloom.reports.history import History, known, positions, series
+from archloom.reports.curves import Panel, panel_curves
+from archloom.reports.figures import MUTED, svg
 from archloom.reports.markup import printable, shortened
-from archloom.searches.report_posterior import Belief
+from archloom.searches.history import metric_series
+from archloom.searches.records import EpochRecord
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # reports need no torch
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_ROWS = 40  # decisions of a map; of more, those that are least sure
+    from archloom.policies.posterior import DecisionPosterior
+
+MOST_ROWS = 40  # decisions of a map; of more, the least certain ones
 INK, PAPER = "#111827", "#ffffff"
 DARK = 0.85  # cells beyond it are written on in white
 DARKEST = 1.35  # where the colours end: that of 1 must leave a frame in ink to be seen
@@ -26,66 +28,67 @@ ROW_HEIGHT = 0.27  # inches
 # --- which option is the best
 
 
-def best_map(beliefs: Sequence[Belief], derived: Mapping[str, str]) -> str:
-    """Decisions by options: how often each was the best. Credible sets are framed, what was derived has a diamond."""
-    shown = least_sure(beliefs)
+def best_map(decisions: Mapping[str, DecisionPosterior], derived: Mapping[str, str]) -> str:
+    """Draw decisions by options: how often each was the best. Credible sets have frames, the result has diamonds."""
+    shown = pick_least_certain(decisions)
     if not shown:
         return ""
-    options = list(dict.fromkeys(option for belief in shown for option in belief.best))
+    options = list(dict.fromkeys(option for decision in shown.values() for option in decision.best))
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        _draw_cells(axes, shown, options)
-        for row, belief in enumerate(shown):
+        _draw_cells(axes, list(shown.values()), options)
+        for row, (name, decision) in enumerate(shown.items()):
             for column, option in enumerate(options):
-                _mark_cell(axes, (column, row), belief, option, chosen=derived.get(belief.decision) == option)
-        _name_cells(axes, shown, options)
+                _mark_cell(axes, (column, row), decision, option, chosen=derived.get(name) == option)
+        _name_cells(axes, list(shown), options)
 
     label = f"Probability of every option to be the best one, for {len(shown)} decisions"
     return svg(draw, height=ROW_HEIGHT * len(shown) + 0.7, label=label)
 
 
-def least_sure(beliefs: Sequence[Belief]) -> list[Belief]:
-    """All of them, or as many as a map can show: the least decided ones, in their own order."""
-    by_doubt = sorted(beliefs, key=lambda belief: (-len(belief.credible), belief.probability))
-    kept = {belief.decision for belief in by_doubt[:MOST_ROWS]}
-    return [belief for belief in beliefs if belief.decision in kept]
+def pick_least_certain(decisions: Mapping[str, DecisionPosterior]) -> dict[str, DecisionPosterior]:
+    """Return all decisions, or as many as a map can show: the least certain ones, in their own order."""
+    by_doubt = sorted(decisions, key=lambda name: (-len(decisions[name].credible_set), decisions[name].probability))
+    kept = set(by_doubt[:MOST_ROWS])
+    return {name: decision for name, decision in decisions.items() if name in kept}
 
 
-def _draw_cells(axes: Axes, beliefs: Sequence[Belief], options: Sequence[str]) -> None:
-    table = [[belief.best.get(option, math.nan) for option in options] for belief in beliefs]
-    edges = [place - 0.5 for place in range(len(options) + 1)], [place - 0.5 for place in range(len(beliefs) + 1)]
+def _draw_cells(axes: Axes, decisions: Sequence[DecisionPosterior], options: Sequence[str]) -> None:
+    table = [[decision.best.get(option, math.nan) for option in options] for decision in decisions]
+    edges = [place - 0.5 for place in range(len(options) + 1)], [place - 0.5 for place in range(len(decisions) + 1)]
     axes.pcolormesh(*edges, table, cmap="Blues", vmin=0, vmax=DARKEST, edgecolors=PAPER, linewidth=1.0)
-    axes.set_ylim(len(beliefs) - 0.5, -0.5)
+    axes.set_ylim(len(decisions) - 0.5, -0.5)
 
 
-def _mark_cell(axes: Axes, place: tuple[int, int], belief: Belief, option: str, *, chosen: bool) -> None:
-    """The percentage in a cell, a frame around those of the credible set, and a diamond where the result is."""
-    from matplotlib.patches import Rectangle
+def _mark_cell(axes: Axes, place: tuple[int, int], decision: DecisionPosterior, option: str, *, chosen: bool) -> None:
+    """Write the percentage of a cell, frame the credible set, and mark the option of the result with a diamond."""
+    from matplotlib.patches import Rectangle  # late: matplotlib is slow to import
 
-    probability = belief.best.get(option)
+    probability = decision.best.get(option)
     if probability is None:  # a decision without this option
         return
     column, row = place
-    credible = option in belief.credible
+    credible = option in decision.credible_set
     ink = PAPER if probability > DARK else INK if credible or chosen else MUTED
     weight = "bold" if credible else "normal"
-    axes.text(column, row, _written(probability), ha="center", va="center", color=ink, fontweight=weight, fontsize=7.5)
+    text = _percent_text(probability)
+    axes.text(column, row, text, ha="center", va="center", color=ink, fontweight=weight, fontsize=7.5)
     if credible:
         axes.add_patch(Rectangle((column - 0.47, row - 0.41), 0.94, 0.82, fill=False, edgecolor=INK, linewidth=1.3))
     if chosen:
         axes.plot([column - 0.32], [row], marker="D", markersize=4.0, color=ink)
 
 
-def _written(probability: float) -> str:
-    """Whole percent, and never 0 or 100 for what is neither."""
+def _percent_text(probability: float) -> str:
+    """Return whole percent, and never 0 or 100 for what is neither."""
     return "<1" if 0 < probability < 0.005 else ">99" if 0.995 <= probability < 1 else f"{100 * probability:.0f}"
 
 
-def _name_cells(axes: Axes, beliefs: Sequence[Belief], options: Sequence[str]) -> None:
+def _name_cells(axes: Axes, decisions: Sequence[str], options: Sequence[str]) -> None:
     longest = 100 // len(options) + 2
     axes.set_xticks(range(len(options)), [printable(shortened(option, longest=longest)) for option in options])
-    axes.set_yticks(range(len(beliefs)), [printable(shortened(belief.decision, longest=26)) for belief in beliefs])
+    axes.set_yticks(range(len(decisions)), [printable(shortened(name, longest=26)) for name in decisions])
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.grid(visible=False)
@@ -93,18 +96,6 @@ def _name_cells(axes: Axes, beliefs: Sequence[Belief], options: Sequence[str]) -
 
 
 # --- how the draws went
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Metrics that are drawn together, each with its name in the legend."""
-
-    title: str
-    lines: Mapping[str, str]
-    logarithmic: bool = False
-    if_constant: bool = True  # whether it says anything where nothing changes
-    part: str = "metrics"  # of a record
-
 
 MOVES = "length of a move"  # what only draws have
 _PANELS = (
@@ -144,60 +135,9 @@ _PANELS = (
 SHOWN_WITH_DRAWS = frozenset(name for panel in _PANELS for name in panel.lines)
 
 
-def draw_curves(history: History) -> str:
-    """How large the draws were, how many had to be held back, and where the logits went; nothing of other searches."""
-    if not any(_says_something(history, panel) for panel in _PANELS if panel.title.endswith(MOVES)):
+def draw_curves(epochs: Sequence[EpochRecord]) -> str:
+    """Draw how large the draws were, how many were limited, and where the logits went; '' for other searches."""
+    metrics = metric_series(epochs)
+    if not any(panel.has_content(metrics) for panel in _PANELS if panel.title.endswith(MOVES)):
         return ""
-    return panel_curves(history, _PANELS, label="How the draws went over epochs")
-
-
-def panel_curves(history: History, panels: Sequence[Panel], *, label: str) -> str:
-    """Those panels that have something to say, three in a row; nothing where none has."""
-    shown = [panel for panel in panels if _says_something(history, panel)]
-    if not shown:
-        return ""
-
-    def draw(figure: Figure) -> None:
-        for axes, panel in zip(grid(figure, len(shown), columns=3), shown, strict=True):
-            _draw_panel(axes, history, panel)
-
-    return svg(draw, height=1.85 * math.ceil(len(shown) / 3), label=label)
-
-
-def _says_something(history: History, panel: Panel) -> bool:
-    different = [len(set(known(_values(history, name, panel)))) for name in panel.lines]
-    return max(different) > (0 if panel.if_constant else 1)
-
-
-def _draw_panel(axes: Axes, history: History, panel: Panel) -> None:
-    for place, (name, label) in enumerate(panel.lines.items()):
-        values = _values(history, name, panel)
-        if known(values):
-            draw_line(axes, history, values, colour=PALETTE[place], label=label)
-    if panel.logarithmic:
-        _logarithmic(axes)
-    else:
-        axes.ticklabel_format(axis="y", useOffset=False)
-    axes.set_title(panel.title, loc="left", fontweight="bold")
-    axes.set_xlabel("epoch")
-    epochs = positions(history)
-    axes.set_xlim(min(epochs) - 0.3, max(epochs) + 0.3)  # the same in all panels: logits may wait for the weights
-    axes.legend(loc="best", fontsize=6.5, frameon=True, framealpha=0.7, edgecolor="none")
-
-
-def _logarithmic(axes: Axes) -> None:
-    """A logarithmic axis with plain numbers: powers would be written in a notation that pages do not read."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    steps = (1.0,) if high > 50 * low else (1.0, 2.0, 5.0) if high > 2.5 * low else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
-    axes.yaxis.set_major_locator(LogLocator(subs=steps, numticks=8))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _values(history: History, name: str, panel: Panel) -> list[float]:
-    """One number per record; a logarithmic axis has no place for zero, which is noise that is off."""
-    values = series(history, panel.part, name)
-    return [value if value > 0 else math.nan for value in values] if panel.logarithmic else values
+    return panel_curves([record.epoch for record in epochs], metrics, _PANELS, label="How the draws went over epochs")

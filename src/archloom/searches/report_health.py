@@ -1,41 +1,40 @@
-"""The health of a search over its epochs: what a collapse would show in, and what the monitor said."""
+"""The health of a search over its epochs: signs of a collapse, and the warnings of the monitor."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Sequence
 
-from archloom.reports.history import History, find
-from archloom.searches.report_draws import Panel, panel_curves
+from archloom.reports.curves import Panel, panel_curves
+from archloom.searches.records import EarlyStop, EpochRecord
 
 _PANELS = (
-    Panel("operations without weights", {"skip": "skip", "pool": "pool", "none": "none"}, part="health"),
-    Panel("largest eigenvalue of the logits' Hessian", {"eigenvalue": "validation loss"}, part="health"),
-    Panel("accuracy lost by deriving", {"gap": "mixture minus derived"}, part="health"),
-    Panel("entropy of a decision", {"entropy": "mean", "entropy_least": "least"}, part="health"),
+    Panel("operations without weights", {"skip": "skip", "pool": "pool", "none": "none"}),
+    Panel("largest eigenvalue of the logits' Hessian", {"eigenvalue": "validation loss"}),
+    Panel("accuracy lost by discretizing", {"gap": "mixture minus derived"}),
+    Panel("entropy of a decision", {"entropy": "mean", "entropy_least": "least"}),
 )
 
 
-def health_curves(history: History) -> str:
-    """Shares of operations without weights in what was derived, sharpness, what deriving costs, how decided it is."""
-    return panel_curves(history, _PANELS, label="Health of the search over epochs")
+def health_curves(epochs: Sequence[EpochRecord]) -> str:
+    """Draw shares of operations without weights, sharpness, the cost of discretizing, and the entropy of decisions."""
+    names = [name for panel in _PANELS for name in panel.lines]
+    series = {name: [_figure(record, name) for record in epochs] for name in names}
+    return panel_curves([record.epoch for record in epochs], series, _PANELS, label="Health of the search over epochs")
 
 
-def health_sentence(history: History, result: Mapping[str, Any] | None) -> str:
-    """What the monitor had to say."""
-    stopped = find(result, "stopped")
-    if isinstance(stopped, Mapping):
-        return f"{stop_sentence(stopped)} "
-    alarms = [(record.get("epoch", 0) + 1, alarm) for record in history if (alarm := find(record, "health", "alarm"))]
+def _figure(record: EpochRecord, name: str) -> float:
+    value = None if record.health is None else getattr(record.health, name)
+    return math.nan if value is None else float(value)
+
+
+def health_sentence(epochs: Sequence[EpochRecord], early_stop: EarlyStop | None) -> str:
+    """Return what the monitor found."""
+    if early_stop is not None:
+        return f"{early_stop.sentence} "
+    alarms = [(record.epoch + 1, record.health.alarm) for record in epochs if record.health and record.health.alarm]
     if not alarms:
-        return "The monitor saw nothing to warn of. "
+        return "The monitor found nothing to warn about. "
     epoch, reason = alarms[0]
     more = "" if len(alarms) == 1 else f" It warned after {len(alarms)} epochs in all."
     return f"After epoch {epoch} the monitor warned: {reason}.{more} "
-
-
-def stop_sentence(stopped: Mapping[str, Any]) -> str:
-    """Why and where a search was stopped, and what it stands for."""
-    after, of = stopped["after_epoch"], stopped["as_of_epoch"]
-    back = "" if of == after else f" The result is that of epoch {of}."
-    return f"The monitor stopped the search after epoch {after}: {stopped['reason']}.{back}"

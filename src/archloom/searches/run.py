@@ -3,58 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import archloom
 from archloom.benchmarks import find_benchmark
 from archloom.core.errors import BenchmarkError, SettingError
-from archloom.core.events import Event, Listener, Noted, Record, Recorded
+from archloom.core.events import Event, Listener, Noted, Recorded
+from archloom.core.json_object import JsonObject
 from archloom.core.settings import merge, settings_of
 from archloom.data import Facts
 from archloom.data.arrays import from_dataset, from_tensors
 from archloom.data.source import ImageData
 from archloom.execution.loop import Interrupted
-from archloom.execution.machine import peak_memory_mb, pick_device
+from archloom.execution.machine import pick_device
+from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives import CostTable
 from archloom.reports.cells import draw_cells
 from archloom.searches.build import build_search
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.report import ReportData, render
+from archloom.searches.result import SearchOutcome, SearchResult, read_history, read_result
 from archloom.searches.spec import GIVEN, SearchSpec
 from archloom.searches.tensorboard import tensorboard_listener
-from archloom.spaces import Architecture, SearchSpace
+from archloom.spaces import SearchSpace
 
 RUNS = Path("runs")
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """What a search found, and where all of it is kept."""
-
-    architecture: Architecture
-    space: SearchSpace
-    text: str  # the architecture in its usual text form
-    verdict: str
-    standing: Mapping[str, Any] | None  # in the benchmark table, where one knows it
-    history: tuple[Record, ...]
-    directory: Path
-    details: Mapping[str, Any]  # all of architecture.json
-
-    @property
-    def posterior(self) -> Mapping[str, Any] | None:
-        """What the draws of a sampling strategy say: how probably each option is the best, credible sets, the most
-        probable architectures, and how well the chain mixed. None for strategies that draw nothing.
-        """
-        return self.details.get("posterior")
 
 
 def search(
@@ -119,42 +98,44 @@ def resume_search(
     experiment = SearchSpec.resolve(merge(run.config, settings or {}))
     with run.lock():
         if run.finished:
-            return _result(run, experiment)
+            result = read_result(run, experiment.build_space())
+            assert result is not None
+            return result
         search = _Prepared(experiment, as_image_data(data))
         state = run.checkpoints.load_latest(warn=warn)
         if state is not None:
             search.load(state, run)
-        run.write_metrics(search.search.history)
+        run.write_metrics([record.to_json() for record in search.search.history])
         return search.run(run, listeners, stop, report=report)
 
 
 def write_search_report(run: RunFolder) -> Path:
     """Write report.html (and cell.svg, if there is a result) of a search, finished or not."""
     experiment = SearchSpec.resolve(run.config)
-    space, result = experiment.build_space(), run.read_result()
+    space = experiment.build_space()
+    result = read_result(run, space)
     if result is not None:
-        architecture = space.check(result["architecture"])
-        run.write_text(run.cell_path.name, draw_cells(space.graphs(architecture), title=experiment.title))
+        run.write_text(run.cell_path.name, draw_cells(space.graphs(result.architecture), title=experiment.title))
     report = ReportData(
         title=experiment.title,
+        subtitle=f"{experiment.names['strategy']} on {experiment.names['space']}, seed {experiment.seed}",
         settings=experiment.to_settings(),
-        history=run.read_metrics(),
+        history=read_history(run) if result is None else result.history,
         result=result,
         space=space,
-        tested=_tested(experiment, space, result),
+        tested=_look_up_probable(experiment, space, result),
     )
     run.write_text(run.report_path.name, render(report))
     return run.report_path
 
 
-def _tested(experiment: SearchSpec, space: SearchSpace, result: Mapping[str, Any] | None) -> dict[str, float]:
-    """The test accuracies of the most probable architectures, where a table knows them; by text form."""
-    rows = ((result or {}).get("posterior") or {}).get("architectures", [])
-    if not rows:
+def _look_up_probable(experiment: SearchSpec, space: SearchSpace, result: SearchResult | None) -> dict[str, float]:
+    """Return the test accuracies of the most probable architectures, if a table covers the space; by text form."""
+    if result is None or result.posterior is None:
         return {}
     with contextlib.suppress(BenchmarkError):  # a report is written all the same where a table was damaged since
-        look_up = TableLookup(find_benchmark(space, experiment.names["data"], experiment.settings["data"]["directory"]))
-        entries = {row["text"]: look_up(space.check(row["architecture"])) for row in rows}
+        look_up = TableLookup(find_benchmark(space, experiment.data_set.name, experiment.data.directory))
+        entries = {row.text: look_up(space.check(row.architecture)) for row in result.posterior.architectures}
         return {text: entry.test for text, entry in entries.items() if entry is not None}
     return {}
 
@@ -169,7 +150,7 @@ class _Prepared:
             data = data or experiment.load_data()
             facts = Facts(len(data.classes), (data.channels, *data.resolution))
         self._data_name = experiment.names["data"] if data is None else data.name
-        self.search: SearchLoop = build_search(experiment, data=data)
+        self.search: SearchLoop[Any] = build_search(experiment, data=data)
         # before the search: a network that cannot be counted is told now
         self._costs = _cost_table(self.search.space, facts, experiment.settings["network"])
 
@@ -194,33 +175,32 @@ class _Prepared:
             if report:
                 write_search_report(run)
             raise
-        run.write_result(self._described(outcome, time.perf_counter() - start))
+        result = self._result(run, outcome, time.perf_counter() - start)
+        run.write_result(result.to_json())
         if report:
             write_search_report(run)
-        return _result(run, self._experiment)
+        return result
 
-    def _described(self, outcome: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Everything about the result that a reader of architecture.json may want."""
-        experiment = self._experiment
-        device = pick_device(experiment.settings["machine"]["device"])
-        return {
-            "space": {"name": experiment.names["space"], **experiment.settings["space"]},
-            "strategy": experiment.names["strategy"],
-            "data": self._data_name,
-            "seed": experiment.seed,
-            **outcome,
-            "cost": asdict(self._costs.cost(outcome["architecture"])),
-            "run": {
-                "seconds": sum(record["seconds"] for record in self.search.history),
-                "seconds_since_start": seconds,
-                "peak_memory_mb": peak_memory_mb(device),
-                "records": len(self.search.history),
-                "device": str(device),
-                "threads": torch.get_num_threads(),
-                "versions": versions(),
-                "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            },
-        }
+    def _result(self, run: RunFolder, outcome: SearchOutcome, seconds: float) -> SearchResult:
+        """Return the outcome with how it was found."""
+        experiment, history = self._experiment, self.search.history
+        return SearchResult(
+            **vars(outcome),
+            space=self.search.space,
+            space_name=experiment.names["space"],
+            strategy=experiment.names["strategy"],
+            data=self._data_name,
+            seed=experiment.seed,
+            cost=self._costs.cost(outcome.architecture),
+            run=RunFacts.collect(
+                seconds=sum(record.seconds for record in history),
+                seconds_since_start=seconds,
+                records=len(history),
+                device=pick_device(experiment.settings["machine"]["device"]),
+            ),
+            history=tuple(history),
+            folder=run.path,
+        )
 
 
 _COSTS: dict[str, CostTable] = {}  # many runs of one process may be of one space and network
@@ -233,31 +213,11 @@ def _cost_table(space: SearchSpace, facts: Facts, network: Mapping[str, Any]) ->
     return _COSTS[what]
 
 
-def _keep(append: Callable[[Record], None], note: Callable[[Record], None], event: Event) -> None:
+def _keep(append: Callable[[JsonObject], None], note: Callable[[JsonObject], None], event: Event) -> None:
     if isinstance(event, Recorded):
-        append(event.record)
+        append(event.record.to_json())
     elif isinstance(event, Noted):
         note(event.record)
-
-
-def _result(run: RunFolder, experiment: SearchSpec) -> SearchResult:
-    details = run.read_result()
-    assert details is not None, "called for finished runs only"
-    space = experiment.build_space()
-    return SearchResult(
-        architecture=space.check(details["architecture"]),
-        space=space,
-        text=details["text"],
-        verdict=details["verdict"],
-        standing=details["standing"],
-        history=tuple(run.read_metrics()),
-        directory=run.path,
-        details=details,
-    )
-
-
-def versions() -> dict[str, str]:
-    return {"archloom": archloom.__version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def as_image_data(data: Any) -> ImageData | None:
@@ -292,4 +252,4 @@ def _import_path(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-__all__ = ["SearchResult", "resume_search", "run_experiment", "search", "versions", "write_search_report"]
+__all__ = ["resume_search", "run_experiment", "search", "write_search_report"]

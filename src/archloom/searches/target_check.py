@@ -1,59 +1,108 @@
-"""A target at the end of a search: whether it is met, and going on with the architecture alone until it is."""
+"""The target at the end of a search: whether it is met, and extra steps with frozen weights until it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from archloom.objectives.target import Target, suggest_beta
+from archloom.searches.records import StrictSteps, TargetResult
 from archloom.spaces import Architecture
 
-LOOK_EVERY = 10  # steps between two looks at whether the target is met
+CHECK_EVERY = 10  # steps between two checks whether the target is met
 RAISES = 4  # how often at most beta is doubled while it is not
 
 
-def pursue(
+def enforce_target(
     target: Target,
     *,
-    binding: float | None,
+    suggested_beta: float | None,
     steps: int,
     set_target: Callable[[Target], None],
     step: Callable[[float], object],
-    derived: Callable[[], Architecture],
-) -> dict[str, Any]:
-    """Take steps at a beta that binds, and at twice that if it does not, until what is derived meets the target.
+    derive: Callable[[], Architecture],
+) -> StrictSteps:
+    """Take steps until the derived architecture meets the target; start at the suggested beta and double it.
 
-    A step hears which share of them lies behind it.
+    `step` receives the share of the steps that is done.
     """
-    beta = min(target.beta, binding or target.beta)
+    beta = min(target.beta, suggested_beta or target.beta)
     set_target(target.with_beta(beta))
     done = 0
-    while done < steps and not (done % LOOK_EVERY == 0 and target.is_met_by(derived())):
+    while done < steps and not (done % CHECK_EVERY == 0 and target.is_met_by(derive())):
         if done and done % max(1, steps // RAISES) == 0:
             beta *= 2
             set_target(target.with_beta(beta))
         step(done / steps)
         done += 1
-    return {"steps": done, "most_steps": steps, "beta": beta, "met": target.is_met_by(derived())}
+    return StrictSteps(done, steps, beta, target.is_met_by(derive()))
 
 
-def aimed(
+def check_target(
     target: Target,
     architecture: Architecture,
-    sampled: Callable[[], list[tuple[float, float]]],
-    pursued: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """What is told of a target; `sampled` gives (quality, cost) of architectures, asked for only where it is missed."""
+    sample: Callable[[], Sequence[tuple[float, float]]],
+    strict: StrictSteps | None = None,
+) -> TargetResult:
+    """Return how an architecture does by the target.
+
+    `sample` gives (quality, cost) of architectures; it is called only if the target is missed.
+    """
     met = target.is_met_by(architecture)
-    told = target.told(architecture, binding=None if met else suggest_beta(sampled()))
-    if pursued:
-        end = "until it was met" if pursued["met"] else f"all of {pursued['most_steps']:,} allowed, and did not meet it"
-        steps = "step" if pursued["steps"] == 1 else "steps"
-        extra = f"; strict: {pursued['steps']:,} more {steps} of the architecture at beta {pursued['beta']:.3g}, {end}"
-        told = {**told, "sentence": told["sentence"] + extra, "pursued": pursued}
-    return told
+    suggested = None if met else suggest_beta(sample())
+    return TargetResult(
+        value=target.value,
+        unit=target.source.unit,
+        source=target.source.provenance,
+        cost=target.cost(architecture),
+        miss=target.miss(architecture),
+        met=met,
+        reward=target.reward,
+        beta=target.beta,
+        binding_beta=suggested,
+        sentence=_sentence(target, architecture, suggested) + _strict_sentence(strict),
+        strict=strict,
+    )
 
 
-def with_target(verdict: str, told: dict[str, Any] | None) -> str:
-    """The verdict of a search, and how it did by its target."""
-    return verdict if told is None else f"{verdict} {told['sentence'][0].upper()}{told['sentence'][1:]}.".strip()
+def _sentence(target: Target, architecture: Architecture, suggested: float | None) -> str:
+    """`target missed: 60.2 ms for a target of 54.0 ms (+11.5 %, tolerance 2 %); beta = -0.1 is too weak, ...`"""
+    unit, miss, met = target.source.unit, target.miss(architecture), target.is_met_by(architecture)
+    cost, value = format_cost(target.cost(architecture), unit), format_cost(target.value, unit)
+    tolerance = "" if met else f", tolerance {100 * target.tolerance:g} %"
+    caveat = f", {target.source.caveat}" if target.source.caveat else ""
+    advice = "" if met else _advice(target, miss, suggested)
+    figures = f"{cost} for a target of {value} ({100 * miss:+.1f} %{tolerance})"
+    return f"target {'met' if met else 'missed'}: {figures}{caveat}{advice}"
+
+
+def _advice(target: Target, miss: float, suggested: float | None) -> str:
+    if target.reward == "soft" or (target.reward == "hard" and miss < 0):
+        return f"; the {target.reward} reward does not enforce a target, use target.reward='absolute'"
+    if suggested is None:
+        return ""
+    if suggested < target.beta:
+        return f"; beta = {target.beta:.3g} is too weak, sampled architectures suggest about {suggested:.3g}"
+    return (
+        f"; beta = {target.beta:.3g} should suffice (sampled architectures suggest about {suggested:.3g}), so search "
+        "for longer"
+    )
+
+
+def _strict_sentence(strict: StrictSteps | None) -> str:
+    if strict is None:
+        return ""
+    steps = f"{strict.steps:,} extra {'step' if strict.steps == 1 else 'steps'} of the architecture parameters"
+    end = "met it" if strict.met else f"did not meet it (at most {strict.most_steps:,})"
+    return f"; strict: {steps}, up to beta = {strict.beta:.3g}, {end}"
+
+
+def format_cost(cost: float, unit: str) -> str:
+    """`54.0 ms`, `1.25M multiply-adds`, `60,000 parameters`."""
+    if unit == "ms":
+        return f"{cost:.{1 if cost >= 10 else 3}f} ms"
+    return f"{cost / 1e6:.2f}M {unit}" if cost >= 1e6 else f"{cost:,.0f} {unit}"
+
+
+def target_sentence(checked: TargetResult | None) -> str:
+    """Return the sentence of a verdict on the target."""
+    return "" if checked is None else f"{checked.sentence[0].upper()}{checked.sentence[1:]}."

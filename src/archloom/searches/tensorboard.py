@@ -1,4 +1,4 @@
-"""TensorBoard events of a run, for those who watch their searches there (the `tensorboard` extra)."""
+"""TensorBoard events of a search (the `tensorboard` extra)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from pathlib import Path
 
 from archloom.core.errors import SettingError
 from archloom.core.events import Event, Listener, Recorded
+from archloom.searches.records import EpochRecord, SearchRecord
 
 
 def tensorboard_listener(folder: Path) -> Listener:
-    """A listener that writes the figures of every record."""
+    """Return a listener that writes the figures of every record."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -19,14 +20,15 @@ def tensorboard_listener(folder: Path) -> Listener:
     def listen(event: Event) -> None:
         if not isinstance(event, Recorded):
             return
-        record = event.record
-        step = record.get("epoch", record.get("trial", 0))
-        figures = {**record.get("metrics", {}), **{name: record.get(name) for name in ("score", "derived_accuracy")}}
-        if record.get("standing"):
-            figures["table_test_accuracy"] = record["standing"]["test"]
+        record: SearchRecord = event.record
+        if isinstance(record, EpochRecord):
+            figures = {**record.metrics, "derived_accuracy": record.derived_accuracy}
+        else:
+            figures = {"score": record.score}
+        if record.table_entry is not None:
+            figures["table_test_accuracy"] = record.table_entry.test
         for name, value in figures.items():
-            if value is not None:
-                writer.add_scalar(name, value, step)
+            writer.add_scalar(name, value, record.position)
         writer.flush()
 
     return listen

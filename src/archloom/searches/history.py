@@ -1,0 +1,63 @@
+"""Questions that reports ask of the records of a search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from archloom.searches.records import EpochRecord, SearchRecord, TrialRecord
+
+
+def epochs_of(history: Sequence[SearchRecord]) -> list[EpochRecord]:
+    """Return the records of a one-shot search; none of a black-box one."""
+    return [record for record in history if isinstance(record, EpochRecord)]
+
+
+def trials_of(history: Sequence[SearchRecord]) -> list[TrialRecord]:
+    """Return the records of a black-box search; none of a one-shot one."""
+    return [record for record in history if isinstance(record, TrialRecord)]
+
+
+def unit_of(history: Sequence[SearchRecord]) -> str:
+    """Return what a record stands for, 'epoch' or 'trial'."""
+    return "trial" if trials_of(history) else "epoch"
+
+
+def metric_series(epochs: Sequence[EpochRecord]) -> dict[str, list[float]]:
+    """Return every metric that has a number anywhere, one number per record, NaN where a record has none."""
+    names = dict.fromkeys(name for record in epochs for name, value in record.metrics.items() if not math.isnan(value))
+    return {name: [record.metrics.get(name, math.nan) for record in epochs] for name in names}
+
+
+def find_changes(epochs: Sequence[EpochRecord]) -> list[bool]:
+    """Return for every record whether its architecture differs from the one before."""
+    pairs = zip(epochs[1:], epochs, strict=False)
+    return [False, *(now.architecture != before.architecture for now, before in pairs)][: len(epochs)]
+
+
+def best_trial(trials: Sequence[TrialRecord]) -> TrialRecord:
+    """Return the trial that a search returns: the best complete one, the first of equals.
+
+    Scores of pruned trials come from fewer epochs and do not compare; they count only where there are no others.
+    """
+    complete = [record for record in trials if not record.pruned]
+    return max(complete or trials, key=lambda record: record.merit)
+
+
+def chosen_so_far(history: Sequence[SearchRecord]) -> SearchRecord | None:
+    """Return the record of what an unfinished search would return: the best trial, or the latest epoch."""
+    if not history:
+        return None
+    trials = trials_of(history)
+    return best_trial(trials) if trials else history[-1]
+
+
+__all__ = [
+    "best_trial",
+    "chosen_so_far",
+    "epochs_of",
+    "find_changes",
+    "metric_series",
+    "trials_of",
+    "unit_of",
+]

@@ -1,0 +1,240 @@
+"""What a search returns: the outcome of its loop, and the result that its run folder holds.
+
+architecture.json has one writer and one reader: `SearchResult.to_json` and `read_result`. Files carry `version` 2;
+those without a version are of the first edition, whose names are read, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from archloom.benchmarks.base import TableEntry
+from archloom.core.errors import CheckpointError, one_line
+from archloom.core.json_object import JsonObject, to_json_object
+from archloom.core.settings import settings_of
+from archloom.execution.run_facts import RunFacts
+from archloom.execution.run_folder import RunFolder
+from archloom.objectives.cost import Cost
+from archloom.policies.posterior import Posterior
+from archloom.reports.cells import draw_cells
+from archloom.reports.frames import make_frame
+from archloom.reports.markup import escaped
+from archloom.reports.tables import duration
+from archloom.searches.records import (
+    EarlyStop,
+    FinalistRecord,
+    SearchRecord,
+    TargetResult,
+    TrialRecord,
+    flatten_record,
+    read_record,
+)
+from archloom.searches.report_plots import plot_history, result_curve
+from archloom.spaces import Architecture, SearchSpace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+VERSION = 2
+_FIRST_EDITION = {"table_entry": "standing", "random_baseline": "chance", "early_stop": "stopped"}  # names then
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOutcome:
+    """What a search found: the final architecture and what is known of it."""
+
+    architecture: Architecture
+    text: str  # the architecture in its usual text form
+    verdict: str
+    table_entry: TableEntry | None = None  # in the benchmark table, where one covers the space
+    shared_accuracy: float | None = None  # under the shared weights, on images that the search did not use
+    random_baseline: Sequence[float] = ()  # the same of architectures sampled uniformly, in rising order
+    target: TargetResult | None = None
+    finalists: Sequence[FinalistRecord] = ()  # of the finalist race, the best one first
+    finalists_seconds: float | None = None
+    early_stop: EarlyStop | None = None  # where the monitor ended the search
+    posterior: Posterior | None = None  # of strategies that draw from one
+    findings: Mapping[str, Any] = field(default_factory=dict)  # what else a strategy reports, as JSON
+
+    @classmethod
+    def known_findings(cls, found: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a strategy reports as fields: the posterior by its type, anything else as it is."""
+        posterior, rest = found.get("posterior"), {name: value for name, value in found.items() if name != "posterior"}
+        if posterior is not None and not isinstance(posterior, Posterior):
+            posterior = Posterior.from_json(posterior)
+        return {"posterior": posterior, "findings": rest}
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SearchResult(SearchOutcome):
+    """The result of a search, with how it was found and where its files are.
+
+    Attributes:
+        architecture: The option of every decision.
+        text: The architecture in its usual text form.
+        verdict: Plain sentences: how good it is known to be.
+        table_entry: Scores, rank and regret in a benchmark table, where one covers the space.
+        cost: Parameters and multiply-adds of the network that was searched.
+        history: One record per epoch (`EpochRecord`) or trial (`TrialRecord`).
+        folder: The run folder.
+        posterior: Probabilities of options, for strategies that draw from a posterior.
+
+    Example:
+        >>> import archloom, tempfile
+        >>> settings = {"search": {"trials": 3}}
+        >>> folder = tempfile.mkdtemp() + "/run"
+        >>> result = archloom.search("nb201_mini", "random_search", "digits", seed=0, out=folder, settings=settings)
+        >>> result.table_entry.count, len(result.history)
+        (125, 3)
+    """
+
+    space: SearchSpace
+    space_name: str
+    strategy: str
+    data: str
+    seed: int
+    cost: Cost
+    run: RunFacts
+    history: tuple[SearchRecord, ...]
+    folder: Path
+
+    # --- files
+
+    @classmethod
+    def from_json(cls, value: JsonObject, *, space: SearchSpace, history: Sequence[SearchRecord], folder: Path) -> Self:
+        """Return the result that architecture.json holds."""
+        named = {new: value.get(new, value.get(old)) for new, old in _FIRST_EDITION.items()}
+        entry, stop, target = named["table_entry"], named["early_stop"], value.get("target")
+        return cls(
+            architecture=space.check(value["architecture"]),
+            text=str(value["text"]),
+            verdict=str(value["verdict"]),
+            table_entry=entry and TableEntry.from_json(entry),
+            shared_accuracy=value.get("shared_accuracy"),
+            random_baseline=tuple(named["random_baseline"] or ()),
+            target=target and TargetResult.from_json(target),
+            finalists=tuple(map(FinalistRecord.from_json, value.get("finalists") or ())),
+            finalists_seconds=value.get("finalists_seconds"),
+            early_stop=stop and EarlyStop(**stop),
+            **cls.known_findings({name: item for name, item in value.items() if name not in _NAMES}),
+            space=space,
+            space_name=str(value["space"]["name"]),
+            strategy=str(value["strategy"]),
+            data=str(value["data"]),
+            seed=int(value["seed"]),
+            cost=Cost(**value["cost"]),
+            run=RunFacts.from_json(value["run"]),
+            history=tuple(history),
+            folder=folder,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what architecture.json holds: all but the history, which is in metrics.jsonl."""
+        apart = ("space", "space_name", "history", "folder", "findings")
+        own = {name: value for name, value in vars(self).items() if name not in apart}
+        return {
+            "version": VERSION,
+            "space": {"name": self.space_name, **settings_of(self.space)},
+            **to_json_object(own),
+            **self.findings,
+        }
+
+    # --- what users look at
+
+    @property
+    def report(self) -> Path:
+        """The report page of the run."""
+        return RunFolder(self.folder).report_path
+
+    @property
+    def title(self) -> str:
+        return f"{self.strategy} on {self.space_name}, {self.data}, seed {self.seed}"
+
+    @property
+    def cost_text(self) -> str:
+        return f"{self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds"
+
+    @property
+    def time_text(self) -> str:
+        """`3.1 s for 40 epochs on cpu`."""
+        is_trial = bool(self.history) and isinstance(self.history[0], TrialRecord)
+        unit = ("trial" if is_trial else "epoch") + ("" if self.run.records == 1 else "s")
+        return f"{duration(self.run.seconds)} for {self.run.records:,} {unit} on {self.run.device}"
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            (
+                f"architecture: {self.text} ({self.title})",
+                f"verdict: {self.verdict}",
+                f"cost: {self.cost_text}",
+                f"time: {self.time_text}",
+                f"folder: {self.folder}",
+            )
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the result for a notebook: the cells, the verdict and the curve of the search."""
+        drawing = draw_cells(self.space.graphs(self.architecture))
+        facts = escaped(f"{self.cost_text}; {self.time_text}; {self.folder}")
+        return (
+            f"<div><h4>{escaped(self.title)}</h4><p>{escaped(self.verdict)}</p>{drawing}"
+            f"<pre>{escaped(self.text)}</pre>{result_curve(self.history)}<p>{facts}</p></div>"
+        )
+
+    def to_frame(self) -> Any:
+        """Return the history as a pandas DataFrame: a row per record, a column per figure.
+
+        Raises:
+            ArchloomError: If pandas is not installed.
+        """
+        return make_frame([flatten_record(record) for record in self.history])
+
+    def plot(self) -> Figure:
+        """Return a matplotlib figure: the derived architecture's accuracy over epochs, or the scores of the trials."""
+        return plot_history(self.history)
+
+    def retrain(self, **options: Any) -> Any:
+        """Train the architecture from scratch; `options` are those of `archloom.retrain`.
+
+        Returns:
+            The `RetrainResult`.
+        """
+        import archloom  # late: retraining is a layer above searches, and the package exports it
+
+        return archloom.retrain(str(self.folder), **options)
+
+
+_NAMES = {
+    "version", "space", "strategy", "data", "seed", "cost", "run", "architecture", "text", "verdict", "shared_accuracy",
+    "target", "finalists", "finalists_seconds", *_FIRST_EDITION, *_FIRST_EDITION.values(),
+}  # fmt: skip
+
+
+def read_result(run: RunFolder, space: SearchSpace) -> SearchResult | None:
+    """Return the result of a search from its folder, or None if it has not finished.
+
+    Raises:
+        CheckpointError: If a file is damaged, or written by a later version.
+    """
+    value = run.read_result()
+    if value is None:
+        return None
+    if value.get("version", 1) > VERSION:
+        raise CheckpointError(f"{run.architecture_path} has version {value['version']}, expected {VERSION} or less; "
+                              "update archloom")  # fmt: skip
+    try:
+        return SearchResult.from_json(value, space=space, history=read_history(run), folder=run.path)
+    except (KeyError, TypeError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise CheckpointError(f"{run.architecture_path} is damaged ({reason})") from error
+
+
+def read_history(run: RunFolder) -> tuple[SearchRecord, ...]:
+    """Return the records of a search from its folder."""
+    return tuple(map(read_record, run.read_metrics()))
+
+
+__all__ = ["SearchOutcome", "SearchResult", "read_history", "read_result"]
