@@ -18,6 +18,7 @@ from archloom.core.errors import DataError, SettingError, StorageError
 from archloom.data.arrays import from_tensors
 from archloom.data.loader import Loader
 from archloom.execution.loop import Interrupted
+from archloom.retrainings import auto
 from archloom.retrainings import run as retraining
 from archloom.retrainings.model_file import BEST, LAST, load_model
 
@@ -189,7 +190,7 @@ def test_a_cell_found_on_one_data_set_is_taken_to_another(tmp_path: Path) -> Non
 
 
 def test_auto_chooses_writes_it_down_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retraining, "seconds_per_image", lambda retrain, data: 1e-4 * retrain.training.batch_size)
+    monkeypatch.setattr(auto, "seconds_per_image", lambda retrain, data: 1e-4 * retrain.training.batch_size)
     lines: list[str] = []
     settings = {
         "space": {"name": "nb201_mini"},
@@ -204,6 +205,20 @@ def test_auto_chooses_writes_it_down_and_says_why(tmp_path: Path, monkeypatch: p
     assert result.details["run"]["records"] == 1
     config = (tmp_path / "run" / "config.toml").read_text()
     assert 'recipe = "auto"' in config and "batch_size = 16" in config
+
+
+def test_auto_has_sizes_for_mobile_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "seconds_per_image", lambda retrain, data: 1e-4)
+    lines: list[str] = []
+    result = archloom.retrain(
+        "16:k3 | 16:k3 | 16:k3e3,zero,zero | 32:k5e3,zero,zero | 64:k3e3,zero,zero | 128",
+        budget="10s",
+        out=tmp_path / "run",
+        settings={**TINY, "space": {"name": "proxylessnas_32"}, "training": {"epochs": 1}, "network": {}},
+        tell=lines.append,
+    )
+    assert lines[1].startswith("auto: widths times ")
+    assert result.details["network"]["width_multiplier"] > 0
 
 
 def test_a_budget_needs_the_recipe_that_fits_itself_to_it() -> None:

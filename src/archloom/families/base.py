@@ -17,10 +17,10 @@ from torch import nn
 
 from archloom.core.errors import SettingError
 from archloom.core.registry import Catalogue, Entry
+from archloom.core.settings import Settings
 from archloom.spaces import NONE, Architecture, SearchSpace
 from archloom.supernet import Resolve
 
-Settings = Mapping[str, Any]  # keywords whose types a space or a network declares itself
 Space = TypeVar("Space", bound=SearchSpace)
 
 SKIP = "skip_connect"  # the name that the field gives to an edge that passes its input on

@@ -13,7 +13,8 @@ from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
 from archloom.core.errors import require
-from archloom.families.base import Family, OperationKind, Settings, Size, Source
+from archloom.core.settings import Settings
+from archloom.families.base import Family, OperationKind, Size, Source
 from archloom.families.cell_source import Modules, find_convolution, render
 from archloom.families.regularization import flatten, rates
 from archloom.families.width_multiplier import check_multiplier, scale_width

@@ -9,8 +9,9 @@ from annotated_doc import Doc
 from torch import Tensor, nn
 
 from archloom.core.errors import require
+from archloom.core.settings import Settings
 from archloom.families.auxiliary import AuxiliaryHead
-from archloom.families.base import Depth, Family, Settings, Size, Source
+from archloom.families.base import Depth, Family, Size, Source
 from archloom.families.cell_source import (
     RELU_CONV_NORM,
     Cell,

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archloom.core.errors import require
-from archloom.families.base import SKIP, Family, Settings, Size, Source
+from archloom.core.settings import Settings
+from archloom.families.base import SKIP, Family, Size, Source
 from archloom.families.cell_source import Edge, Modules, find_convolution, list_inside, render, write_sum
 from archloom.families.regularization import flatten, rates
 from archloom.families.width_multiplier import check_multiplier, scale_width

@@ -25,7 +25,7 @@ from archloom.execution.machine import pick_device
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.survey import usable_cores
 from archloom.retrainings.jobs import RetrainJob
-from archloom.retrainings.sizes import AUTO, seconds_of
+from archloom.retrainings.sizes import AUTO, parse_budget
 from archloom.retrainings.spec import SECTIONS as RETRAIN_SECTIONS
 from archloom.searches.build import build_search
 from archloom.searches.jobs import FEWEST_THREADS, SearchJob
@@ -82,7 +82,7 @@ class PipelineSettings:
             }
         )
         if self.budget is not None:
-            seconds_of(self.budget)
+            parse_budget(self.budget)
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class PipelineSpec:
     def _retrain_budget(self, count: int) -> str | None:
         if self.settings.budget is None or self.recipe != AUTO:
             return None
-        seconds = RETRAIN_SHARE * seconds_of(self.settings.budget) / math.ceil(count / self.retrain_jobs(count))
+        seconds = RETRAIN_SHARE * parse_budget(self.settings.budget) / math.ceil(count / self.retrain_jobs(count))
         return f"{max(1, round(seconds))}s"
 
     @property
@@ -234,7 +234,7 @@ def _with_epochs(pipeline: PipelineSpec, folder: Path, tell: Callable[[str], Non
             return _of_epochs(pipeline, int(begun["search"]["search"]["epochs"]))
     most = pipeline.experiment.settings["search"]["epochs"]
     rounds = math.ceil(len(pipeline.seeds) / pipeline.search_jobs)
-    seconds = SEARCH_SHARE * seconds_of(pipeline.settings.budget) / rounds
+    seconds = SEARCH_SHARE * parse_budget(pipeline.settings.budget) / rounds
     epochs = epochs_that_fit(build_search(pipeline.experiment), seconds, most=most)
     tell(f"search: {epochs} of {most} epochs fit into {seconds / 60:.1f} min of {pipeline.settings.budget}")
     return _of_epochs(pipeline, epochs)

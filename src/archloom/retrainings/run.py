@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +14,27 @@ import torch
 from archloom.core.errors import SettingError
 from archloom.core.events import Event, Listener, Recorded
 from archloom.core.recipes import find_retraining
-from archloom.core.settings import merge, read_toml
+from archloom.core.settings import flatten, merge, read_toml
 from archloom.data.source import ImageData
 from archloom.execution.loop import Interrupted
 from archloom.execution.machine import peak_memory_mb
 from archloom.execution.run_facts import installed_versions
 from archloom.execution.run_folder import RunFolder
-from archloom.families import family_of
 from archloom.reports.cells import draw_cells
+from archloom.retrainings.auto import complete
 from archloom.retrainings.build import (
     build_retraining,
     card_of,
     check_trainable,
     cost_of_model,
-    seconds_per_image,
-    shown_shape,
-    split_of,
 )
 from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.loop import RetrainLoop
 from archloom.retrainings.model_file import BEST, LAST, save_model
 from archloom.retrainings.report import write_retrain_report
-from archloom.retrainings.sizes import AUTO, DEFAULT_BUDGET, Job, choose, seconds_of
+from archloom.retrainings.sizes import AUTO, parse_budget
 from archloom.retrainings.spec import SECTIONS, RetrainSpec, compose
-from archloom.retrainings.transfer import Origin, adapted, depth_of, differences, origin_of
+from archloom.retrainings.transfer import Origin, find_origin
 from archloom.searches.architectures import find_architecture
 from archloom.searches.run import RUNS, as_image_data
 from archloom.searches.spec import GIVEN
@@ -106,21 +103,21 @@ def request(what: Any, *, recipe: str = AUTO, budget: str | None = None, said: M
     """Find the architecture and resolve all settings; a SettingError lists everything that is wrong with them."""
     given_as = str(getattr(what, "directory", what))
     if budget is not None:
-        seconds_of(budget)
+        parse_budget(budget)
         if recipe != AUTO:
             raise SettingError(
                 f"a budget is for the recipe 'auto', which fits itself to it; '{recipe}' has its own epochs"
             )
     space = said.get("space", {})
     found = find_architecture(given_as, space_name=space.get("name") if isinstance(space, Mapping) else None)
-    origin = origin_of(given_as, found)
+    origin = find_origin(given_as, found)
     given = compose(
         found.space_name,
         found.space,
         found.architecture,
         recipe=(recipe, read_toml(find_retraining(recipe))),
         inherited=origin.data,
-        said=said,
+        overrides=said,
     )
     return Request(RetrainSpec.resolve(given), given, said, origin, budget)
 
@@ -144,7 +141,10 @@ def carry_out(
     images = data or asked.retrain.load_data()
     for warning in check_trainable(images):
         tell(f"warning: {warning}")
-    prepared = _Prepared(_fitted(asked, images, tell), images)  # bad data is found before a directory is made
+    completed = complete(
+        asked.retrain, asked.given, asked.said, asked.origin, images, budget=asked.budget, note=tell
+    )
+    prepared = _Prepared(completed, images)  # bad data is found before a directory is made
     run = RetrainFolder.create(path, settings=prepared.retrain.to_settings())
     with run.lock():
         run.write_metrics([])
@@ -179,72 +179,14 @@ def _refuse_other(run: RunFolder, asked: Request) -> None:
     config = run.config
     if config.get("kind") != asked.retrain.to_settings()["kind"]:
         run.refuse_if_taken()
-    there, wanted = _flat(RetrainSpec.resolve(config).to_settings()), _flat(asked.retrain.to_settings())
-    said = [*_flat(asked.said), *(name for name in wanted if name.startswith("architecture.")), "recipe", "data.name"]
+    there, wanted = flatten(RetrainSpec.resolve(config).to_settings()), flatten(asked.retrain.to_settings())
+    said = [*flatten(asked.said), *(name for name in wanted if name.startswith("architecture.")), "recipe", "data.name"]
     for name in said:
         if not name.startswith(MAY_DIFFER) and there.get(name) != wanted.get(name):
             raise SettingError(
                 f"{run.path} holds another retraining: {name} is {there.get(name)!r} there, {wanted.get(name)!r} "
                 "is asked for; choose another --out"
             )
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    tables = {name: value for name, value in settings.items() if isinstance(value, Mapping)}
-    plain = {name: value for name, value in settings.items() if name not in tables}
-    return plain | {f"{table}.{name}": value for table, values in tables.items() for name, value in values.items()}
-
-
-# --- what the images decide
-
-
-def _fitted(asked: Request, data: ImageData, tell: Tell) -> RetrainSpec:
-    """The retraining with all that depends on the images filled in, and what that changed."""
-    network, notes = adapted(asked.given, asked.retrain, data)
-    given = merge(asked.given, {"network": network})
-    if asked.retrain.recipe == AUTO:
-        given = _chosen(given, asked, data, tell)
-    resolved = RetrainSpec.resolve(given)
-    changed = (*differences(asked.origin, resolved, data), *notes)
-    for line in changed:
-        tell(line)
-    return replace(resolved, changed=changed)
-
-
-def _chosen(given: Mapping[str, Any], asked: Request, data: ImageData, tell: Tell) -> dict[str, Any]:
-    """The recipe `auto`: size, epochs and how closely to hold the weights; what the user said stays."""
-    train, valid = split_of(asked.retrain, data)
-    budget, side = asked.budget or DEFAULT_BUDGET, min(shown_shape(data)[1:])
-    job = Job(len(train), 0 if valid is None else len(valid), side, seconds_of(budget))
-    space = asked.retrain.build_space()
-    sizes = [size.to_settings() for size in family_of(space).sizes_of(space)]
-    options = [merge(given, _fitting(job.held(place), asked), size, asked.said) for place, size in enumerate(sizes)]
-    resolved = [RetrainSpec.resolve(option) for option in options]
-    costs = [cost_of_model(option, data).multiply_adds for option in resolved]
-    ordered = sorted(range(len(costs)), key=lambda size: costs[size])
-    tell("measuring how fast this machine trains")
-    said_epochs = _flat(asked.said).get("training.epochs")
-    chosen = choose(
-        job,
-        [costs[size] for size in ordered],
-        lambda size: seconds_per_image(resolved[ordered[size]], data),
-        epochs=said_epochs,
-    )
-    best = ordered[chosen.size]
-    depth, unit = depth_of(resolved[best].build_space())
-    batch, width = resolved[best].training.batch_size, resolved[best].settings["network"].get("channels")
-    tell(
-        f"auto: {depth} {unit}, {width} channels ({costs[best] / 1e6:.1f} M multiply-adds), {chosen.epochs} epochs of "
-        f"batches of {batch}: {chosen.seconds / 60:.1f} min of {budget} for {job.images:,} images of {side} pixels"
-    )
-    tell(f"why: {chosen.why}")
-    return merge(options[best], {"training": {"epochs": chosen.epochs}})
-
-
-def _fitting(settings: Mapping[str, Mapping[str, Any]], asked: Request) -> dict[str, Any]:
-    """Only those settings that the network at hand has."""
-    known = asked.retrain.settings
-    return {part: {name: v for name, v in values.items() if name in known[part]} for part, values in settings.items()}
 
 
 # --- a run
@@ -292,7 +234,7 @@ class _Prepared:
         run.checkpoints.save(state, step=step)
         best = self.training.best
         if best is not None and best["epoch"] != self._kept_epoch:
-            details = {"valid_accuracy": best["accuracy"], "epoch": best["epoch"], "data": self.retrain.names["data"]}
+            details = {"valid_accuracy": best["accuracy"], "epoch": best["epoch"], "data": self.retrain.data_set.name}
             save_model(run.path / BEST, card_of(self.retrain, self._data, details), best["weights"])
             self._kept_epoch = best["epoch"]
 
@@ -316,7 +258,7 @@ class _Prepared:
             "architecture": dict(resolved.architecture),
             "text": resolved.build_space().format(resolved.architecture),
             "recipe": resolved.recipe,
-            "data": data.name if resolved.names["data"] == GIVEN else resolved.names["data"],
+            "data": data.name if resolved.data_set.name == GIVEN else resolved.data_set.name,
             "seed": resolved.seed,
             "classes": list(data.classes),
             "changed": list(resolved.changed),

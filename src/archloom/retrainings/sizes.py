@@ -1,33 +1,31 @@
-"""Which size of network, for how long: chosen for anybody's images by how many there are and how much time there is.
+"""Choose a network size and a number of epochs for the images and the time there are.
 
-The time of a step is measured on this machine for two sizes; that of the others follows from their multiply-adds. Once
-chosen, everything is written down as plain settings, so that a run that is resumed is the run that was begun.
+The time of a step is measured on this machine for two sizes; that of the others follows from their multiply-adds. The
+choice is written down as plain settings, so that a resumed run is the same run.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from archloom.core.errors import SettingError
 
 AUTO = "auto"
 DEFAULT_BUDGET = "30m"
-SPENT_ON_TRAINING = 0.85  # of the budget; the rest is for reading data, judging, and a machine that slows down
-FEW_IMAGES = 5_000  # below, a network learns its images by heart
-OF_A_STEP = 1 / 3  # what judging an image takes of the time that training on it does
-
-SMALLEST_TO_HOLD = 2  # of these sizes: smaller ones have enough to do
-LARGEST_FOR_FEW = 4  # of these sizes, counted from 0, for few images
+TRAINING_SHARE = 0.85  # of the budget; the rest is for reading data, evaluation, and a machine that slows down
+FEW_IMAGES = 5_000  # below, a network overfits
+EVALUATION_COST = 1 / 3  # time to evaluate an image, as a share of the time to train on it
+SMALLEST_TO_REGULARIZE = 2  # index of a size: smaller networks do not overfit
+LARGEST_FOR_FEW = 4  # index of the largest size for few images
 
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(h|m|s)")
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
-def seconds_of(text: str) -> float:
-    """`30m`, `1h30m`, `45s` in seconds."""
+def parse_budget(text: str) -> float:
+    """Return `30m`, `1h30m`, `45s` in seconds."""
     cleaned = text.strip().lower()
     parts = _PART.findall(cleaned)
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
@@ -37,37 +35,38 @@ def seconds_of(text: str) -> float:
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is to be trained on, and the time there is."""
+class Budget:
+    """The images to train on, and the time there is."""
 
     images: int  # to train on
-    valid: int  # to judge on after every epoch
+    valid: int  # to evaluate after every epoch
     side: int  # pixels
     seconds: float
 
     @property
     def wanted_epochs(self) -> int:
-        """Fewer images need to be seen more often."""
+        """Return how many epochs are enough: fewer images need more of them."""
         return min(120, max(30, 200_000 // self.images))
 
     @property
     def most_epochs(self) -> int:
-        """More than this would be a waste of the time there is."""
+        """Return the number of epochs above which training gains little."""
         return 2 * self.wanted_epochs
 
     def epochs_at(self, seconds_per_image: float) -> int:
-        return int(SPENT_ON_TRAINING * self.seconds / self.seconds_of_epoch(seconds_per_image))
+        """Return how many epochs fit."""
+        return int(TRAINING_SHARE * self.seconds / self.seconds_of_epoch(seconds_per_image))
 
     def seconds_of_epoch(self, seconds_per_image: float) -> float:
-        return seconds_per_image * (self.images + OF_A_STEP * self.valid)
+        return seconds_per_image * (self.images + EVALUATION_COST * self.valid)
 
-    def held(self, size: int) -> dict[str, dict[str, Any]]:
-        """How closely to hold a network of a size, by how well it could learn its images by heart."""
+    def regularization_for(self, size: int) -> dict[str, Mapping[str, float | int]]:
+        """Return the settings against overfitting for a network of a size (its index), by section."""
         few = self.images < FEW_IMAGES
-        could = few and size >= SMALLEST_TO_HOLD
+        overfits = few and size >= SMALLEST_TO_REGULARIZE
         batch = 64 if self.images >= 1500 else 32 if self.images >= 300 else 16
         return {
-            "network": {"drop_path": 0.1 if could else 0.0, "dropout": 0.2 if could else 0.0},
+            "network": {"drop_path": 0.1 if overfits else 0.0, "dropout": 0.2 if overfits else 0.0},
             "training": {
                 "batch_size": min(batch, max(2, self.images // 2)),
                 "cutout": self.side // 4 if self.side >= 16 else 0,
@@ -77,43 +76,52 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """A size (an index), how many epochs it gets, and why."""
+class SizeChoice:
+    """A size (an index), its number of epochs, and the reason."""
 
     size: int
     epochs: int
     seconds: float  # that training should take
-    why: str
+    reason: str
 
 
-def choose(job: Job, costs: Sequence[int], measure: Callable[[int], float], *, epochs: int | None = None) -> Chosen:
-    """The largest size that gets enough epochs. `costs` are multiply-adds by size, `measure` is seconds per image."""
-    allowed = costs if job.images >= FEW_IMAGES else costs[: LARGEST_FOR_FEW + 1]
-    pace = _pace(allowed, measure)
-    wanted = epochs or job.wanted_epochs
-    reached = [job.epochs_at(pace(cost)) for cost in allowed]
+def choose_size(
+    budget: Budget, costs: Sequence[int], measure: Callable[[int], float], *, epochs: int | None = None
+) -> SizeChoice:
+    """Choose the largest size that gets enough epochs.
+
+    `costs` are multiply-adds by size, the smallest first; `measure` returns the seconds per image of a size.
+    """
+    allowed = costs if budget.images >= FEW_IMAGES else costs[: LARGEST_FOR_FEW + 1]
+    pace = _fit_pace(allowed, measure)
+    wanted = epochs or budget.wanted_epochs
+    reached = [budget.epochs_at(pace(cost)) for cost in allowed]
     fitting = [size for size, count in enumerate(reached) if count >= wanted]
     size = max(fitting, default=0)
-    count = epochs or max(1, min(job.most_epochs, reached[size]))
+    count = epochs or max(1, min(budget.most_epochs, reached[size]))
     if not fitting:
-        why = f"the smallest network; {reached[0]} epochs are all that fit, {wanted} would be better: give it more time"
+        reason = f"even the smallest network only fits {reached[0]} epochs in the budget; use more time for {wanted}"
     elif size + 1 < len(allowed):
-        why = f"the next larger network would get {reached[size + 1]} epochs, and so few images want {wanted}"
+        kind = "this small" if budget.images < FEW_IMAGES else "of this size"
+        reason = (
+            f"a larger network would only fit {reached[size + 1]} epochs in the budget; a data set {kind} needs about "
+            f"{wanted}"
+        )
     elif len(allowed) < len(costs):
-        why = f"a larger network would learn {job.images:,} images by heart"
+        reason = f"a larger network would overfit {budget.images:,} images"
     else:
-        why = "the largest network considered"
-    return Chosen(size, count, count * job.seconds_of_epoch(pace(allowed[size])), why)
+        reason = "this is the largest size"
+    return SizeChoice(size, count, count * budget.seconds_of_epoch(pace(allowed[size])), reason)
 
 
-def _pace(costs: Sequence[int], measure: Callable[[int], float]) -> Callable[[int], float]:
-    """Seconds per image by multiply-adds: a line through the smallest size and one in the middle, both measured."""
+def _fit_pace(costs: Sequence[int], measure: Callable[[int], float]) -> Callable[[int], float]:
+    """Fit seconds per image to multiply-adds: a line through the smallest size and one in the middle, both measured."""
     middle = len(costs) // 2
     if middle == 0 or costs[middle] == costs[0]:
         only = measure(0)
         return lambda cost: only
     low, high = measure(0), measure(middle)
     slope = (high - low) / (costs[middle] - costs[0])
-    if slope <= 0:  # a disturbance: then time is taken to be in proportion
+    if slope <= 0:  # a disturbance: assume that time is in proportion
         return lambda cost: high * cost / costs[middle]
     return lambda cost: low + slope * (cost - costs[0])

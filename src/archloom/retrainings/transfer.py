@@ -1,12 +1,12 @@
-"""Where an architecture comes from, and what is other where it is trained: classes, images, width, depth, stem.
+"""Transfer an architecture to other images: adapt the network around it, and list what changed.
 
-A cell found on one data set is often meant for another. Nothing of it changes, but what is around it does, and whoever
-compares accuracies must know that.
+A cell found on one data set is often trained on another. The cell stays; classes, images, width, depth and stem may
+change, and accuracies must be compared with that in mind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from archloom.core.errors import SettingError
-from archloom.core.settings import read_toml, schema
+from archloom.core.settings import Settings, read_toml, schema
 from archloom.data import DATA, FACTS
 from archloom.data.source import ImageData
 from archloom.families import family_of
@@ -26,21 +26,22 @@ from archloom.searches.spec import GIVEN
 from archloom.spaces import SearchSpace
 
 SOME_WIDTHS = (8, 16, 32)
-LARGE = 96  # pixels from which images get the stem that divides their resolution by eight
+LARGE = 96  # pixels from which images need a stem that shrinks them
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What the run says that an architecture comes from; nothing where it is only a text."""
+    """The search that found an architecture; nothing but the space where it is only a text."""
 
     space: SearchSpace
-    data: Mapping[str, Any] = field(default_factory=dict)  # its name, folder and own settings
-    network: Mapping[str, Any] = field(default_factory=dict)
+    data: Settings = field(default_factory=dict)  # its name, folder and own settings
+    network: Settings = field(default_factory=dict)
     classes: int | None = None
     image_shape: tuple[int, ...] | None = None
 
 
-def origin_of(given: str, found: Found) -> Origin:
+def find_origin(given: str, found: Found) -> Origin:
+    """Read what the run of an architecture says of its data and network."""
     folder = Path(given) if found.content and not given.lstrip().startswith("{") else None
     config_path = folder and (folder if folder.is_dir() else folder.parent) / "config.toml"
     if config_path is None or not config_path.is_file():
@@ -51,56 +52,66 @@ def origin_of(given: str, found: Found) -> Origin:
     classes, shape = found.content.get("classes"), found.content.get("image_shape")
     return Origin(
         found.space,
-        data=_own(name, data),
+        data=_select_source(name, data),
         network=config.get("network", {}),
         classes=len(classes) if classes else facts.classes if facts else None,
         image_shape=tuple(shape) if shape else facts.image_shape if facts else None,
     )
 
 
-def _own(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """What says which images: not how a search split them."""
+def _select_source(name: str, data: Settings) -> dict[str, Any]:
+    """Return the settings that say which images, not how a search split them."""
     if name in ("", GIVEN):
         return {}
     known = ("name", "directory", *schema(DATA.find(name).load()))
     return {key: value for key, value in data.items() if key in known}
 
 
-# --- what follows from the images
+# --- settings that follow from the images
 
 
-def adapted(given: Mapping[str, Any], retrain: RetrainSpec, data: ImageData) -> tuple[dict[str, Any], list[str]]:
-    """Settings of the network that the images ask for, where nobody said otherwise, and a sentence on each."""
-    said, notes = given.get("network", {}), []
-    network: dict[str, Any] = {}
-    side, known = min(shown_shape(data)[1:]), retrain.settings["network"]
-    if side >= LARGE and "stem" in known and "stem" not in said:
-        network["stem"] = "imagenet"
-        notes.append(f"stem: cifar -> imagenet, since images have {side} pixels")
-    elif side >= LARGE and "stem" not in known:
-        notes.append(
-            f"stem: as for 32 pixels; images have {side}, so that a step costs about {(side / 32) ** 2:.0f} times as "
-            "much (a smaller data.size is quicker)"
-        )
+def adapt_network(given: Settings, retrain: RetrainSpec, data: ImageData) -> tuple[dict[str, Any], list[str]]:
+    """Return the network settings that suit the images, unless they were given, and a sentence on each."""
+    overrides = given.get("network", {})
+    network, notes = _adapt_stem(overrides, retrain, min(shown_shape(data)[1:]))
     limit = retrain.training.multiply_adds_limit
-    if limit and "channels" not in said:
-        width, count = widest(retrain, data, limit, **network)
-        network["channels"] = width
-        notes.append(
-            f"width: {width} channels, {count / 1e6:.0f} M multiply-adds: the widest network of at most "
-            f"{limit / 1e6:.0f} M"
+    if not limit or "channels" in overrides:
+        return network, notes
+    if "channels" not in retrain.network.settings:
+        family = family_of(retrain.build_space())
+        raise SettingError(
+            f"training.multiply_adds_limit must be 0 for the family '{family.name}', whose network has no setting "
+            f"'channels' to be widened, got {limit}"
         )
-    return network, notes
+    width, count = find_widest(retrain, data, limit, **network)
+    note = f"width: {width} channels, {count / 1e6:.0f} M multiply-adds: the widest network of at most "
+    return {**network, "channels": width}, [*notes, f"{note}{limit / 1e6:.0f} M"]
 
 
-def widest(retrain: RetrainSpec, data: ImageData, limit: int, **network: Any) -> tuple[int, int]:
-    """The largest even number of channels whose network has at most so many multiply-adds, and how many it has."""
+def _adapt_stem(overrides: Settings, retrain: RetrainSpec, side: int) -> tuple[dict[str, Any], list[str]]:
+    if side < LARGE:
+        return {}, []
+    space = retrain.build_space()
+    stem = family_of(space).stem_for(space, side)
+    if stem is None:
+        times = (side / 32) ** 2
+        return {}, [
+            f"stem: made for 32 pixels; images have {side}, and a step costs about {times:.0f} times as much; "
+            "a smaller data.size is faster"
+        ]
+    before = retrain.network.settings
+    changes = {name: value for name, value in stem.items() if name not in overrides and before[name] != value}
+    return changes, [f"{name}: {before[name]} -> {to}, since images have {side} pixels" for name, to in changes.items()]
+
+
+def find_widest(retrain: RetrainSpec, data: ImageData, limit: int, **network: Any) -> tuple[int, int]:
+    """Return the largest even number of channels within a limit of multiply-adds, and how many its network has."""
 
     @cache
     def count(channels: int) -> int:
         return cost_of_model(retrain, data, channels=channels, **network).multiply_adds
 
-    # the count is a polynomial of the second degree in the width, so that three widths tell where the limit lies
+    # the count is a polynomial of the second degree in the width: three widths show where the limit lies
     parabola = np.polyfit(SOME_WIDTHS, [count(width) for width in SOME_WIDTHS], 2) - [0, 0, limit]
     width = max(2, 2 * int(max(np.roots(parabola).real) / 2))
     while width > 2 and count(width) > limit:
@@ -117,28 +128,33 @@ def widest(retrain: RetrainSpec, data: ImageData, limit: int, **network: Any) ->
 # --- in words
 
 
-def differences(origin: Origin, retrain: RetrainSpec, data: ImageData) -> Iterator[str]:
-    """What is other than in the run that found the architecture, a sentence each."""
-    if origin.data and origin.data.get("name") != retrain.names["data"]:
-        yield f"data: {origin.data['name']} -> {retrain.names['data']}"
+def list_differences(origin: Origin, retrain: RetrainSpec, data: ImageData) -> Iterator[str]:
+    """Yield what differs from the search that found the architecture, a sentence each."""
+    if origin.data and origin.data.get("name") != retrain.data_set.name:
+        yield f"data: {origin.data['name']} -> {retrain.data_set.name}"
     if origin.classes is not None and origin.classes != len(data.classes):
         yield f"classes: {origin.classes} -> {len(data.classes)}"
     shape = shown_shape(data)
     if origin.image_shape is not None and origin.image_shape != shape:
-        yield f"images: {_times(origin.image_shape)} -> {_times(shape)}"
-    before, after = origin.network.get("channels"), retrain.settings["network"].get("channels")
-    sizes = [f"width {before} -> {after}"] if before is not None and before != after else []
-    depths = depth_of(origin.space), depth_of(retrain.build_space())
-    sizes += [f"{depths[0][1]} {depths[0][0]} -> {depths[1][0]}"] if origin.network and depths[0] != depths[1] else []
+        yield f"images: {_write_shape(origin.image_shape)} -> {_write_shape(shape)}"
+    sizes = [*_list_widths(origin, retrain), *_list_depths(origin, retrain)]
     if sizes:
         yield ", ".join(sizes)
 
 
-def depth_of(space: SearchSpace) -> tuple[int, str]:
-    """How deep a network of this space is, and in what."""
-    depth = family_of(space).depth_of(space)
-    return (depth.count, depth.unit) if depth else (0, "cells")
+def _list_widths(origin: Origin, retrain: RetrainSpec) -> Iterator[str]:
+    for setting, name in (("channels", "width"), ("width_multiplier", "width multiplier")):
+        before, after = origin.network.get(setting), retrain.network.settings.get(setting)
+        if before is not None and before != after:
+            yield f"{name} {before} -> {after}"
 
 
-def _times(shape: tuple[int, ...]) -> str:
+def _list_depths(origin: Origin, retrain: RetrainSpec) -> Iterator[str]:
+    space = retrain.build_space()
+    before, after = family_of(origin.space).depth_of(origin.space), family_of(space).depth_of(space)
+    if origin.network and before and after and before != after:
+        yield f"{before.unit} {before.count} -> {after.count}"
+
+
+def _write_shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))

@@ -1,9 +1,9 @@
-"""Architectures that papers print, by name: to be built, measured and trained as they are.
+"""Architectures that papers print, by name: ready to be built, measured and trained.
 
 Each is a text that its space parses. DARTS (Liu et al., 2019) of first and of second order; GDAS (Dong & Yang, 2019);
 P-DARTS (Chen et al., 2019); PC-DARTS (Xu et al., 2020), found on CIFAR-10 and on ImageNet. Of NAS-Bench-201 (Dong &
 Yang, 2020) three cells of its table: the best one on the test images of CIFAR-10, the residual block, and the one of
-skip connections alone that DARTS ends in.
+skip connections alone that DARTS ends in. Mobile networks are listed with their space.
 
 Built as in their papers they have the sizes printed there, but for `darts_v1`: 3.17 million weights, where 3.3 is
 printed. The cell of SNAS that is passed around is left out: built in the same way, it is far from the printed size.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from archloom.core.errors import ParseError, suggestion
+from archloom.spaces.mobile import REFERENCES
 
 
 def _genotype(normal: str, reduce: str) -> str:
@@ -96,14 +96,5 @@ PUBLISHED: Mapping[str, tuple[str, str]] = {  # name: the space's name, and the 
         "nb201",
         "|skip_connect~0|+|skip_connect~0|skip_connect~1|+|skip_connect~0|skip_connect~1|skip_connect~2|",
     ),
+    **REFERENCES,
 }
-
-
-def published(name: str) -> tuple[str, str]:
-    """The name of the space and the text form of an architecture known by name."""
-    if name not in PUBLISHED:
-        raise ParseError(
-            f"no published architecture is called '{name}'{suggestion(name, PUBLISHED)}; "
-            f"there are {', '.join(PUBLISHED)}"
-        )
-    return PUBLISHED[name]
