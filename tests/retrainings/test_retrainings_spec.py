@@ -23,7 +23,7 @@ def composed(what: str, recipe: str, **said: Any) -> dict[str, Any]:
     found = find_architecture(what, space_name=said.get("space", {}).get("name"))
     told = read_toml(find_retraining(recipe))
     parts = (found.space_name, found.space, found.architecture)
-    return compose(*parts, recipe=(recipe, told), inherited=said.pop("inherited", {}), said=said)
+    return compose(*parts, recipe=(recipe, told), inherited=said.pop("inherited", {}), overrides=said)
 
 
 def resolved(what: str, recipe: str, **said: Any) -> RetrainSpec:
@@ -44,7 +44,7 @@ def test_every_shipped_recipe_resolves_for_every_family_and_says_what_it_is(reci
 def test_the_cifar_protocol_is_that_of_the_papers() -> None:
     retrain = resolved("darts_v2", "cifar")
     assert len(retrain.build_space().slots) == 20  # type: ignore[attr-defined]
-    network = retrain.settings["network"]
+    network = retrain.network.settings
     assert (network["channels"], network["auxiliary"], network["drop_path"]) == (36, True, 0.2)
     assert (retrain.training.epochs, retrain.training.batch_size, retrain.training.cutout) == (600, 96, 16)
     assert retrain.training.auxiliary_weight == 0.4
@@ -56,15 +56,15 @@ def test_the_cifar_protocol_is_that_of_the_papers() -> None:
         5,
     )
     assert optimizer.rate_at(600, epochs=600) == 0
-    assert (retrain.common.split, retrain.training.keep) == ("none", "last")
+    assert (retrain.data.split, retrain.training.keep) == ("none", "last")
     assert len(resolved("darts_v2", "cifar_8cells").build_space().slots) == 8  # type: ignore[attr-defined]
 
 
 def test_the_benchmarks_own_protocol() -> None:
     for recipe, epochs in (("nb201_12", 12), ("nb201_200", 200)):
         retrain = resolved(NB201, recipe)
-        assert (retrain.settings["space"]["cells_per_stage"], retrain.settings["network"]["channels"]) == (5, 16)
-        assert (retrain.training.epochs, retrain.training.batch_size, retrain.common.split) == (epochs, 256, "nb201")
+        assert (retrain.space.settings["cells_per_stage"], retrain.network.settings["channels"]) == (5, 16)
+        assert (retrain.training.epochs, retrain.training.batch_size, retrain.data.split) == (epochs, 256, "nb201")
         optimizer = retrain.optimizer
         assert (optimizer.learning_rate, optimizer.nesterov, optimizer.weight_decay, optimizer.clip) == (
             0.1,
@@ -86,18 +86,18 @@ def test_the_two_mobile_policies_differ_in_the_learning_rate() -> None:
     assert (darts.training.batch_size, linear.training.batch_size) == (128, 1024)
     for retrain in (darts, linear):
         assert (retrain.training.epochs, retrain.training.label_smoothing) == (250, 0.1)
-        assert (retrain.optimizer.weight_decay, retrain.settings["network"]["stem"]) == (3e-5, "imagenet")
-        assert retrain.settings["data"]["resized_crop"] == 224
+        assert (retrain.optimizer.weight_decay, retrain.network.settings["stem"]) == (3e-5, "imagenet")
+        assert retrain.data_set.settings["resized_crop"] == 224
 
 
 def test_what_a_user_says_wins_and_the_run_names_the_data() -> None:
     inherited = {"name": "folder", "path": "here", "size": 20}
     retrain = resolved(NB201, "cifar", inherited=inherited, training={"epochs": 3}, seed=7)
     assert (retrain.training.epochs, retrain.seed) == (3, 7)
-    assert (retrain.names["data"], retrain.settings["data"]["size"]) == ("folder", 20)
+    assert (retrain.data_set.name, retrain.data_set.settings["size"]) == ("folder", 20)
     other = resolved(NB201, "cifar", inherited=inherited, data={"name": "digits"})
-    assert other.names["data"] == "digits" and "path" not in other.settings["data"]
-    assert resolved(NB201, "cifar").names["data"] == "cifar10"
+    assert other.data_set.name == "digits" and "path" not in other.data_set.settings
+    assert resolved(NB201, "cifar").data_set.name == "cifar10"
     assert resolved(NB201, "auto").names["data"] == "digits"
 
 
@@ -109,7 +109,7 @@ def test_layouts_of_gdas_are_as_deep_as_the_recipe_says_and_own_cells_stay() -> 
     s2 = find_architecture(_any_of("s2"), space_name="s2")
     parts = (s2.space_name, s2.space, s2.architecture)
     told = read_toml(find_retraining("cifar_8cells"))
-    made = RetrainSpec.resolve(compose(*parts, recipe=("cifar_8cells", told), inherited={}, said={}))
+    made = RetrainSpec.resolve(compose(*parts, recipe=("cifar_8cells", told), inherited={}, overrides={}))
     assert len(made.build_space().slots) == 20  # type: ignore[attr-defined]
 
 

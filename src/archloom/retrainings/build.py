@@ -57,7 +57,7 @@ def shown_shape(data: ImageData) -> tuple[int, int, int]:
 
 def split_of(retrain: RetrainSpec, data: ImageData) -> tuple[Tensor, Tensor | None]:
     """The images to train on, and those to validate on if there are any."""
-    divided = retrain.common.parts(len(data.train))
+    divided = retrain.data.parts(len(data.train))
     return divided.train, divided.valid if len(divided.valid) else None
 
 
@@ -107,7 +107,7 @@ def _network(retrain: RetrainSpec, data: ImageData, device: torch.device) -> nn.
             Only(retrain.architecture),
             classes=len(data.classes),
             colours=data.channels,
-            **retrain.settings["network"],
+            **retrain.network.settings,
         )
     layout = torch.channels_last if retrain.training.channels_last else torch.contiguous_format
     placed: nn.Module = made.to(device=device, memory_format=layout)  # type: ignore[call-overload]
@@ -116,7 +116,7 @@ def _network(retrain: RetrainSpec, data: ImageData, device: torch.device) -> nn.
 
 def cost_of_model(retrain: RetrainSpec, data: ImageData, **network: Any) -> Cost:
     """What the finished model costs; `network` are settings to look at instead."""
-    settings = deployed({**retrain.settings["network"], **network})
+    settings = deployed({**retrain.network.settings, **network})
     with torch.device("meta"):
         model = build_network(
             retrain.build_space(),
@@ -133,9 +133,9 @@ def cost_of_model(retrain: RetrainSpec, data: ImageData, **network: Any) -> Cost
 
 def card_of(retrain: RetrainSpec, data: ImageData, details: Mapping[str, Any]) -> ModelCard:
     return ModelCard(
-        space={"name": retrain.names["space"], **retrain.settings["space"]},
+        space=retrain.space.to_settings(),
         architecture=dict(retrain.architecture),
-        network=deployed(retrain.settings["network"]),
+        network=deployed(retrain.network.settings),
         classes=data.classes,
         image_shape=shown_shape(data),
         mean=data.mean,

@@ -48,7 +48,7 @@ class RetrainJob:
         """Resolve the settings; a training that compares searches holds images back, whatever its recipe says."""
         said = merge(self.settings, {"seed": self.seed})
         asked = request(self.source, recipe=self.recipe, budget=self.budget, said=said)
-        if self.short and asked.retrain.common.split == "none":
+        if self.short and asked.retrain.data.split == "none":
             said = merge(said, {"data": {"split": "random"}})
             asked = request(self.source, recipe=self.recipe, budget=self.budget, said=said)
         return asked

@@ -187,7 +187,9 @@ class SearchSpec:
                 ("network", family_of(space.load()).name),
             )
         }
-        made = {name: sections.make(name, kind, defaults=layers.get(name)) for name, kind in SECTION_TYPES.items()}
+        made: dict[str, Any] = {
+            name: sections.make(name, kind, defaults=layers.get(name)) for name, kind in SECTION_TYPES.items()
+        }
         data, own = resolve_data(sections, DataSettings, data_name, data_set)
         _try_parts(sections, seed=seed, **parts)
         _try_sections(sections, **made)
