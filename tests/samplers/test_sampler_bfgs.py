@@ -60,7 +60,7 @@ def test_stays_positive_definite_under_500_random_pairs(size):
     inverse = inverse_hessian(size)
     outcomes = set()
     for number, (step, change) in enumerate(random_vectors(0, 1000, size).view(500, 2, size)):
-        opposed = -step if number % 7 == 0 else change  # a step against its curvature; otherwise half of them are random
+        opposed = -step if number % 7 == 0 else change  # against its curvature; otherwise half are random
         outcomes.add(inverse.learn(step, opposed * (number % 5 > 0)))  # every fifth change of gradient is zero
         assert_sound(inverse)
     assert outcomes == {"plain", "damped"}

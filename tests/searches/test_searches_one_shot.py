@@ -16,7 +16,7 @@ from archloom.execution.loop import Interrupted
 from archloom.families import build_network
 from archloom.searches.one_shot import OneShotLoop, SharedAccuracy
 from archloom.spaces import Nb201
-from archloom.strategies.base import OneShot, Plan, Validation
+from archloom.strategies.base import OneShot, Plan, StrategyFindings, Validation
 from archloom.supernet import EveryOption, SharedWeights, WeightSettings, path_gates
 
 SPACE = Nb201(nodes=2, cells_per_stage=1)
@@ -78,7 +78,7 @@ def make(weights, strategy, *, epochs=2, **options) -> OneShotLoop:
     )
 
 
-def test_every_training_image_comes_once_an_epoch_and_validation_goes_round_at_its_own_pace(weights):
+def test_every_training_image_comes_once_an_epoch_and_validation_has_its_own_epochs(weights):
     strategy = Noting()
     make(weights, strategy).run()
     assert [len(batch.train) for batch in strategy.seen] == [4] * 6
@@ -102,13 +102,13 @@ class Seldom(Noting):
 
     def step(self, weights, batch):
         figures = super().step(weights, batch)
-        return {**figures, "judged": float(len(self.seen))} if batch.valids else figures
+        return {**figures, "evaluated": float(len(self.seen))} if batch.valids else figures
 
     def findings(self):
-        return {"rumour": 7}
+        return StrategyFindings(others={"rumour": 7})
 
 
-def test_validation_batches_come_as_many_and_as_often_as_a_strategy_asks(weights):
+def test_strategy_gets_the_validation_batches_it_declares(weights):
     strategy = Seldom()
     search = make(weights, strategy)
     search.run()
@@ -118,8 +118,8 @@ def test_validation_batches_come_as_many_and_as_often_as_a_strategy_asks(weights
     wanted = [batch.images.sum().item() for epoch in range(5) for batch in valid.epoch(epoch)]
     assert sums == wanted[:9]  # none left out, none twice
     first, second = search.history
-    assert first["metrics"]["judged"] == 2.0  # the mean of the steps that have it: 2
-    assert second["metrics"]["judged"] == 5.0  # 4 and 6
+    assert first.metrics["evaluated"] == 2.0  # the mean of the steps that have it: 2
+    assert second.metrics["evaluated"] == 5.0  # 4 and 6
 
 
 @pytest.mark.parametrize("stop_after", range(6))
@@ -139,11 +139,11 @@ def test_a_resumed_search_sees_the_validation_batches_that_were_to_come(weights,
     assert [batch.images.sum().item() for given in rest.seen for batch in given.valids] == wanted
 
 
-def test_a_strategy_is_told_the_sizes_before_it_begins_and_its_findings_are_kept(weights):
+def test_strategy_gets_the_plan_and_its_findings_are_kept(weights):
     strategy = Seldom()
     outcome = make(weights, strategy).run()
     assert strategy.plan == Plan(train_images=12, valid_images=10, batch_size=4, valid_batch_size=5, steps=6)
-    assert outcome["rumour"] == 7
+    assert outcome.findings == {"rumour": 7}
 
 
 def test_learning_rate_follows_the_cosine_by_epoch(weights):
@@ -157,29 +157,29 @@ def test_a_record_is_the_mean_over_its_epoch(weights):
     search = make(weights, Noting())
     search.run()
     first, second = search.history
-    assert first["metrics"] == {"train_loss": 2.0}  # mean of 1, 2, 3
-    assert second["metrics"] == {"train_loss": 5.0}
-    assert (first["epoch"], second["epoch"]) == (0, 1)
-    assert first["seconds"] == 3.0  # three steps, one tick of the clock in each
-    assert first["images_per_second"] == 4.0
-    assert first["text"] == "|skip_connect~0|"
-    assert first["scores"] is None
-    assert 0 <= first["derived_accuracy"] <= 1
-    assert first["memory_mb"] > 0
+    assert first.metrics == {"train_loss": 2.0}  # mean of 1, 2, 3
+    assert second.metrics == {"train_loss": 5.0}
+    assert (first.epoch, second.epoch) == (0, 1)
+    assert first.seconds == 3.0  # three steps, one tick of the clock in each
+    assert first.images_per_second == 4.0
+    assert first.text == "|skip_connect~0|"
+    assert first.probabilities is None
+    assert 0 <= first.derived_accuracy <= 1
+    assert first.memory_mb > 0
 
 
-def test_looks_in_between_are_not_final_and_the_last_one_is(weights):
-    strategy, told = Noting(), []
-    outcome = make(weights, strategy, listeners=[told.append]).run()
+def test_only_the_last_architecture_is_final(weights):
+    strategy, events = Noting(), []
+    outcome = make(weights, strategy, listeners=[events.append]).run()
     assert strategy.finals == [False, False, True]
-    assert outcome["text"] == "|skip_connect~0|"
-    assert len(outcome["chance"]) == 3
-    assert [event.position for event in told if isinstance(event, Advanced)] == [1, 2, 3, 4, 5, 6]
-    assert sum(isinstance(event, Deriving) for event in told) == 2
+    assert outcome.text == "|skip_connect~0|"
+    assert len(outcome.random_baseline) == 3
+    assert [event.position for event in events if isinstance(event, Advanced)] == [1, 2, 3, 4, 5, 6]
+    assert sum(isinstance(event, Deriving) for event in events) == 2
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_stops_the_search_with_advice(weights, loss):
+def test_infinite_loss_stops_the_search_with_advice(weights, loss):
     with pytest.raises(DivergedError, match=r"train_loss became (nan|inf) at step 1 of 6; lower weights.learning_rate"):
         make(weights, Noting(loss)).run()
 
@@ -203,8 +203,8 @@ def test_evaluating_leaves_the_network_as_it_was(weights):
     assert not any(isinstance(module, nn.Dropout) for module in weights._network.modules())
 
 
-def test_chance_is_compared_on_images_that_the_choice_did_not_see(weights):
-    """Or the best of many, picked on some images, would beat chance on them even if all were equal."""
+def test_random_baseline_is_evaluated_on_images_that_the_search_did_not_use(weights):
+    """Otherwise the best of many, chosen on some images, would beat the baseline on them even if all were equal."""
 
     class Picking(Noting):
         def best(self, evaluate, *, final=True):
@@ -215,7 +215,7 @@ def test_chance_is_compared_on_images_that_the_choice_did_not_see(weights):
     search = make(weights, strategy)
     outcome = search.run()
     expected = SharedAccuracy(SPACE, weights, loader(torch.arange(17, 22), batch_size=5))
-    assert outcome["shared_accuracy"] == expected(SPACE.parse("|skip_connect~0|"))
+    assert outcome.shared_accuracy == expected(SPACE.parse("|skip_connect~0|"))
     seen, compared = (
         {float(image.sum()) for batch in images for image in batch.images}
         for images in (search._evaluate._batches, search._compare._batches)
@@ -223,7 +223,7 @@ def test_chance_is_compared_on_images_that_the_choice_did_not_see(weights):
     assert not seen & compared
 
 
-def test_progress_is_told_step_by_step(weights):
+def test_batches_have_the_progress_of_the_search(weights):
     strategy = Noting()
     make(weights, strategy).run()
     assert [batch.progress for batch in strategy.seen] == pytest.approx([step / 6 for step in range(6)])
@@ -239,6 +239,9 @@ class Undecided(Noting):
         return [SPACE.parse("|skip_connect~0|"), SPACE.parse("|nor_conv_3x3~0|")]
 
 
+FIGURES = {"steps": 1, "valid_loss": 1.0, "valid_accuracy": 0.5, "parameters": 10}
+
+
 class Latter:
     """A race that the last finalist wins."""
 
@@ -250,18 +253,18 @@ class Latter:
                 raise Interrupted
             note({"number": number})
             describe(f"training number {number}")
-        return finalists[-1], [{"architecture": dict(one), "steps": 1} for one in reversed(finalists)]
+        return finalists[-1], [{"architecture": dict(one), **FIGURES} for one in reversed(finalists)]
 
 
 def test_the_race_decides_if_a_strategy_is_undecided(weights):
     events: list = []
     outcome = make(weights, Undecided(), race=Latter(), listeners=[events.append]).run()
-    assert outcome["text"] == "|nor_conv_3x3~0|"
-    assert [row["text"] for row in outcome["finalists"]] == ["|nor_conv_3x3~0|", "|skip_connect~0|"]
-    assert outcome["finalists_seconds"] == 1
+    assert outcome.text == "|nor_conv_3x3~0|"
+    assert [row.text for row in outcome.finalists] == ["|nor_conv_3x3~0|", "|skip_connect~0|"]
+    assert outcome.finalists_seconds == 1
     assert Deriving("training number 1") in events
-    assert "finalists" not in make(weights, Undecided()).run()  # without a race
-    assert "finalists" not in make(weights, Noting(), race=Latter()).run()  # with nothing to decide
+    assert make(weights, Undecided()).run().finalists == ()  # without a race
+    assert make(weights, Noting(), race=Latter()).run().finalists == ()  # with nothing to decide
 
 
 def test_the_race_receives_what_a_target_allows(weights):
@@ -292,5 +295,5 @@ def test_the_race_stops_when_asked_and_resuming_does_the_rest(weights):
     again = make(weights, Undecided(), race=Latter(), listeners=[told.append])
     again.load_state_dict(search.state_dict())
     again.notes = [event.record for event in events if isinstance(event, Noted)]
-    assert again.run()["text"] == "|nor_conv_3x3~0|"
+    assert again.run().text == "|nor_conv_3x3~0|"
     assert [event for event in told if isinstance(event, Noted)] == [Noted({"number": 1})]

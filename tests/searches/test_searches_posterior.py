@@ -37,23 +37,23 @@ def test_chains_are_pooled_after_their_own_burn_in(tmp_path):
     first = write_chain(tmp_path / "a", torch.cat([early, noise(1, 30, skips=-50.0)]))
     second = write_chain(tmp_path / "b", torch.cat([noise(2, 10), noise(3, 10, skips=50.0)]), seed=1)
     found = archloom.posterior([first, str(second)])
-    assert (found["draws"], found["burn_in"], found["sampled"]) == (40, 40, True)
-    for decision in found["decisions"].values():
-        assert decision["best"]["skip_connect"] == 0.25  # all of the second chain, nothing of the first
-        assert decision["best"]["none"] == 0.0  # left out of the mixture, wherever its logits went
-    assert found["architectures"][0]["frequency"] == 0.25
-    assert found["runs"] == [str(first), str(second)]
+    assert (found.draws, found.burn_in, found.sampled) == (40, 40, True)
+    for decision in found.decisions.values():
+        assert decision.best["skip_connect"] == 0.25  # all of the second chain, nothing of the first
+        assert decision.best["none"] == 0.0  # left out of the mixture, wherever its logits went
+    assert found.architectures[0].frequency == 0.25
+    assert found.runs == (str(first), str(second))
 
 
 def test_chains_that_agree_have_mixed_and_others_have_not(tmp_path):
     pytest.importorskip("arviz_stats")
     same = [write_chain(tmp_path / f"same{seed}", noise(seed), seed=seed) for seed in range(2)]
-    mixing = archloom.posterior(same)["mixing"]
-    assert (mixing["chains"], mixing["draws"]) == (2, 200)
-    assert mixing["r_hat"] < 1.05
-    assert mixing["effective_draws"] > 150
+    mixing = archloom.posterior(same).mixing
+    assert (mixing.chains, mixing.draws) == (2, 200)
+    assert mixing.r_hat < 1.05
+    assert mixing.effective_draws > 150
     apart = write_chain(tmp_path / "apart", noise(5, skips=5.0), seed=5)
-    assert archloom.posterior([same[0], apart])["mixing"]["r_hat"] > 1.5
+    assert archloom.posterior([same[0], apart]).mixing.r_hat > 1.5
 
 
 def test_what_a_softmax_cannot_see_does_not_part_chains(tmp_path):
@@ -61,7 +61,7 @@ def test_what_a_softmax_cannot_see_does_not_part_chains(tmp_path):
     shifted = noise(1) + torch.tensor([30.0, -7.0, 4.0]).repeat_interleave(5)
     shifted[:, 0::5] = 99.0  # `none`, which is left out, stays where it started
     runs = write_chain(tmp_path / "a", noise(0)), write_chain(tmp_path / "b", shifted, seed=1)
-    assert archloom.posterior(runs)["mixing"]["r_hat"] < 1.05
+    assert archloom.posterior(runs).mixing.r_hat < 1.05
 
 
 def test_runs_that_are_no_parallel_chains_are_refused(tmp_path):
@@ -81,7 +81,7 @@ def test_the_machine_does_not_make_another_chain(tmp_path):
     runs = [write_chain(tmp_path / name, noise(0, 4), seed=seed) for seed, name in enumerate("ab")]
     config = runs[1] / "config.toml"
     config.write_text(config.read_text().replace("threads = 1", "threads = 2"))
-    assert archloom.posterior(runs)["draws"] == 4
+    assert archloom.posterior(runs).draws == 4
 
 
 def test_missing_draws_are_named(tmp_path):

@@ -87,7 +87,7 @@ def test_the_first_mean_step_goes_down_the_gradient_over_all_validation_batches(
     fresh, twin = made(order="first", a_update="mean", draw_images=36, learning_rate_a=0.3, weight_decay_a=0.5)
     fresh.step(twin, given)
     moved = fresh.policy.values.detach() - start
-    torch.testing.assert_close(moved, -0.3 * fresh.policy.centred(gradient), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(moved, -0.3 * fresh.policy.center(gradient), rtol=1e-6, atol=1e-9)
 
 
 def test_the_learning_rate_of_the_logits_stays_or_falls_on_a_cosine():
@@ -107,7 +107,7 @@ def test_draws_keep_to_what_a_softmax_can_see():
             strategy.step(weights, step_batch(number))
         moved = strategy.policy.values.detach() - start
         assert moved.abs().max() > 0.01
-        torch.testing.assert_close(strategy.policy.centred(moved), moved)
+        torch.testing.assert_close(strategy.policy.center(moved), moved)
     free, weights = made(order="first", draw_images=12, n_eff=10, center=False)
     free.step(weights, step_batch(0))
     assert float(free.policy.values.detach().sum().abs()) > 1e-3
@@ -242,10 +242,10 @@ def test_scores_are_the_mean_of_the_latest_draws():
     assert last.probabilities() == {name: pytest.approx(row) for name, row in wanted.items()}
 
 
-def test_before_the_first_draw_scores_are_those_of_the_logits_and_nothing_is_found():
+def test_before_the_first_draw_probabilities_are_those_of_the_logits_and_there_is_no_posterior():
     strategy, _ = made()
     assert strategy.probabilities() == strategy.policy.probabilities()
-    assert strategy.findings() == {}
+    assert strategy.findings().posterior is None
 
 
 def test_findings_leave_out_the_burn_in():
@@ -254,16 +254,16 @@ def test_findings_leave_out_the_burn_in():
         values = torch.zeros(strategy.policy.values.numel())
         values[1 if number < 6 else 2] = 5.0  # the first decision changes its mind
         strategy.chain.append(values)
-    found = strategy.findings()["posterior"]
-    first = found["decisions"][SPACE.decisions[0].name]
-    assert (found["draws"], found["burn_in"], found["sampled"]) == (2, 6, True)
-    assert first["best"][SPACE.decisions[0].options[2]] == 1.0
-    assert first["credible_set"] == [SPACE.decisions[0].options[2]]
-    assert found["architectures"][0]["frequency"] == 1.0
+    found = strategy.findings().posterior
+    first = found.decisions[SPACE.decisions[0].name]
+    assert (found.draws, found.burn_in, found.sampled) == (2, 6, True)
+    assert first.best[SPACE.decisions[0].options[2]] == 1.0
+    assert first.credible_set == (SPACE.decisions[0].options[2],)
+    assert found.architectures[0].frequency == 1.0
     assert made(a_update="mean")[0].chain.draws.shape == Chain(strategy.policy.values.numel()).draws.shape
 
 
-def test_a_step_tells_how_both_draws_went():
+def test_a_step_reports_figures_of_both_draws():
     strategy, weights = made(draw_images=12, n_eff=1200)
     figures = strategy.step(weights, step_batch(0))
     assert figures["a_batch_noise_ratio"] == pytest.approx(0.1 * 1200 / (1.9 * 12))

@@ -7,6 +7,7 @@ from archloom.objectives.linear_cost import LinearCost
 from archloom.objectives.target import Target
 from archloom.spaces import Nb201
 from archloom.strategies.base import Trial
+from archloom.strategies.base import StrategyFindings
 from archloom.strategies.random_search import RandomSearch
 
 
@@ -34,30 +35,30 @@ WEIGHTS = {((d.name, option),): 10.0 * place for d in SPACE.decisions for place,
 SOURCE = ModelledCost(LinearCost(SPACE, 0.0, WEIGHTS), unit="ms", provenance="by hand")
 
 
-def aimed(value: float, **settings) -> RandomSearch:
+def with_target(value: float, **settings) -> RandomSearch:
     strategy = RandomSearch(SPACE, torch.Generator().manual_seed(0), **settings)
     strategy.set_target(Target(source=SOURCE, value=value))
     return strategy
 
 
-def test_only_what_costs_as_much_as_the_target_is_asked_for_and_all_of_it_as_often():
-    strategy = aimed(40.0)
+def test_architectures_that_meet_the_target_are_sampled_uniformly():
+    strategy = with_target(40.0)
     asked = [strategy.ask(number).architecture for number in range(600)]
     assert {SOURCE.measure(one) for one in asked} == {40.0}
     there = [one for one in SPACE.enumerate() if SOURCE.measure(one) == 40.0]
     assert [asked.count(one) / 600 for one in there] == pytest.approx([1 / len(there)] * len(there), abs=0.04)
-    acceptance = strategy.findings()["acceptance"]
+    acceptance = strategy.findings().others["acceptance"]
     assert acceptance["accepted"] == 600
     assert acceptance["rate"] == pytest.approx(len(there) / 64, abs=0.03)
 
 
-def test_a_window_of_ones_own_is_in_the_unit_of_the_cost():
-    strategy = aimed(40.0, window=10.0)
+def test_a_window_is_in_the_unit_of_the_cost():
+    strategy = with_target(40.0, window=10.0)
     assert {SOURCE.measure(strategy.ask(number).architecture) for number in range(100)} == {30.0, 40.0, 50.0}
 
 
-def test_a_target_that_nothing_meets_is_refused_with_what_to_do():
-    strategy = aimed(45.0, most_draws=50)
+def test_a_target_that_no_architecture_meets_is_refused_with_a_fix():
+    strategy = with_target(45.0, most_draws=50)
     with pytest.raises(SettingError, match=r"none of 50 architectures drawn costs near target.value 45 ms.*window"):
         strategy.ask(0)
 
@@ -65,11 +66,11 @@ def test_a_target_that_nothing_meets_is_refused_with_what_to_do():
 def test_without_a_target_nothing_is_counted():
     strategy = RandomSearch(SPACE, torch.Generator().manual_seed(0))
     strategy.ask(0)
-    assert strategy.findings() == {} and strategy.drawn == 0
+    assert strategy.findings() == StrategyFindings() and strategy.drawn == 0
 
 
-def test_what_was_drawn_and_accepted_goes_on_after_a_checkpoint():
-    first, second = aimed(40.0), aimed(40.0)
+def test_counts_resume_from_a_checkpoint():
+    first, second = with_target(40.0), with_target(40.0)
     for number in range(5):
         first.ask(number)
     second.load_state_dict(first.state_dict())

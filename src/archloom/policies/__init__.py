@@ -1,6 +1,6 @@
 """Architecture parameters, and how they become gates."""
 
-from archloom.policies.chain import Chain, credible_set, mean_probabilities, mixing, posterior
+from archloom.policies.chain import Chain, credible_set, mean_probabilities, measure_mixing, summarize_draws
 from archloom.policies.gumbel import sample_gumbel_gates, sample_gumbel_noise
 from archloom.policies.logits import Logits
 
@@ -9,8 +9,8 @@ __all__ = [
     "Logits",
     "credible_set",
     "mean_probabilities",
-    "mixing",
-    "posterior",
+    "measure_mixing",
     "sample_gumbel_gates",
     "sample_gumbel_noise",
+    "summarize_draws",
 ]

@@ -1,4 +1,4 @@
-"""The draws of a sampled policy, and what they say: which option is best, how sure that is, which architectures."""
+"""The draws of a sampled policy, and their summary: the best options, how certain they are, the architectures."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ import torch
 from torch import Tensor
 
 from archloom.policies.logits import Logits
+from archloom.policies.posterior import ArchitectureFrequency, DecisionPosterior, Mixing, Posterior
 from archloom.spaces import Architecture, Decision, Scores, SearchSpace
 
 MOST_DRAWS = 4096  # kept; a longer chain keeps every second one, then every fourth
 CREDIBLE = 0.95  # share of the draws that a credible set holds
-MOST_ARCHITECTURES = 10  # told by frequency
+MOST_ARCHITECTURES = 10  # listed by frequency
 SMALLEST_SPREAD = 1e-6  # of a logit that moves
-FEWEST_DRAWS = 8  # in a chain whose mixing can be told
+FEWEST_DRAWS = 8  # in a chain whose mixing can be measured
 
 
 class Chain:
-    """Logits in the order they were drawn. A long chain is thinned evenly."""
+    """Logits in the order of their draws. A long chain is thinned evenly."""
 
     def __init__(self, size: int) -> None:
         self.draws = torch.empty(0, size)
         self._seen, self._every = 0, 1
 
     def append(self, values: Tensor) -> None:
+        """Add a draw; thin the chain if it is too long."""
         if self._seen % self._every == 0:
             self.draws = torch.cat([self.draws, values.detach().to("cpu", torch.float32).unsqueeze(0)])
         self._seen += 1
@@ -38,7 +40,7 @@ class Chain:
         return len(self.draws)
 
     def last(self, share: float) -> Tensor:
-        """The latest share of the draws, one at least if there is any."""
+        """Return the latest share of the draws, at least one if there are any."""
         count = max(1, round(share * len(self.draws)))
         return self.draws[-count:]
 
@@ -50,92 +52,102 @@ class Chain:
 
 
 def mean_probabilities(policy: Logits, draws: Tensor) -> Scores:
-    """The probability of every option, averaged over draws."""
+    """Return the probability of every option, averaged over draws."""
     return {name: rows.softmax(dim=-1).mean(dim=0).tolist() for name, rows in policy.split(draws).items()}
 
 
 def count_architectures(
     space: SearchSpace, policy: Logits, draws: Tensor, *, keep_none: bool | None = None
 ) -> list[tuple[Architecture, int]]:
-    """The architectures that draws decode to, with their numbers, the most frequent first."""
-    drawn = {name: rows.softmax(dim=-1).tolist() for name, rows in policy.split(draws).items()}
-    found = Counter(
-        space.decode({name: rows[number] for name, rows in drawn.items()}, keep_none=keep_none)
+    """Return the architectures that draws decode to with their counts, the most frequent first."""
+    probabilities = {name: rows.softmax(dim=-1).tolist() for name, rows in policy.split(draws).items()}
+    counts = Counter(
+        space.decode({name: rows[number] for name, rows in probabilities.items()}, keep_none=keep_none)
         for number in range(len(draws))
     )
-    return sorted(found.items(), key=lambda item: (-item[1], space.format(item[0])))
+    return sorted(counts.items(), key=lambda item: (-item[1], space.format(item[0])))
 
 
-def posterior(space: SearchSpace, policy: Logits, draws: Tensor, *, keep_none: bool | None = None) -> dict[str, Any]:
-    """What draws from a posterior say, as JSON: for every decision by itself, and for whole architectures."""
-    rows = {name: rows.softmax(dim=-1).tolist() for name, rows in policy.split(draws).items()}
-    found = count_architectures(space, policy, draws, keep_none=keep_none)
-    return {
-        "draws": len(draws),
-        "different_architectures": len(found),
-        "decisions": {d.name: _decision(space, d, rows[d.name], keep_none) for d in space.decisions},
-        "architectures": [
-            {"text": space.format(architecture), "architecture": dict(architecture), "frequency": count / len(draws)}
-            for architecture, count in found[:MOST_ARCHITECTURES]
-        ],
-    }
+def summarize_draws(
+    space: SearchSpace,
+    policy: Logits,
+    chains: Sequence[Tensor],
+    *,
+    burn_in: int,
+    sampled: bool,
+    keep_none: bool | None = None,
+    runs: Sequence[str] = (),
+) -> Posterior:
+    """Return what the draws [draws, logits] of chains say, per decision and for whole architectures.
+
+    `burn_in` is the number of draws left out before these; `runs` names the folders of parallel chains.
+    """
+    draws = torch.cat(list(chains))
+    rows = {name: part.softmax(dim=-1).tolist() for name, part in policy.split(draws).items()}
+    counts = count_architectures(space, policy, draws, keep_none=keep_none)
+    return Posterior(
+        draws=len(draws),
+        different_architectures=len(counts),
+        decisions={d.name: _summarize_decision(space, d, rows[d.name], keep_none) for d in space.decisions},
+        architectures=tuple(
+            ArchitectureFrequency(space.format(architecture), architecture, count / len(draws))
+            for architecture, count in counts[:MOST_ARCHITECTURES]
+        ),
+        burn_in=burn_in,
+        sampled=sampled,
+        mixing=measure_mixing(policy, chains),
+        runs=tuple(runs),
+    )
 
 
-def _decision(
+def _summarize_decision(
     space: SearchSpace, decision: Decision, draws: Sequence[Sequence[float]], keep_none: bool | None
-) -> dict[str, Any]:
-    """How often each option is the best of those that may win, and the fewest options that hold most of these draws."""
-    best = {option: count / len(draws) for option, count in _wins(space, decision, draws, keep_none).items()}
+) -> DecisionPosterior:
+    """Return how often each option is the best of those that may win."""
+    wins = Counter(space.best_option(decision, {decision.name: row}, keep_none)[0] for row in draws)
+    best = {option: wins[option] / len(draws) for option in decision.options}
     entropy = torch.special.entr(torch.tensor(draws)).sum(dim=-1).mean()  # of a draw's own probabilities
-    return {"best": best, "credible_set": credible_set(best), "entropy": float(entropy)}
+    return DecisionPosterior(best, credible_set(best), float(entropy))
 
 
-def _wins(
-    space: SearchSpace, decision: Decision, draws: Sequence[Sequence[float]], keep_none: bool | None
-) -> dict[str, int]:
-    counts = Counter(space.best_option(decision, {decision.name: row}, keep_none)[0] for row in draws)
-    return {option: counts[option] for option in decision.options}
-
-
-def credible_set(probabilities: Mapping[str, float], *, level: float = CREDIBLE) -> list[str]:
-    """The fewest options with at least this probability in total, the most probable first."""
+def credible_set(probabilities: Mapping[str, float], *, level: float = CREDIBLE) -> tuple[str, ...]:
+    """Return the fewest options with at least this probability in total, the most probable first."""
     chosen, total = [], 0.0
     for option, probability in sorted(probabilities.items(), key=lambda item: -item[1]):
         if total >= level - 1e-12:
             break
         chosen.append(option)
         total += probability
-    return chosen
+    return tuple(chosen)
 
 
-def mixing(policy: Logits, chains: Sequence[Tensor]) -> dict[str, float] | None:
-    """How well chains of draws [draws, logits] mixed: the worst effective sample size and R-hat of any logit.
+def measure_mixing(policy: Logits, chains: Sequence[Tensor]) -> Mixing | None:
+    """Return how well chains of draws [draws, logits] mixed: the worst effective sample size and R-hat of any logit.
 
-    By ArviZ, where it is installed; None where it is not, or where there are too few draws to say. One chain is
-    compared with itself, first half and second. What a softmax cannot see is taken out first: chains may well differ
-    there.
+    Returns None if ArviZ is not installed or there are too few draws. The two halves of a single chain are compared.
+    Directions that a softmax cannot see are projected out first, because chains may differ there.
     """
     try:
-        from arviz_stats.base import array_stats  # type: ignore[attr-defined]
+        from arviz_stats.base import array_stats  # type: ignore[attr-defined]  # late: an optional extra
     except ImportError:
         return None
-    statistics: Any = array_stats
+    statistics: Any = array_stats  # it has no types
     length = min(len(chain) for chain in chains)
     if length < FEWEST_DRAWS:
         return None
-    stacked = torch.stack([policy.centred(chain[-length:]) for chain in chains]).double().numpy()
-    stacked = stacked[..., stacked.std(axis=(0, 1)) > SMALLEST_SPREAD]  # what never moves has no sample size
+    stacked = torch.stack([policy.center(chain[-length:]) for chain in chains]).double().numpy()
+    stacked = stacked[..., stacked.std(axis=(0, 1)) > SMALLEST_SPREAD]  # a logit that never moves has no sample size
     if stacked.shape[-1] == 0:
         return None
     sizes = statistics.ess(stacked, chain_axis=0, draw_axis=1)
     half = length // 2
     parts = stacked if len(chains) > 1 else stacked[:, -2 * half :].reshape(2, half, -1)
     ratios = statistics.rhat(parts, chain_axis=0, draw_axis=1)
-    return {
-        "chains": len(chains),
-        "draws": length,
-        "effective_draws": float(sizes.min()),
-        "effective_draws_median": float(np.median(sizes)),
-        "r_hat": float(ratios.max()),
-        "r_hat_median": float(np.median(ratios)),
-    }
+    return Mixing(
+        chains=len(chains),
+        draws=length,
+        effective_draws=float(sizes.min()),
+        effective_draws_median=float(np.median(sizes)),
+        r_hat=float(ratios.max()),
+        r_hat_median=float(np.median(ratios)),
+    )

@@ -1,4 +1,4 @@
-"""Samples from softmax probabilities by Gumbel noise: hard ones whose weights still carry gradient, and soft ones."""
+"""Sample from softmax probabilities by Gumbel noise: hard samples that pass gradient, and soft ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Gradient = Literal["selected", "all", "nb201_code"]
 
 
 def check_temperatures(start: float, end: float) -> None:
-    """The rules of a temperature that falls over a search."""
+    """Raise SettingError unless the temperatures of a search are positive and fall."""
     require(
         {
             f"strategy.temperature_start must be above 0, got {start}": start > 0,
@@ -33,11 +33,11 @@ def sample_gumbel_gates(
     gradient: Gradient = "selected",
     images: int | None = None,
 ) -> Gates:
-    """One option per decision, drawn with its softmax probability whatever the temperature.
+    """Sample one option per decision, with its softmax probability at any temperature.
 
     `gradient` says what reaches the logits: `selected`, through the option that runs (only it is computed); `all`,
     through every option (all are computed); `nb201_code`, as in the public NAS-Bench-201 code, where the options that
-    do not run enter as bare numbers of value zero. With `images`, every image draws for itself.
+    do not run enter as bare numbers of value zero. With `images`, every image gets its own sample.
     """
     gates = {}
     for name, row in policy.rows().items():
@@ -46,21 +46,21 @@ def sample_gumbel_gates(
         index = soft.detach().argmax(dim=-1)
         hard = torch.zeros_like(soft).scatter(-1, index.unsqueeze(-1), 1.0)
         weights = hard - soft.detach() + soft  # the value of the hard sample, the gradient of the soft one
-        gates[name] = _gate(index if images is not None else int(index), weights, gradient)
+        gates[name] = _make_gate(index if images is not None else int(index), weights, gradient)
     return gates
 
 
-def _gate(index: int | Tensor, weights: Tensor, gradient: Gradient) -> Gate:
+def _make_gate(index: int | Tensor, weights: Tensor, gradient: Gradient) -> Gate:
     if gradient == "all":
         return Gate(weights=weights)
     if gradient == "selected":
         return Gate(index=index, weights=weights)
-    assert isinstance(index, int)  # the public code draws once per batch
-    return Gate(index=index, weights=weights, offset=weights.sum() - weights[index])  # zero, but carries gradient
+    assert isinstance(index, int)  # the public code samples once per batch
+    return Gate(index=index, weights=weights, offset=weights.sum() - weights[index])  # zero, but passes gradient
 
 
 def sample_concrete_gates(policy: Logits, generator: torch.Generator, *, temperature: float) -> Gates:
-    """Every option, weighted by a draw from the concrete distribution: a hard sample in the limit of no temperature."""
+    """Sample weights of every option from the concrete distribution; at temperature 0 they are a hard sample."""
     return {
         name: Gate(weights=((row + sample_gumbel_noise(row.shape, generator).to(row)) / temperature).softmax(dim=0))
         for name, row in policy.rows().items()
@@ -68,10 +68,10 @@ def sample_concrete_gates(policy: Logits, generator: torch.Generator, *, tempera
 
 
 def sample_scores(policy: Logits, generator: torch.Generator) -> Scores:
-    """Log-probabilities with Gumbel noise: what a space decodes of them is an architecture drawn by probability.
+    """Sample log-probabilities with Gumbel noise: a space decodes them to an architecture sampled by probability.
 
-    The best option of a decision is an exact draw. Where a space then keeps the best edges of a node, these are drawn
-    without replacement, by the probability of the options that may win there.
+    The best option of a decision is an exact sample. Where a space then keeps the best edges of a node, these are
+    sampled without replacement, by the probability of the options that may win there.
     """
     with torch.no_grad():
         return {
@@ -81,12 +81,12 @@ def sample_scores(policy: Logits, generator: torch.Generator) -> Scores:
 
 
 def sample_gumbel_noise(shape: tuple[int, ...] | torch.Size, generator: torch.Generator) -> Tensor:
-    """Standard Gumbel numbers. An exponential of exactly zero would give infinity: such draws are made again."""
-    noise = _draw(shape, generator)
+    """Sample standard Gumbel numbers. An exponential of exactly zero would give infinity and is sampled again."""
+    noise = _sample_once(shape, generator)
     while not bool(torch.isfinite(noise).all()):
-        noise = torch.where(torch.isfinite(noise), noise, _draw(shape, generator))
+        noise = torch.where(torch.isfinite(noise), noise, _sample_once(shape, generator))
     return noise
 
 
-def _draw(shape: tuple[int, ...] | torch.Size, generator: torch.Generator) -> Tensor:
+def _sample_once(shape: tuple[int, ...] | torch.Size, generator: torch.Generator) -> Tensor:
     return -torch.empty(shape).exponential_(generator=generator).log()

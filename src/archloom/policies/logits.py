@@ -1,4 +1,4 @@
-"""Architecture parameters as one vector of logits, and the gates that can be made of them."""
+"""Architecture parameters as one vector of logits, and the mixture gates that they define."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from archloom.supernet import Gate, Gates
 
 
 class Logits(nn.Module):
-    """One logit per option of every decision, kept in one flat parameter so that curvature can see them together.
+    """One logit per option of every decision, in one flat parameter: curvature sees all of them together.
 
-    Options that are left out keep their place, but have probability zero and no gradient.
+    Excluded options keep their place, but have probability zero and no gradient.
     """
 
     def __init__(
@@ -33,33 +33,33 @@ class Logits(nn.Module):
         self.live: Tensor
 
     def rows(self) -> dict[str, Tensor]:
-        """The logits of each decision; minus infinity where an option is left out."""
+        """Return the logits of each decision; minus infinity where an option is excluded."""
         return self.split(self.values)
 
     def split(self, values: Tensor) -> dict[str, Tensor]:
-        """A vector like the logits, or several in rows, by decision."""
+        """Split a vector like the logits, or several in rows, by decision."""
         if not bool(self.live.all()):
             values = values.masked_fill(~self.live.to(values.device), -torch.inf)
         return dict(zip(self._names, torch.split(values, self._sizes, dim=-1), strict=True))
 
     def mixture(self, values: Tensor | None = None) -> Gates:
-        """Every option, weighted by its probability; at other logits if given."""
+        """Return gates that weight every option by its probability; at other logits if given."""
         rows = self.split(self.values if values is None else values)
         return {name: Gate(weights=row.softmax(dim=0)) for name, row in rows.items()}
 
     def probabilities(self) -> Scores:
-        """The probability of every option."""
+        """Return the probability of every option."""
         return {name: row.softmax(dim=0).tolist() for name, row in self.rows().items()}
 
-    def centred(self, movement: Tensor) -> Tensor:
-        """Movements without what a softmax cannot see: no sum over the options of a decision, none of those left out.
+    def center(self, movement: Tensor) -> Tensor:
+        """Project out what a softmax cannot see: the mean over a decision's options, and excluded options.
 
-        The likelihood is constant along what is taken away, and the prior there is independent of the rest.
+        The likelihood is constant along these directions, and the prior there is independent of the others.
         """
         live = self.live.to(movement)
         parts = zip(torch.split(movement * live, self._sizes, dim=-1), torch.split(live, self._sizes), strict=True)
         return torch.cat([part - mask * (part.sum(dim=-1, keepdim=True) / mask.sum()) for part, mask in parts], dim=-1)
 
     def adam(self, *, learning_rate: float, weight_decay: float) -> torch.optim.Adam:
-        """The optimizer that the differentiable strategies use on their logits."""
+        """Return the optimizer that the differentiable strategies use on their logits."""
         return torch.optim.Adam([self.values], lr=learning_rate, betas=(0.5, 0.999), weight_decay=weight_decay)

@@ -1,4 +1,4 @@
-"""An LSTM that takes the decisions of a space one by one, each in the light of those before (Pham et al., 2018)."""
+"""An LSTM that makes the decisions of a space one by one, each given those before (Pham et al., 2018)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Choose = Callable[[int, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class SampledPaths:
-    """Paths drawn from a policy, and what learning from them and deriving by them takes."""
+    """Paths sampled from a policy, with what learning and discretizing need."""
 
     paths: tuple[Architecture, ...]  # an option of every decision, also where a space keeps only some edges
     log_probabilities: Tensor  # [paths]
     entropies: Tensor  # [paths], of every decision given those before, summed: on average that of the whole policy
-    scores: tuple[Scores, ...]  # noisy log-probabilities: the option drawn has the highest
+    scores: tuple[Scores, ...]  # noisy log-probabilities: the sampled option has the highest
 
 
 class LstmPolicy(nn.Module):
-    """A distribution over paths. Logits are squashed into a bounded range, so that no option ever dies out."""
+    """A distribution over paths. Logits are squashed into a bounded range, so no option ever reaches probability 0."""
 
     def __init__(
         self,
@@ -56,16 +56,16 @@ class LstmPolicy(nn.Module):
         self._temperature, self._tanh_constant = temperature, tanh_constant
         ends = list(accumulate((len(decision.options) for decision in space.decisions), initial=0))
         self._spans = [slice(start, stop) for start, stop in pairwise(ends)]
-        self.start = nn.Parameter(torch.empty(units))  # in the place of a choice before the first
+        self.start = nn.Parameter(torch.empty(units))  # the input of the first decision
         self.embedding = nn.Parameter(torch.empty(ends[-1], units))  # of every option of every decision
-        self.lstm = nn.LSTM(units, units, num_layers=layers, device="meta")  # no start that reads the global generator
+        self.lstm = nn.LSTM(units, units, num_layers=layers, device="meta")  # not initialized from the global generator
         self.head = nn.Linear(units, ends[-1], device="meta")
         self.to_empty(device="cpu")
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -SPREAD, SPREAD, generator=generator)
 
     def sample(self, generator: torch.Generator, count: int = 1) -> SampledPaths:
-        """Paths with their log-probabilities, which carry gradient."""
+        """Sample paths, with log-probabilities that pass gradient."""
         noisy: list[Tensor] = []
 
         def choose(_: int, row: Tensor) -> Tensor:
@@ -76,25 +76,25 @@ class LstmPolicy(nn.Module):
         entropies = torch.stack([-(row.exp() * row).sum(dim=-1) for row in rows]).sum(dim=0)
         return SampledPaths(
             paths=tuple(map(self._path, indices.tolist())),
-            log_probabilities=_taken(rows, indices),
+            log_probabilities=_sum_chosen(rows, indices),
             entropies=entropies,
             scores=tuple(self._by_name([row[path] for row in noisy]) for path in range(count)),
         )
 
     def log_probabilities(self, paths: Sequence[Mapping[str, str]]) -> Tensor:
-        """Of given paths [paths], with gradient."""
+        """Return the log-probabilities [paths] of given paths, with gradient."""
         chosen = [[decision.index(path[decision.name]) for decision in self._decisions] for path in paths]
         indices = torch.tensor(chosen, device=self.start.device)
-        return _taken(self._walk(len(paths), lambda position, _: indices[:, position])[1], indices)
+        return _sum_chosen(self._walk(len(paths), lambda position, _: indices[:, position])[1], indices)
 
     def probabilities(self) -> Scores:
-        """The probability of every option given the likeliest ones before: the best of each make the greedy path."""
+        """Return the probability of every option given the most probable ones before, which is the greedy path."""
         with torch.no_grad():
             _, rows = self._walk(1, lambda _, row: row.argmax(dim=-1))
         return self._by_name([row[0].exp() for row in rows])
 
     def _walk(self, count: int, choose: Choose) -> tuple[Tensor, list[Tensor]]:
-        """Indices [paths, decisions], and the log-probabilities [paths, options] of each decision on the way."""
+        """Return indices [paths, decisions], and the log-probabilities [paths, options] of each decision."""
         indices: list[Tensor] = []
         rows: list[Tensor] = []
         before, state = self.start.expand(count, -1), None
@@ -113,7 +113,7 @@ class LstmPolicy(nn.Module):
         return {decision.name: row.tolist() for decision, row in zip(self._decisions, rows, strict=True)}
 
 
-def _taken(rows: Sequence[Tensor], indices: Tensor) -> Tensor:
-    """The log-probabilities of the options taken, summed over decisions."""
+def _sum_chosen(rows: Sequence[Tensor], indices: Tensor) -> Tensor:
+    """Return the log-probabilities of the chosen options, summed over decisions."""
     parts = zip(rows, indices.unbind(dim=1), strict=True)
     return torch.stack([row.gather(-1, index.unsqueeze(-1)).squeeze(-1) for row, index in parts]).sum(dim=0)

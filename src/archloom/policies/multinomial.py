@@ -1,4 +1,4 @@
-"""A policy that draws every decision by itself, and the likelihood whose derivative REINFORCE needs."""
+"""Sample every decision independently, and the likelihood whose derivative REINFORCE needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from archloom.spaces import Architecture, SearchSpace
 def sample_architectures(
     space: SearchSpace, policy: Logits, generator: torch.Generator, count: int = 1
 ) -> list[Architecture]:
-    """Architectures, each option with its softmax probability; where a space joins decisions, by its own rule."""
+    """Sample architectures, each option with its softmax probability; a space that joins decisions applies its rule."""
     values = policy.values.detach()
     noisy = policy.split(values + sample_gumbel_noise((count, *values.shape), generator).to(values))
     rows = {name: row.tolist() for name, row in noisy.items()}
@@ -25,9 +25,9 @@ def sample_architectures(
 def log_likelihood(
     space: SearchSpace, policy: Logits, architectures: Sequence[Architecture], weights: Sequence[float]
 ) -> Tensor:
-    """The weighted sum of the log-probabilities of architectures, with its graph.
+    """Return the weighted sum of the log-probabilities of architectures, with its graph.
 
-    Only active choices count; what cannot be drawn, a space's rule left out.
+    Only active choices count, and only options that can be sampled: a space's rule excludes others.
     """
     active = [space.active(one) for one in architectures]
     terms = []
@@ -43,6 +43,6 @@ def log_likelihood(
 
 
 def mean_entropy(policy: Logits) -> float:
-    """Of a decision, in nats: 0 where all are taken."""
+    """Return the mean entropy of a decision in nats: 0 if all are certain."""
     entropies = [torch.special.entr(row.detach().softmax(dim=0)).sum() for row in policy.rows().values()]
     return float(torch.stack(entropies).mean())

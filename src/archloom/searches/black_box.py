@@ -174,7 +174,7 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         winner = best_trial(self.history)
         different = len({record.text for record in self.history})
         best = f"Best score of {different} different architectures: {winner.score:.2f}."
-        checked = None
+        checked, findings = None, self.strategy.findings()
         if self._target is not None:
             checked = check_target(self._target, winner.architecture, self._sample_costs)
         return SearchOutcome(
@@ -183,7 +183,8 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
             table_entry=winner.table_entry,
             verdict=join_sentences((best, describe_entry(winner.table_entry), target_sentence(checked))),
             target=checked,
-            **SearchOutcome.known_findings(self.strategy.findings()),
+            posterior=findings.posterior,
+            findings=findings.others,
         )
 
     def _sample_costs(self) -> list[tuple[float, float]]:

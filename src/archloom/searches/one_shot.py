@@ -220,6 +220,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         samples = self._random_baseline_samples
         baseline = compare_with_random(self.space, architecture, self._compare, samples=samples, rng=rng)
         checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
+        findings = self.strategy.findings()
         sentences = (describe_entry(described["table_entry"]), baseline.sentence, target_sentence(checked))
         return SearchOutcome(
             **described,
@@ -229,7 +230,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             target=checked,
             **race,
             early_stop=early_stop,
-            **SearchOutcome.known_findings(self.strategy.findings()),
+            posterior=findings.posterior,
+            findings=findings.others,
         )
 
     def _choose_architecture(self) -> tuple[Architecture, dict[str, Any]]:

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from archloom import policies
 from archloom.core.errors import CheckpointError, SettingError
 from archloom.execution.run_folder import RunFolder
+from archloom.policies import Chain
+from archloom.policies.posterior import Posterior
 from archloom.searches.spec import SECTIONS, SearchSpec
 from archloom.spaces import SearchSpace
+from archloom.strategies.base import PosteriorStrategy
 
 
 def posterior(
     directories: str | Path | Sequence[str | Path], *, warn: Callable[[str], None] = lambda message: None
-) -> dict[str, Any]:
+) -> Posterior:
     """What the draws of runs say together, each after its own burn-in; finished or not, as far as they were saved.
 
     Several runs are parallel chains: the same experiment with different seeds. With them, R-hat tells whether the
@@ -29,30 +29,23 @@ def posterior(
         raise SettingError("name at least one run")
     experiments = [SearchSpec.resolve(run.config) for run in runs]
     _refuse_different(runs, experiments)
-    space, settings = experiments[0].build_space(), experiments[0].settings["strategy"]
-    policy = _sampling_strategy(experiments[0], space, runs[0]).policy
-    chains = [_chain(run, experiment, space, warn) for run, experiment in zip(runs, experiments, strict=True)]
-    draws = [chain.last(1 - settings.get("burn_in", 0.0)) for chain in chains]
-    return {
-        "runs": [str(run.path) for run in runs],
-        **policies.posterior(space, policy, torch.cat(draws), keep_none=settings.get("keep_none")),
-        "burn_in": sum(map(len, chains)) - sum(map(len, draws)),
-        "sampled": settings.get("a_update", "sample") == "sample",
-        "mixing": policies.mixing(policy, draws),
-    }
+    space = experiments[0].build_space()
+    strategy = _posterior_strategy(experiments[0], space, runs[0])
+    chains = [_read_chain(run, experiment, space, warn) for run, experiment in zip(runs, experiments, strict=True)]
+    return strategy.summarize_chains(chains, runs=[str(run.path) for run in runs])
 
 
-def _sampling_strategy(experiment: SearchSpec, space: SearchSpace, run: RunFolder) -> Any:
-    """The strategy of a run, which must be one that keeps its draws: it has a `policy` and a `chain`."""
+def _posterior_strategy(experiment: SearchSpec, space: SearchSpace, run: RunFolder) -> PosteriorStrategy:
+    """Return the strategy of a run, which must be one that keeps its draws."""
     strategy = experiment.build_strategy(space)
-    if not isinstance(getattr(strategy, "chain", None), policies.Chain):
-        raise SettingError(f"{run.path} has no posterior: its strategy, {experiment.names['strategy']}, draws nothing")
+    if not isinstance(strategy, PosteriorStrategy):
+        raise SettingError(f"{run.path} has no posterior: its strategy, {experiment.strategy.name}, draws nothing")
     return strategy
 
 
-def _chain(run: RunFolder, experiment: SearchSpec, space: SearchSpace, warn: Callable[[str], None]) -> policies.Chain:
+def _read_chain(run: RunFolder, experiment: SearchSpec, space: SearchSpace, warn: Callable[[str], None]) -> Chain:
     """The draws that the latest checkpoint of a run holds."""
-    chain: policies.Chain = _sampling_strategy(experiment, space, run).chain
+    chain = _posterior_strategy(experiment, space, run).chain
     size, state = chain.draws.shape[1], run.checkpoints.load_latest(warn=warn)
     if state is None:
         raise CheckpointError(f"{run.path} has no checkpoint, and draws are kept there only")

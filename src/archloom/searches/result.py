@@ -61,11 +61,9 @@ class SearchOutcome:
 
     @classmethod
     def known_findings(cls, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a strategy reports as fields: the posterior by its type, anything else as it is."""
+        """Return the findings of a strategy in a file as fields: the posterior by its type, anything else as it is."""
         posterior, rest = found.get("posterior"), {name: value for name, value in found.items() if name != "posterior"}
-        if posterior is not None and not isinstance(posterior, Posterior):
-            posterior = Posterior.from_json(posterior)
-        return {"posterior": posterior, "findings": rest}
+        return {"posterior": posterior and Posterior.from_json(posterior), "findings": rest}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

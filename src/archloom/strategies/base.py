@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from annotated_doc import Doc
 from torch import Tensor, nn
 
 from archloom.core.errors import require
+from archloom.core.json_object import JsonObject
 from archloom.data.loader import Batch
 from archloom.objectives.target import Target
-from archloom.policies import Logits
+from archloom.policies import Chain, Logits
+from archloom.policies.posterior import Posterior
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
 from archloom.supernet import SharedWeights, StepResult, gradients_of
 
@@ -29,6 +31,24 @@ Evaluate = Callable[[Architecture], float]
 
 Preset = Mapping[str, Mapping[str, Any]]
 """Settings by section of the configuration, such as {"strategy": {...}, "weights": {...}}."""
+
+
+@dataclass(frozen=True)
+class StrategyFindings:
+    """What a strategy learned besides its architecture; kept with the result."""
+
+    posterior: Posterior | None = None
+    others: JsonObject = field(default_factory=dict)  # any further figures, by name
+
+
+@runtime_checkable
+class PosteriorStrategy(Protocol):
+    """A strategy that keeps its draws from a posterior."""
+
+    chain: Chain
+
+    def summarize_chains(self, chains: Sequence[Chain], *, runs: Sequence[str] = ()) -> Posterior:
+        """Return what parallel chains of this strategy say, each after its burn-in; `runs` names their folders."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +110,9 @@ class Stateful(ABC):  # noqa: B024 - its two families below have the abstract me
         """Search for an architecture of this cost from now on."""
         self.target = target
 
-    def findings(self) -> Mapping[str, Any]:
-        """What the search came to know beside the architecture, as JSON has it; kept with the result."""
-        return {}
+    def findings(self) -> StrategyFindings:
+        """Return what the search learned besides the architecture."""
+        return StrategyFindings()
 
     def python_random(self) -> random.Random:
         """A generator for the space's torch-free sampling, itself drawn from this strategy's generator."""

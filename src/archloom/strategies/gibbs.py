@@ -7,7 +7,7 @@ Each block is drawn from a local Gaussian: a quasi-Newton step towards the mode,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -15,13 +15,22 @@ from annotated_doc import Doc
 from torch import Tensor
 
 from archloom.core.errors import require
-from archloom.policies import Chain, mean_probabilities, mixing, posterior
+from archloom.families import OperationKind, family_of
+from archloom.policies import Chain, mean_probabilities, summarize_draws
+from archloom.policies.posterior import Posterior
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior, NoiseRule, PosteriorSampler, draw_precision
 from archloom.spaces import Scores, SearchSpace
-from archloom.strategies.base import Differentiable, Metrics, Plan, Preset, SearchBatch, Validation, metrics
+from archloom.strategies.base import (
+    Differentiable,
+    Metrics,
+    Plan,
+    Preset,
+    SearchBatch,
+    StrategyFindings,
+    Validation,
+    metrics,
+)
 from archloom.supernet import SharedWeights, StepResult
-
-SKIP = "skip_connect"
 
 
 class Gibbs(Differentiable):
@@ -241,7 +250,7 @@ class Gibbs(Differentiable):
                 generator=self.new_generator(),
                 observations=believed,
                 decay=decay,
-                project=self.policy.centred if self._center else None,
+                project=self.policy.center if self._center else None,
                 **self._for_logits,
             )
         if self._w_update != "sgd":
@@ -315,21 +324,21 @@ class Gibbs(Differentiable):
         share = 0.0 if self._from_last else 1 - self._burn_in
         return mean_probabilities(self.policy, self.chain.last(share))
 
-    def findings(self) -> dict[str, Any]:
-        """The posterior as far as it was seen; of updates without noise it tells where they wandered, not how sure."""
-        draws = self.chain.last(1 - self._burn_in)
-        if len(draws) == 0:
-            return {}
-        found = posterior(self.space, self.policy, draws, keep_none=self._keep_none)
-        left_out = len(self.chain) - len(draws)
-        return {
-            "posterior": {
-                **found,
-                "burn_in": left_out,
-                "sampled": self._a_update == "sample",
-                "mixing": mixing(self.policy, [draws]),
-            }
-        }
+    def findings(self) -> StrategyFindings:
+        """Return the posterior as far as it was sampled; without noise it shows where updates went, not certainty."""
+        return StrategyFindings(self.summarize_chains([self.chain]) if len(self.chain) else None)
+
+    def summarize_chains(self, chains: Sequence[Chain], *, runs: Sequence[str] = ()) -> Posterior:
+        draws = [chain.last(1 - self._burn_in) for chain in chains]
+        return summarize_draws(
+            self.space,
+            self.policy,
+            draws,
+            burn_in=sum(map(len, chains)) - sum(map(len, draws)),
+            sampled=self._a_update == "sample",
+            keep_none=self._keep_none,
+            runs=runs,
+        )
 
     def _figures(self, block: str, optimizer: torch.optim.Optimizer | None) -> dict[str, float]:
         """How the last draw of a block went."""
@@ -344,9 +353,10 @@ class Gibbs(Differentiable):
         """How decided the logits are, and how far they lean towards skips."""
         rows = {name: row.detach().softmax(dim=0) for name, row in self.policy.rows().items()}
         entropies = [float(torch.special.entr(row).sum()) for row in rows.values()]
+        family = family_of(self.space)
         best = [d.options[int(rows[d.name].argmax())] for d in self.space.decisions]
         return {
             "entropy": sum(entropies) / len(entropies),
             "entropy_least": min(entropies),
-            "skip_share": best.count(SKIP) / len(best),
+            "skip_share": [family.kind_of(option) for option in best].count(OperationKind.SKIP) / len(best),
         }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_doc import Doc
@@ -12,7 +11,7 @@ from annotated_doc import Doc
 from archloom.core.errors import SettingError, require
 from archloom.objectives.target import Target
 from archloom.spaces import Architecture, SearchSpace
-from archloom.strategies.base import BlackBox, Trial
+from archloom.strategies.base import BlackBox, StrategyFindings, Trial
 
 
 class RandomSearch(BlackBox):
@@ -63,7 +62,8 @@ class RandomSearch(BlackBox):
             return target.is_met_by(architecture)
         return abs(target.cost(architecture) - target.value) <= self._window
 
-    def findings(self) -> Mapping[str, Any]:
+    def findings(self) -> StrategyFindings:
         if self.target is None or not self.drawn:
-            return {}
-        return {"acceptance": {"drawn": self.drawn, "accepted": self.accepted, "rate": self.accepted / self.drawn}}
+            return StrategyFindings()
+        acceptance = {"drawn": self.drawn, "accepted": self.accepted, "rate": self.accepted / self.drawn}
+        return StrategyFindings(others={"acceptance": acceptance})
