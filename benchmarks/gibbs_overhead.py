@@ -27,7 +27,7 @@ from rich.table import Table
 from archloom.core.files import write_atomically
 from archloom.execution.machine import keep_memory
 from archloom.execution.survey import load_average
-from archloom.latency.step_timing import Workload, prepare, take_turns
+from archloom.latency.step_timing import Workload, prepare_step, time_rounds
 from archloom.samplers import DiagonalLbfgsPosterior
 from one_step import Task, run_alone
 
@@ -81,8 +81,8 @@ def measure_pairs(options: argparse.Namespace) -> dict[str, dict[str, float]]:
         )
         for name, (strategy, settings) in SETTINGS.items()
     }
-    steps = {name: prepare(workload, choice="auto") for name, workload in workloads.items()}
-    times = take_turns(steps, rounds=options.rounds)
+    steps = {name: prepare_step(workload, choice="auto") for name, workload in workloads.items()}
+    times = time_rounds(steps, rounds=options.rounds)
     return {
         name: {
             "milliseconds": 1000 * statistics.mean(times[name]),  # looks at the curvature come every few steps
@@ -106,7 +106,7 @@ def count_passes(workload: Workload, steps: int) -> float:
 
     SharedWeights._predict = counting
     try:
-        step = prepare(workload, choice="auto")
+        step = prepare_step(workload, choice="auto")
         for _ in range(steps):
             step()
     finally:
@@ -133,7 +133,7 @@ def sampler_step(count: int, memory: int, rounds: int) -> dict[str, float]:
 
     for _ in range(memory):
         sampler.step(closure)
-    times = take_turns({"": lambda: sampler.step(closure)}, rounds=rounds)[""]
+    times = time_rounds({"": lambda: sampler.step(closure)}, rounds=rounds)[""]
     kept = sum(tensor.numel() for tensor in (*sampler.steps, *sampler.changes))
     return {"parameters": count, "milliseconds": 1000 * statistics.median(times), "numbers_per_parameter": kept / count}
 

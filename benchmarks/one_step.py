@@ -24,7 +24,7 @@ import torch
 
 from archloom.core.registry import Entry
 from archloom.execution.machine import keep_memory
-from archloom.latency.step_timing import Step, Workload, prepare, take_turns
+from archloom.latency.step_timing import Step, Workload, prepare_step, time_rounds
 
 BESIDE = "beside"
 VARIANTS = {  # kernels, whether channels are adjacent in memory, whether cells are computed again
@@ -58,7 +58,7 @@ class Task:
         if self.variant == BESIDE:
             assert self.beside is not None
             return outside(self.beside)(self.workload, seed=self.seed)
-        return prepare(self.workload, **VARIANTS[self.variant], seed=self.seed)
+        return prepare_step(self.workload, **VARIANTS[self.variant], seed=self.seed)
 
 
 def outside(target: str) -> Callable[..., Step]:
@@ -93,7 +93,7 @@ def carry_out(task: Task) -> Alone:
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak of importing torch
     before = resident_mb("VmRSS")
-    times = take_turns({"": task.step()}, rounds=task.rounds, warm_up=task.warm_up)
+    times = time_rounds({"": task.step()}, rounds=task.rounds, warm_up=task.warm_up)
     return Alone(times[""], resident_mb("VmHWM") - before)
 
 

@@ -27,7 +27,7 @@ import torch
 from archloom.data.loader import Batch
 from archloom.execution.machine import keep_memory
 from archloom.families import build_network
-from archloom.latency.step_timing import take_turns
+from archloom.latency.step_timing import time_rounds
 from archloom.searches.short_training import seeded
 from archloom.spaces import SPACES, Architecture, SearchSpace
 from archloom.spaces.mobile import OFF
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for options, (space, weights) in supernets.items()
     }
     clock = time.process_time if given.threads == 1 else time.perf_counter
-    seconds = take_turns(steps, rounds=PATHS * given.rounds // 4, warm_up=PATHS, clock=clock)
+    seconds = time_rounds(steps, rounds=PATHS * given.rounds // 4, warm_up=PATHS, clock=clock)
     first = seconds["6"]
     for options in OPTIONS:
         taken = seconds[str(options)]

@@ -99,7 +99,7 @@ def test_every_workload_can_be_built(script: Any) -> None:
     table = script("speed").WORKLOADS
     assert len(table) == 12
     for name, measured in table.items():
-        assert measured.workload.make_space().decisions, name
+        assert measured.workload.build_space().decisions, name
         assert not measured.sampled or measured.rounds >= 16
 
 
@@ -154,7 +154,7 @@ def test_growth_measures_at_least_four_points_a_line(script: Any) -> None:
     for name, line in growth.LINES.items():
         assert len(line.points) >= 4, name
         for workload in line.points.values():
-            workload.make_space()
+            workload.build_space()
     assert len(growth._points(list(growth.LINES))) == 2 * 16
     assert growth.fit([1, 2, 3], [5.0, 5.0, 5.0])["r2"] == 1.0
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from archloom.cli.doctor import print_checkup, shown_stage
+from archloom.cli.doctor import print_checkup, show_stage
 from archloom.execution import installation as installation_module
 from archloom.execution import survey as survey_module
 from archloom.execution.installation import CompiledKernels, Installation
 from archloom.execution.survey import Device, Survey
-from archloom.latency import speed_check
-from archloom.latency.advice import Checkup
-from archloom.latency.speed_check import LowPrecision, ProductSpeed, Speed, StepTime
+from archloom.latency import machine_speed
+from archloom.latency.doctor import Checkup
+from archloom.latency.machine_speed import LowPrecision, ProductSpeed, Speed, StepTime
 
 Archloom = Callable[..., Any]
 
@@ -43,12 +43,12 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def check_speed(**options: Any) -> Speed:
         asked.append(options)
-        options["tell"]("measuring")
+        options["announce"]("measuring")
         return SPEED
 
     monkeypatch.setattr(survey_module, "survey", lambda: SURVEY)
     monkeypatch.setattr(installation_module, "installation", lambda version: INSTALLATION)
-    monkeypatch.setattr(speed_check, "check_speed", check_speed)
+    monkeypatch.setattr(machine_speed, "check_speed", check_speed)
     return asked
 
 
@@ -63,7 +63,7 @@ def test_facts_times_and_advice_are_printed(archloom: Archloom, made_up: list[di
         "data folder none (ARCHLOOM_DATA is not set)",
         "processor Some [bold]Processor",
         "instruction sets AVX512 used by torch; avx2 fma",
-        "cores 2, torch takes 2 threads",
+        "cores 2, torch uses 2 threads",
         "environment OMP_NUM_THREADS=2",
         "cuda:0 Card, 7.5 GB",
         "load 0.10",
@@ -75,7 +75,7 @@ def test_facts_times_and_advice_are_printed(archloom: Archloom, made_up: list[di
         "1 thread 432 ms 123 ms",
         "cuda:0 - 11 ms",
         "* no compiled kernels: install a C++ compiler and reinstall archloom",
-        "* bf16 is 0.5x of fp32 here: leave it off",
+        "* bf16 has 0.5x the speed of fp32 on this machine: do not use it",
     ):
         assert row in rows
     assert (made_up[0]["cores"], made_up[0]["devices"]) == (2, ["cuda:0"])
@@ -88,7 +88,7 @@ def test_quick_measures_nothing(archloom: Archloom, made_up: list[dict[str, Any]
     assert "cores" in finished.out and "search step" not in finished.out
 
 
-def test_everything_can_be_had_as_json(archloom: Archloom, made_up: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_everything_can_be_written_as_json(archloom: Archloom, made_up: list[dict[str, Any]], tmp_path: Path) -> None:
     path = tmp_path / "new" / "machine.json"
     assert archloom("doctor", "--json", path).code == 0
     written = json.loads(path.read_text())
@@ -100,19 +100,19 @@ def test_everything_can_be_had_as_json(archloom: Archloom, made_up: list[dict[st
     assert json.loads(path.read_text())["speed"] is None
 
 
-def test_a_file_that_cannot_be_written_is_a_line(archloom: Archloom, made_up: list[Any], tmp_path: Path) -> None:
+def test_unwritable_file_gives_one_line(archloom: Archloom, made_up: list[Any], tmp_path: Path) -> None:
     finished = archloom("doctor", "--quick", "--json", tmp_path)
     assert finished.code == 2
     assert len(finished.lines) == 1 and finished.lines[0].startswith(f"error: cannot write {tmp_path}")
 
 
-def test_this_very_machine_can_be_looked_at(archloom: Archloom) -> None:
+def test_this_machine_can_be_examined(archloom: Archloom) -> None:
     finished = archloom("doctor", "--quick")
     assert finished.code == 0
-    assert "torch takes" in finished.out
+    assert "torch uses" in finished.out
 
 
-def test_what_the_system_does_not_tell_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_system_facts_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     from dataclasses import replace
 
     silent = replace(SURVEY, load=None, memory_free_gb=None, devices=(), extensions=(), environment={})
@@ -121,20 +121,20 @@ def test_what_the_system_does_not_tell_is_unknown(capsys: pytest.CaptureFixture[
     rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     for row in ("load unknown", "free memory unknown", "GPU none that torch can use", "environment nothing set"):
         assert row in rows
-    assert "data folder /gone" in rows and rows[-1] == "nothing to mend"
+    assert "data folder /gone" in rows and rows[-1] == "nothing to change"
     print_checkup(Checkup(silent, installed), Console(width=100))
-    assert "/gone (not there)" in capsys.readouterr().out
+    assert "/gone (does not exist)" in capsys.readouterr().out
 
 
-def test_a_crash_of_bf16_is_a_result(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bf16_crash_is_a_result(capsys: pytest.CaptureFixture[str]) -> None:
     crashed = Speed((), (), LowPrecision(failure="crashes (SIGILL)"))
     print_checkup(Checkup(SURVEY, INSTALLATION, crashed), Console(width=100))
     assert "crashes (SIGILL)" in capsys.readouterr().out
 
 
-def test_the_stage_is_shown_on_a_terminal_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stage_is_shown_on_a_terminal_only(capsys: pytest.CaptureFixture[str]) -> None:
     for terminal in (False, True):
-        with shown_stage(Console(force_terminal=terminal, markup=False)) as tell:
-            tell("matrix products")
+        with show_stage(Console(force_terminal=terminal, markup=False)) as announce:
+            announce("matrix products")
         shown = "matrix products ..." in capsys.readouterr().out
         assert shown is terminal

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from archloom.latency import fit as latency_fit
+from archloom.latency import network_timing
+from archloom.latency.timings import Timings
 
 Archloom = Callable[..., Any]
 
@@ -28,13 +29,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         rng = random.Random(seed)
         drawn = [space.sample(rng) for _ in range(networks)]
         costs = [(3 + sum(map(len, one.values()))) * (1 + asked["noise"] * rng.uniform(-1, 1)) for one in drawn]
-        return drawn, latency_fit.Timings([ms / 5 for ms in costs], [0.005] * len(costs))
+        return drawn, Timings([ms / 5 for ms in costs], [0.005] * len(costs))
 
-    monkeypatch.setattr(latency_fit, "timed", timed)
+    monkeypatch.setattr(network_timing, "time_networks", timed)
     return asked
 
 
-def test_a_good_model_is_written_with_all_it_depends_on(archloom: Archloom, machine, tmp_path: Path) -> None:
+def test_good_model_is_written_with_its_setup(archloom: Archloom, machine, tmp_path: Path) -> None:
     out = tmp_path / "here.json"
     options = ("--set", "network.channels=2", "--size", "8", "--out", str(out), "--seed", "3")
     finished = archloom("latency", "fit", "--space", "nb201_mini", *options)
@@ -57,14 +58,14 @@ def test_a_good_model_is_written_with_all_it_depends_on(archloom: Archloom, mach
     assert content["versions"].keys() >= {"archloom", "torch"}
 
 
-def test_a_bad_model_is_refused_unless_forced_and_then_says_so(archloom: Archloom, machine, tmp_path: Path) -> None:
+def test_bad_model_is_refused_unless_forced(archloom: Archloom, machine, tmp_path: Path) -> None:
     machine["noise"] = 0.5
     out = tmp_path / "here.json"
     call = ("latency", "fit", "--space", "nb201_mini", "--set", "network.channels=2", "--size", "8", "--out", str(out))
     refused = archloom(*call)
     assert refused.code == 2 and not out.exists()
     assert refused.lines[-1].startswith(
-        "error: the model was not written, but what was timed is kept: on networks held out R2 must be at least 0.98"
+        "error: the model was not written, the timings are kept: on held-out networks R2 must be at least 0.98"
     )
     assert "--networks" in refused.lines[-1]
     forced = archloom(*call, "--force")
@@ -72,31 +73,31 @@ def test_a_bad_model_is_refused_unless_forced_and_then_says_so(archloom: Archloo
     assert json.loads(out.read_text(encoding="utf-8"))["forced"] is True
 
 
-def test_what_was_timed_is_kept_and_gone_on_from(archloom: Archloom, machine, monkeypatch, tmp_path: Path) -> None:
-    out, all_at_once, seen = tmp_path / "here.json", latency_fit.timed, []
+def test_timings_are_kept_and_resumed(archloom: Archloom, machine, monkeypatch, tmp_path: Path) -> None:
+    out, all_at_once, seen = tmp_path / "here.json", network_timing.time_networks, []
 
-    def stopped(space, prepare, *, so_far, after_turn, **others):
-        seen.append(len(so_far.ratios))
-        so_far.ratios.extend([1.0] * 10)
-        so_far.constants.extend([1.0] * 10)
+    def stopped(space, prepare, *, earlier, after_group, **others):
+        seen.append(len(earlier.ratios))
+        earlier.ratios.extend([1.0] * 10)
+        earlier.constants.extend([1.0] * 10)
         signal.raise_signal(signal.SIGINT)
-        after_turn(so_far)
+        after_group(earlier)
 
-    monkeypatch.setattr(latency_fit, "timed", stopped)
+    monkeypatch.setattr(network_timing, "time_networks", stopped)
     call = ("latency", "fit", "--space", "nb201_mini", "--out", str(out))
     for _ in range(2):
         finished = archloom(*call)
         assert finished.code == 130 and not out.exists()
     assert seen == [0, 10]
-    assert "stopped; the same command goes on after 20 networks" in " ".join(finished.err.split())
+    assert "stopped; the same command resumes after 20 networks" in " ".join(finished.err.split())
     assert "10 of them earlier" in finished.err
-    monkeypatch.setattr(latency_fit, "timed", all_at_once)
+    monkeypatch.setattr(network_timing, "time_networks", all_at_once)
     assert archloom(*call).code == 0
     other = archloom(*call, "--batch", "2")
     assert other.code == 2 and "was timed with another batch; remove it, or choose another --out" in other.err
 
 
-def test_a_model_is_checked_against_the_machine(archloom: Archloom, machine, monkeypatch, tmp_path: Path) -> None:
+def test_check_compares_a_model_with_the_machine(archloom: Archloom, machine, monkeypatch, tmp_path: Path) -> None:
     out, seen = tmp_path / "here.json", []
     call = ("latency", "fit", "--space", "nb201_mini", "--set", "network.channels=2", "--size", "8", "--out", str(out))
     assert archloom(*call).code == 0
@@ -104,9 +105,9 @@ def test_a_model_is_checked_against_the_machine(archloom: Archloom, machine, mon
 
     def beside(constant, calls, *, repeats, clock):
         seen.extend([constant().shape, *(call().shape for call in calls), repeats])
-        return latency_fit.Timings([2.0] * len(calls), [0.9] * len(calls))  # at whatever speed
+        return Timings([2.0] * len(calls), [0.9] * len(calls))  # at whatever speed
 
-    monkeypatch.setattr(latency_fit, "beside", beside)
+    monkeypatch.setattr(network_timing, "time_against_reference", beside)
     cell = "|nor_conv_3x3~0|+|none~0|skip_connect~1|"
     finished = archloom("latency", "check", str(out), cell)
     assert finished.code == 0, finished.err
@@ -114,13 +115,17 @@ def test_a_model_is_checked_against_the_machine(archloom: Archloom, machine, mon
     assert f"{cell} 31.000 ms 10.000 ms -67.7 %" in " ".join(finished.out.split())
     assert archloom("latency", "check", str(out), "|none~0|").code == 2
     other = json.loads(out.read_text(encoding="utf-8"))
-    for change in ({"constant_ms": None}, {"space": "mine:Space"}, {"image_shape": 3}):
+    for change, message in (
+        ({"constant_ms": None}, "is no model of archloom latency fit"),
+        ({"image_shape": 3}, "is no model of archloom latency fit"),
+        ({"space": "mine:Space"}, "the space must be one of Archloom's, got the plug-in 'mine:Space'"),
+    ):
         out.write_text(json.dumps({**other, **change}), encoding="utf-8")
         bad = archloom("latency", "check", str(out), cell)
-        assert bad.code == 2 and "does not say how its networks were timed" in bad.err
+        assert bad.code == 2 and message in bad.err
 
 
-def test_mistakes_are_told_before_anything_is_timed(archloom: Archloom, machine, tmp_path: Path) -> None:
+def test_mistakes_are_reported_before_timing(archloom: Archloom, machine, tmp_path: Path) -> None:
     good = ("latency", "fit", "--space", "nb201_mini")
     for call, line in (
         ((*good, "--out", "model.txt"), "--out must end in .json"),
@@ -134,7 +139,7 @@ def test_mistakes_are_told_before_anything_is_timed(archloom: Archloom, machine,
         assert "networks" not in machine
 
 
-def test_a_search_aims_at_it(archloom: Archloom, machine, tmp_path: Path) -> None:
+def test_search_uses_the_model_for_its_target(archloom: Archloom, machine, tmp_path: Path) -> None:
     out, run = tmp_path / "here.json", tmp_path / "run"
     archloom("latency", "fit", "--space", "nb201_mini", "--out", str(out))
     options = ("--space", "nb201_mini", "--strategy", "random_search", "--trials", "3", "--out", str(run))

@@ -1,14 +1,14 @@
-"""Latency by a clock that is given: what is dropped, what is told, and whose turn it is."""
+"""Latency by an invented clock: rounds, warm-up and percentiles."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from archloom.latency.prediction_timing import latencies, threads_of_torch
+from archloom.latency.prediction_timing import measure_latencies, use_torch_threads
 
 
-def test_calls_take_turns_and_the_warm_up_does_not_count() -> None:
+def test_calls_alternate_and_warm_up_does_not_count() -> None:
     now, order = [0.0], []
 
     def call(name: str, first: float, step: float) -> object:
@@ -21,22 +21,22 @@ def test_calls_take_turns_and_the_warm_up_does_not_count() -> None:
 
         return timed
 
-    found = latencies(
-        {"slow": call("slow", 0.100, 0.010), "quick": call("quick", 0.002, 0.0)},  # type: ignore[dict-item]
+    found = measure_latencies(
+        {"slow": call("slow", 0.100, 0.010), "fast": call("fast", 0.002, 0.0)},  # type: ignore[dict-item]
         repeats=11,
         warm_up=2,
         clock=lambda: now[0],
     )
-    assert order == ["slow", "quick"] * 13
+    assert order == ["slow", "fast"] * 13
     slow = found["slow"]  # 120, 130, ..., 220 ms
     assert (slow.median, slow.tenth, slow.ninetieth) == pytest.approx((170, 130, 210))
     assert slow.repeats == 11
-    assert found["quick"].median == found["quick"].ninetieth == pytest.approx(2)
+    assert found["fast"].median == found["fast"].ninetieth == pytest.approx(2)
 
 
-def test_threads_are_given_back() -> None:
+def test_number_of_threads_is_restored() -> None:
     before = torch.get_num_threads()
-    with pytest.raises(RuntimeError), threads_of_torch(before + 1):
+    with pytest.raises(RuntimeError), use_torch_threads(before + 1):
         assert torch.get_num_threads() == before + 1
         raise RuntimeError
     assert torch.get_num_threads() == before

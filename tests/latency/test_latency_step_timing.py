@@ -1,4 +1,4 @@
-"""Who takes turns with whom, and that what is timed is a real step. Clocks here are made up."""
+"""Rounds of timed steps, and that a timed step is a real one. Clocks are invented."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from archloom import fast as kernels
-from archloom.latency.step_timing import Workload, gigaflops, prepare, product, take_turns
+from archloom.latency.step_timing import Workload, gigaflops, prepare_product, prepare_step, time_rounds
 from archloom.strategies.base import SearchBatch
 from archloom.strategies.rsps import Rsps
 from archloom.supernet import SharedWeights
@@ -18,7 +18,7 @@ from archloom.supernet import SharedWeights
 TINY = Workload(space="nb201", strategy="gdas", channels=2, batch=3, space_settings={"nodes": 2, "cells_per_stage": 1})
 
 
-class Hands:
+class FakeClock:
     """A clock that moves only when a step takes its time."""
 
     def __init__(self) -> None:
@@ -39,19 +39,19 @@ class Hands:
         return run
 
 
-def test_steps_take_turns_and_the_warm_up_is_dropped() -> None:
-    hands = Hands()
-    heard: list[int] = []
-    times = take_turns(
-        {"a": hands.step("a", 9.0, 1.0, 2.0), "b": hands.step("b", 8.0, 4.0)},
+def test_steps_alternate_and_warm_up_is_dropped() -> None:
+    clock = FakeClock()
+    rounds: list[int] = []
+    times = time_rounds(
+        {"a": clock.step("a", 9.0, 1.0, 2.0), "b": clock.step("b", 8.0, 4.0)},
         rounds=2,
         warm_up=1,
-        clock=hands,
-        tell=heard.append,
+        clock=clock,
+        on_round=rounds.append,
     )
-    assert hands.done == ["a", "b", "a", "b", "a", "b"]
+    assert clock.done == ["a", "b", "a", "b", "a", "b"]
     assert times == {"a": [1.0, 2.0], "b": [4.0, 4.0]}
-    assert heard == [0, 1, 2]
+    assert rounds == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_steps_take_turns_and_the_warm_up_is_dropped() -> None:
         (0.5, {"a": [4.0]}),
     ],
 )
-def test_a_budget_ends_it_with_what_there_is(budget: float, times: dict[str, list[float]]) -> None:
-    hands = Hands()
-    steps = {"a": hands.step("a", 4.0, 1.0), "b": hands.step("b", 5.0, 2.0)}
-    assert take_turns(steps, rounds=4, warm_up=1, budget=budget, clock=hands) == times
+def test_budget_ends_the_rounds_early(budget: float, times: dict[str, list[float]]) -> None:
+    clock = FakeClock()
+    steps = {"a": clock.step("a", 4.0, 1.0), "b": clock.step("b", 5.0, 2.0)}
+    assert time_rounds(steps, rounds=4, warm_up=1, budget=budget, clock=clock) == times
 
 
 def test_a_step_trains_weights_and_follows_its_seed() -> None:
-    first, same, other = (prepare(TINY, choice="plain", seed=seed) for seed in (3, 3, 4))
+    first, same, other = (prepare_step(TINY, choice="plain", seed=seed) for seed in (3, 3, 4))
     losses = [_loss(step()) for step in (first, same, other)]
     assert losses[0] == losses[1] != losses[2]
     assert _loss(first()) != losses[0]
@@ -84,12 +84,12 @@ def _loss(metrics: Any) -> float:
 
 @pytest.mark.parametrize(("choice", "channels_last"), [("plain", False), ("torch", True)])
 def test_a_step_runs_with_the_kernels_and_the_layout_asked_for(
-    monkeypatch: pytest.MonkeyPatch, choice: kernels.Choice, channels_last: bool
+    monkeypatch: pytest.MonkeyPatch, choice: kernels.KernelChoice, channels_last: bool
 ) -> None:
     seen: list[tuple[str | None, bool, bool]] = []
 
     def look(self: Rsps, weights: SharedWeights, batch: SearchBatch) -> Mapping[str, float]:
-        current = kernels.current()
+        current = kernels.current_kernels()
         layout = {"memory_format": torch.channels_last}
         weight = next(value for value in weights.parameters.values() if value.dim() == 4 and value.shape[-1] == 3)
         seen.append(
@@ -100,20 +100,20 @@ def test_a_step_runs_with_the_kernels_and_the_layout_asked_for(
         return {}
 
     monkeypatch.setattr(Rsps, "step", look)
-    with kernels.using("plain" if choice == "torch" else "torch"):  # what is around it does not matter
-        prepare(replace(TINY, strategy="rsps"), choice=choice, channels_last=channels_last)()
+    with kernels.use_kernels("plain" if choice == "torch" else "torch"):  # the choice outside does not matter
+        prepare_step(replace(TINY, strategy="rsps"), choice=choice, channels_last=channels_last)()
     assert seen == [(None if choice == "plain" else choice, channels_last, channels_last)]
 
 
 def test_settings_reach_space_and_strategy() -> None:
-    assert TINY.make_space().cardinality == 5
+    assert TINY.build_space().cardinality == 5
     second = replace(TINY, strategy="darts", strategy_settings={"order": "second", "products": "differences"})
     first = replace(TINY, strategy="darts")
-    judged = [float(prepare(workload, choice="plain")()["valid_loss"]) for workload in (first, second)]  # type: ignore[index]
-    assert judged[0] != judged[1]  # second order judges after a virtual step
+    losses = [float(prepare_step(workload, choice="plain")()["valid_loss"]) for workload in (first, second)]  # type: ignore[index]
+    assert losses[0] != losses[1]  # second order judges after a virtual step
 
 
 def test_a_product_is_one_and_its_speed_counts_both_parts() -> None:
-    assert product(size=8)() == 8.0
-    assert product(torch.float64, size=4)() == 4.0
+    assert prepare_product(size=8)() == 8.0
+    assert prepare_product(torch.float64, size=4)() == 4.0
     assert gigaflops(0.5, size=1000) == pytest.approx(4.0)

@@ -13,15 +13,28 @@ from archloom.core.errors import ArchloomError, BenchmarkError, DataError, Setti
 from archloom.core.settings import settings_of
 from archloom.data import Facts
 from archloom.objectives import CostTable
+from archloom.objectives.cost_model_file import CostModelFile, TimingSetup
 from archloom.objectives.linear_cost import fit_linear_cost
 from archloom.objectives.target import TargetSettings
 from archloom.searches.spec import SearchSpec
-from archloom.searches.targets import decisions_of, find_target, read_model, write_model
+from archloom.searches.targets import find_target
 from archloom.spaces import SPACES, Nb201
 
 ENTRY = SPACES["nb201_mini"]
 SPACE = ENTRY.load()(**ENTRY.settings)
-ABOUT = {"device": "cpu", "threads": 1, "batch": 1, "decisions": decisions_of(SPACE)}
+SETUP = TimingSetup(
+    space="nb201_mini",
+    space_settings={},
+    classes=10,
+    image_shape=(3, 8, 8),
+    batch=1,
+    network={},
+    device="cpu",
+    threads=1,
+    repeats=30,
+    seed=0,
+    versions={},
+)
 
 
 def cost(architecture) -> float:
@@ -31,7 +44,8 @@ def cost(architecture) -> float:
 def write(path: Path) -> Path:
     rng = random.Random(0)
     drawn = [SPACE.sample(rng) for _ in range(80)]
-    write_model(path, fit_linear_cost(SPACE, drawn, [cost(one) for one in drawn]), ABOUT)
+    fit = fit_linear_cost(SPACE, drawn, [cost(one) for one in drawn])
+    CostModelFile.from_fit(fit, SETUP, constant_ms=5.0, forced=False).write(path)
     return path
 
 
@@ -80,7 +94,7 @@ def test_a_model_of_networks_laid_out_otherwise_says_so(tmp_path):
 def test_a_model_of_other_decisions_is_refused(tmp_path):
     path = write(tmp_path / "here.json")
     with pytest.raises(SettingError, match="was fitted for other decisions"):
-        read_model(path, Nb201())
+        CostModelFile.read(path).to_source(Nb201(), path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "archloom cost model"}', "nonsense", '{"kind": 3}'])
@@ -88,12 +102,12 @@ def test_a_file_that_is_no_model_is_refused_in_one_line(tmp_path, text):
     path = tmp_path / "bad.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=r"bad.json is no model of archloom latency fit"):
-        read_model(path, SPACE)
+        CostModelFile.read(path)
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ArchloomError, match="cannot read"):
-        read_model(tmp_path / "none.json", SPACE)
+        CostModelFile.read(tmp_path / "none.json")
 
 
 def test_a_device_needs_a_table_and_one_that_knows_it():
@@ -118,10 +132,10 @@ def test_the_section_is_resolved_checked_and_anchored(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     given = {"target": {"metric": "latency", "value": 20, "source": "here.json"}}
     experiment = SearchSpec.resolve(given)
-    assert experiment.settings["target"]["source"] == str(tmp_path / "here.json")
-    assert SearchSpec.resolve(experiment.to_settings()).settings["target"] == experiment.settings["target"]
+    assert experiment.target.source == str(tmp_path / "here.json")
+    assert SearchSpec.resolve(experiment.to_settings()).target == experiment.target
     device = SearchSpec.resolve({"target": {"metric": "latency", "value": 20, "source": "pixel3"}})
-    assert device.settings["target"]["source"] == "pixel3"
+    assert device.target.source == "pixel3"
     with pytest.raises(SettingError, match=r"unknown setting 'target.vale'; did you mean 'value'"):
         SearchSpec.resolve({"target": {"vale": 3}})
 

@@ -1,4 +1,4 @@
-"""`archloom doctor`: what this machine is, how fast it is, and what to set."""
+"""`archloom doctor`: print what this machine is, how fast it is, and what to set."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ import archloom
 from archloom.cli.console import facts_of, messages, results, say, table_of
 from archloom.core.files import FOLDER_VARIABLE, write_atomically
 
-if TYPE_CHECKING:  # torch is imported when the doctor looks, not to print help
+if TYPE_CHECKING:  # torch is imported to examine the machine, not to print help
     from archloom.execution.installation import Installation
     from archloom.execution.survey import Survey
-    from archloom.latency.advice import Checkup
-    from archloom.latency.speed_check import Speed
+    from archloom.latency.doctor import Checkup
+    from archloom.latency.machine_speed import Speed
 
 Rows = Iterator[tuple[str, str]]
 
 
 def doctor(
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out the speed check, which takes ten seconds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the speed check, which takes ten seconds.")] = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write everything to this file, too.")
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write everything to this file.")
     ] = None,
 ) -> None:
-    """Look at this machine: what is there, how fast it is, what to set.
+    """Print what this machine is, how fast it is, and what to set.
 
-    For speed questions and bug reports.
+    Add its output to questions on speed and to bug reports.
     """
-    with shown_stage(messages()) as tell:
-        checkup = examine(quick=quick, tell=tell)
+    with show_stage(messages()) as announce:
+        checkup = examine(quick=quick, announce=announce)
     print_checkup(checkup, results())
     if json_file is not None:
-        write_atomically(json_file, as_json(checkup))
+        write_atomically(json_file, to_json(checkup))
 
 
-def examine(*, quick: bool, tell: Callable[[str], None]) -> Checkup:
-    """Look, and measure unless it must be quick."""
-    tell("looking around")
+def examine(*, quick: bool, announce: Callable[[str], None]) -> Checkup:
+    """Examine the machine and, unless `quick`, measure its speed."""
+    announce("reading the system")
     from archloom.execution.installation import installation
     from archloom.execution.survey import survey
-    from archloom.latency.advice import Checkup
-    from archloom.latency.speed_check import check_speed
+    from archloom.latency.doctor import Checkup
+    from archloom.latency.machine_speed import check_speed
 
     seen, installed = survey(), installation(archloom.__version__)
     if quick:
         return Checkup(seen, installed)
     devices = [device.name for device in seen.devices]
-    return Checkup(seen, installed, check_speed(cores=seen.cores, devices=devices, tell=tell))
+    return Checkup(seen, installed, check_speed(cores=seen.cores, devices=devices, announce=announce))
 
 
 @contextmanager
-def shown_stage(console: Console) -> Iterator[Callable[[str], None]]:
-    """What is being done now: on one line of a terminal, and nowhere in a log."""
+def show_stage(console: Console) -> Iterator[Callable[[str], None]]:
+    """Show the current stage on one line of a terminal; a log gets nothing."""
     if not console.is_terminal:
         yield lambda what: None
         return
@@ -68,8 +68,8 @@ def shown_stage(console: Console) -> Iterator[Callable[[str], None]]:
         yield lambda what: status.update(f"{what} ...")
 
 
-def as_json(checkup: Checkup) -> bytes:
-    """Every fact, every time and the advice."""
+def to_json(checkup: Checkup) -> bytes:
+    """Return every fact, every time and the advice as JSON."""
     from dataclasses import asdict
 
     return json.dumps({**asdict(checkup), "advice": checkup.advice()}, indent=1).encode()
@@ -79,34 +79,34 @@ def as_json(checkup: Checkup) -> bytes:
 
 
 def print_checkup(checkup: Checkup, console: Console) -> None:
-    console.print(facts_of([*_installed_rows(checkup.installation), *_machine_rows(checkup.survey)]))
+    console.print(facts_of([*_list_installation(checkup.installation), *_list_machine(checkup.survey)]))
     if checkup.speed is not None:
         console.print()
-        console.print(facts_of(_speed_rows(checkup.speed)))
+        console.print(facts_of(_list_speed(checkup.speed)))
         console.print()
-        console.print(_step_table(checkup.speed))
+        console.print(_make_step_table(checkup.speed))
     console.print()
     advice = checkup.advice()
-    for line in advice or ["nothing to mend"]:
+    for line in advice or ["nothing to change"]:
         say(f"* {line}" if advice else line, console=console)
 
 
-def _installed_rows(installed: Installation) -> Rows:
+def _list_installation(installed: Installation) -> Rows:
     yield "versions", ", ".join(f"{name} {version}" for name, version in installed.versions.items())
     yield "compiled kernels", installed.kernels.line
     for extra, missing in installed.extras.items():
-        yield f"extra '{extra}'", f"lacks {', '.join(missing)}" if missing else "there"
+        yield f"extra '{extra}'", f"lacks {', '.join(missing)}" if missing else "installed"
     if installed.data_folder is None:
         yield "data folder", f"none ({FOLDER_VARIABLE} is not set)"
     else:
-        yield "data folder", installed.data_folder + ("" if installed.data_folder_exists else " (not there)")
+        yield "data folder", installed.data_folder + ("" if installed.data_folder_exists else " (does not exist)")
 
 
-def _machine_rows(survey: Survey) -> Rows:
+def _list_machine(survey: Survey) -> Rows:
     yield "system", survey.system
     yield "processor", survey.processor
     yield "instruction sets", f"{survey.capability} used by torch; {' '.join(survey.extensions) or 'others unknown'}"
-    yield "cores", f"{survey.cores}, torch takes {survey.threads} threads"
+    yield "cores", f"{survey.cores}, torch uses {survey.threads} threads"
     yield "environment", ", ".join(f"{name}={value}" for name, value in survey.environment.items()) or "nothing set"
     for device in survey.devices:
         memory = "" if device.memory_gb is None else f", {device.memory_gb:.1f} GB"
@@ -114,32 +114,35 @@ def _machine_rows(survey: Survey) -> Rows:
     if not survey.devices:
         yield "GPU", "none that torch can use"
     yield "load", "unknown" if survey.load is None else f"{survey.load:.2f}"
-    yield "free memory", _memory(survey)
+    yield "free memory", _format_memory(survey)
 
 
-def _memory(survey: Survey) -> str:
+def _format_memory(survey: Survey) -> str:
     if survey.memory_free_gb is None or survey.memory_total_gb is None:
         return "unknown"
     return f"{survey.memory_free_gb:.1f} of {survey.memory_total_gb:.1f} GB"
 
 
-def _speed_rows(speed: Speed) -> Rows:
+def _list_speed(speed: Speed) -> Rows:
     for product in speed.products:
-        yield f"matrix product, {_where(product.device, product.threads)}", f"{product.gigaflops:,.0f} GF/s"
+        yield f"matrix product, {_format_place(product.device, product.threads)}", f"{product.gigaflops:,.0f} GF/s"
     low = speed.low_precision
     yield "bf16 product", low.failure if low.ratio is None else f"{low.ratio:.2f}x the speed of fp32"
 
 
-def _step_table(speed: Speed) -> Table:
+def _make_step_table(speed: Speed) -> Table:
     choices = list(dict.fromkeys(step.kernels for step in speed.steps))
     places = list(dict.fromkeys((step.device, step.threads) for step in speed.steps))
-    rows = ([_where(*place), *(_milliseconds(speed.step(*place, choice)) for choice in choices)] for place in places)
+    rows = (
+        [_format_place(*place), *(_format_milliseconds(speed.step(*place, choice)) for choice in choices)]
+        for place in places
+    )
     return table_of(["one small search step", *choices], rows)
 
 
-def _where(device: str, threads: int) -> str:
+def _format_place(device: str, threads: int) -> str:
     return f"{threads} thread{'s' if threads != 1 else ''}" if device == "cpu" else device
 
 
-def _milliseconds(seconds: float | None) -> str:
+def _format_milliseconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{1000 * seconds:.0f} ms"

@@ -1,8 +1,8 @@
-"""`archloom latency`: what networks of a space take on this machine."""
+"""`archloom latency`: measure and model how long networks of a space take on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,12 +13,12 @@ from rich.progress import Progress
 from archloom.cli.attend import stop_on_signals
 from archloom.cli.console import facts_of, messages, results, say, table_of
 from archloom.cli.outputs import check_outputs
-from archloom.core.errors import SettingError
+from archloom.core.errors import DataError, SettingError
 from archloom.searches.architectures import find_space
-from archloom.spaces import SearchSpace
+from archloom.spaces import SPACES, SearchSpace
 
 if TYPE_CHECKING:  # torch is imported when something is measured, not to print help
-    from archloom.latency.fit import Prepare, Timings
+    from archloom.latency.timings import Timings
     from archloom.objectives.linear_cost import Fit
 
 app = typer.Typer(no_args_is_help=True)
@@ -30,7 +30,7 @@ NETWORK, TIMING = "The networks", "Timing"
 
 @app.callback()
 def latency() -> None:
-    """What networks of a space take on this machine."""
+    """Measure and model how long networks of a space take on this machine."""
 
 
 @app.command()
@@ -58,15 +58,15 @@ def fit(
     batch: Annotated[int, typer.Option(min=1, help="Images per call.", rich_help_panel=TIMING)] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Threads.", rich_help_panel=TIMING)] = 1,
     repeats: Annotated[
-        int, typer.Option(min=30, help="Calls of each network, after 5 that warm up.", rich_help_panel=TIMING)
+        int, typer.Option(min=30, help="Calls of each network, after 5 for warm-up.", rich_help_panel=TIMING)
     ] = 30,
-    seed: Annotated[int, typer.Option(min=0, help="Of the networks drawn.", rich_help_panel=TIMING)] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Write a model that tells latencies badly, too.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the sampled networks.", rich_help_panel=TIMING)] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Write the model even if it predicts badly.")] = False,
 ) -> None:
-    """Time random networks, and fit a model that tells what any network of the space takes.
+    """Time random networks, and fit a model that predicts the latency of any network of the space.
 
-    The model is linear in the joint choices of each layer. A fifth of the networks is held out to judge it by; one that
-    does not tell these well is refused. A search takes it as --latency-source.
+    The model is linear in the joint choices of each layer. A fifth of the networks is held out to test it. A model that
+    predicts these badly is refused. A search takes it as --latency-source.
 
         archloom latency fit --space nb201 --out here.json
 
@@ -74,57 +74,61 @@ def fit(
     """
     from archloom.core.settings import settings_of
     from archloom.execution.machine import keep_memory
-    from archloom.latency.fit import clock_for, enough, timed, unfit
-    from archloom.latency.prediction_timing import threads_of_torch
-    from archloom.latency.timings_file import read_timings, timings_path, write_timings
+    from archloom.execution.run_facts import installed_versions
+    from archloom.latency import network_timing
+    from archloom.latency.prediction_timing import use_torch_threads
+    from archloom.latency.timings import read_timings, timings_path, write_timings
+    from archloom.objectives.cost_model_file import CostModelFile, TimingSetup
     from archloom.objectives.linear_cost import fit_linear_cost
-    from archloom.searches.run import versions
 
     check_outputs([out], (".json",))
-    chosen, network = _settings(space, assignments or [])
-    made = {"classes": classes, "image_shape": (3, size, size), "batch": batch, "network": network}
-    about = {
-        "space": space,
-        "space_settings": settings_of(chosen),
-        **made,
-        "device": device,
-        "threads": threads,
-        "repeats": repeats,
-        "seed": seed,
-        "versions": versions(),
-    }
-    file, count = timings_path(out), networks or enough(chosen)
-    timings = read_timings(file, about)
+    chosen, network = _resolve_space(space, assignments or [])
+    setup = TimingSetup(
+        space=space,
+        space_settings=settings_of(chosen),
+        classes=classes,
+        image_shape=(3, size, size),
+        batch=batch,
+        network=network,
+        device=device,
+        threads=threads,
+        repeats=repeats,
+        seed=seed,
+        versions=installed_versions(),
+    )
+    file, count = timings_path(out), networks or network_timing.count_networks(chosen)
+    timings = read_timings(file, setup)
     earlier = f", {len(timings.ratios):,} of them earlier" if timings.ratios else ""
     say(f"timing {count:,} networks on {device}, {threads} thread{'s' * (threads > 1)}{earlier}", console=messages())
-    keep_memory()  # else what a call takes depends on what the system was given back before it
-    with threads_of_torch(threads), stop_on_signals() as stop, _progress(count) as tell:
+    keep_memory()  # else the time of a call depends on what was returned to the system before it
+    with use_torch_threads(threads), stop_on_signals() as stop, _show_progress(count) as update:
 
-        def after_turn(timings: Timings) -> None:
-            write_timings(file, timings, about)
-            tell(len(timings.ratios))
+        def after_group(timings: Timings) -> None:
+            write_timings(file, timings, setup)
+            update(len(timings.ratios))
             if stop():
-                say(f"stopped; the same command goes on after {len(timings.ratios):,} networks", console=messages())
+                done = f"{len(timings.ratios):,} networks"
+                say(f"stopped; the same command resumes after {done}", console=messages())
                 raise typer.Exit(stop.exit_code)
 
-        drawn, timings = timed(
+        architectures, timings = network_timing.time_networks(
             chosen,
-            _prepare(device, space, chosen, threads=threads, **made),
+            network_timing.choose_preparation(chosen, setup),
             networks=count,
             repeats=repeats,
             seed=seed,
-            clock=clock_for(threads),
-            so_far=timings,
-            after_turn=after_turn,
+            clock=network_timing.choose_clock(threads),
+            earlier=timings,
+            after_group=after_group,
         )
-    found = fit_linear_cost(chosen, drawn, timings.milliseconds, timings.slowness)
-    refused = unfit(found)
-    _print(found, timings.milliseconds)
-    if refused and not force:
-        raise SettingError(f"the model was not written, but what was timed is kept: {refused}")
-    _write(out, found, chosen, {**about, "constant_ms": timings.constant_ms})
-    if refused:
-        say(f"forced, and the file says so: {refused.split(';')[0]}", console=messages())
+    found = fit_linear_cost(chosen, architectures, timings.milliseconds, timings.slowness)
+    problem = network_timing.explain_bad_fit(found)
+    _print_fit(found, timings.milliseconds)
+    if problem and not force:
+        raise SettingError(f"the model was not written, the timings are kept: {problem}")
+    CostModelFile.from_fit(found, setup, constant_ms=timings.constant_ms, forced=problem is not None).write(out)
+    if problem:
+        say(f"forced, as the file says: {problem.split(';')[0]}", console=messages())
     say(str(out), console=results())
 
 
@@ -135,38 +139,43 @@ def check(
         list[str], typer.Argument(metavar="WHAT...", help="Architectures: runs that found one, text forms, JSON files.")
     ],
     *,
-    repeats: Annotated[int, typer.Option(min=30, help="Calls of each network, after 5 that warm up.")] = 100,
+    repeats: Annotated[int, typer.Option(min=30, help="Calls of each network, after 5 for warm-up.")] = 100,
 ) -> None:
-    """Time the networks of architectures, and say how far a model is off.
+    """Time the networks of architectures, and print the error of a model.
 
-    They are made and timed as those that the model was fitted on: is the target met that a search aimed at by it?
+    They are built and timed as the networks that the model was fitted on. It shows whether a search met its target.
 
         archloom latency check here.json runs/mine
     """
     from archloom.execution.machine import keep_memory
-    from archloom.latency.fit import beside, clock_for, constant_of
-    from archloom.latency.prediction_timing import threads_of_torch
+    from archloom.latency import network_timing
+    from archloom.latency.prediction_timing import use_torch_threads
+    from archloom.objectives.cost_model_file import CostModelFile
     from archloom.searches.architectures import read_architecture
-    from archloom.searches.targets import read_timed_model
 
-    source, timed = read_timed_model(model)
-    found = [read_architecture(each, space=timed.space)[1] for each in what]
+    content = CostModelFile.read(model)
+    setup = content.setup
+    if setup.space not in SPACES:  # a file from elsewhere must not choose what is imported
+        raise DataError(f"{model}: the space must be one of Archloom's, got the plug-in '{setup.space}'")
+    space = find_space(setup.space, **setup.space_settings)
+    source = content.to_source(space, model)
+    architectures = [read_architecture(each, space=space)[1] for each in what]
     keep_memory()
-    with threads_of_torch(timed.threads):
-        prepare = _prepare(timed.device, timed.space_name, timed.space, threads=timed.threads, **timed.made)
-        constant, calls = prepare(constant_of(timed.space, timed.seed)), [prepare(one) for one in found]
-        timings = beside(constant, calls, repeats=repeats, clock=clock_for(timed.threads))
-    told = [source.measure(one) for one in found]
-    measured = [timed.constant_ms * ratio for ratio in timings.ratios]
-    rows = [
-        (each, f"{model_ms:.3f} ms", f"{ms:.3f} ms", f"{100 * (ms / model_ms - 1):+.1f} %")
-        for each, model_ms, ms in zip(what, told, measured, strict=True)
-    ]
+    with use_torch_threads(setup.threads):
+        prepare = network_timing.choose_preparation(space, setup)
+        reference = prepare(network_timing.choose_reference(space, setup.seed))
+        calls, clock = [prepare(one) for one in architectures], network_timing.choose_clock(setup.threads)
+        timings = network_timing.time_against_reference(reference, calls, repeats=repeats, clock=clock)
+    rows = []
+    for each, architecture, ratio in zip(what, architectures, timings.ratios, strict=True):
+        predicted, measured = source.measure(architecture), content.constant_ms * ratio
+        error = f"{100 * (measured / predicted - 1):+.1f} %"
+        rows.append((each, f"{predicted:.3f} ms", f"{measured:.3f} ms", error))
     results().print(table_of(("architecture", "by the model", "measured", ""), rows))
 
 
-def _settings(name: str, assignments: list[str]) -> tuple[SearchSpace, dict[str, Any]]:
-    """The space, and the settings of its network."""
+def _resolve_space(name: str, assignments: list[str]) -> tuple[SearchSpace, dict[str, Any]]:
+    """Return the space and the settings of its network."""
     from archloom.core.settings import check, parse_assignments
     from archloom.families import family_of
 
@@ -180,86 +189,28 @@ def _settings(name: str, assignments: list[str]) -> tuple[SearchSpace, dict[str,
     return space, network
 
 
-def _prepare(device: str, name: str, space: SearchSpace, *, threads: int, **about: Any) -> Prepare:
-    from archloom.latency.fit import in_torch
-
-    return in_torch(space, **about) if device == "cpu" else _in_onnxruntime(name, space, threads=threads, **about)
-
-
-def _in_onnxruntime(
-    name: str,
-    space: SearchSpace,
-    *,
-    threads: int,
-    classes: int,
-    image_shape: tuple[int, int, int],
-    batch: int,
-    network: Mapping[str, Any],
-) -> Prepare:
-    """As torch, with every network turned into an ONNX graph first."""
-    from archloom.core.settings import settings_of
-    from archloom.export import FORMATS
-    from archloom.export.deployed import Deployed
-    from archloom.export.onnx import Session, onnx_bytes
-    from archloom.retrainings.model_file import ModelCard
-    from archloom.searches.short_training import seeded
-
-    if FORMATS["onnx"].missing:
-        raise SettingError("--device onnxruntime needs an extra: pip install 'archloom[onnx]'")
-
-    def prepare(architecture: Any) -> Any:
-        card = ModelCard(
-            space={"name": name, **settings_of(space)},
-            architecture=dict(architecture),
-            network=network,
-            classes=tuple(map(str, range(classes))),
-            image_shape=image_shape,
-            mean=(0.5,) * image_shape[0],
-            std=(0.25,) * image_shape[0],
-        )
-        with seeded(0):
-            model = Deployed(card, card.build()).eval().requires_grad_(False)
-        session, images = Session(onnx_bytes(model), threads=threads), model.example(batch)
-        return lambda: session.logits(images)
-
-    return prepare
-
-
 @contextmanager
-def _progress(count: int) -> Iterator[Callable[[int], None]]:
-    """Shows how many networks are timed: a bar in a terminal, a line for every tenth of them in a log."""
+def _show_progress(count: int) -> Iterator[Callable[[int], None]]:
+    """Show how many networks are timed: a bar in a terminal, a line for every tenth of them in a log."""
     console = messages()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task, told = bar.add_task("networks", total=count), 0
+        task, printed = bar.add_task("networks", total=count), 0
 
-        def tell(done: int) -> None:
-            nonlocal told
+        def update(done: int) -> None:
+            nonlocal printed
             bar.update(task, completed=done)
-            if not console.is_terminal and 10 * done // count > told:
-                told = 10 * done // count
+            if not console.is_terminal and 10 * done // count > printed:
+                printed = 10 * done // count
                 say(f"{done:,} of {count:,}", console=console)
 
-        yield tell
+        yield update
 
 
-def _print(fit: Fit, costs: list[float]) -> None:
+def _print_fit(fit: Fit, costs: list[float]) -> None:
     features = len(fit.model.weights)
     rows = [
         ("Networks", f"{fit.networks:,}, {min(costs):.2f} to {max(costs):.2f} ms"),
-        ("Choices", f"{features:,}, {fit.uncovered:,} of them in no network it learnt from"),
+        ("Choices", f"{features:,}, {fit.uncovered:,} of them in no training network"),
         ("Held out", f"R2 {fit.r2:.4f}, mean error {100 * fit.error:.2f} %"),
     ]
     results().print(facts_of(iter(rows)))
-
-
-def _write(out: Path, fit: Fit, space: SearchSpace, about: Mapping[str, Any]) -> None:
-    from archloom.latency.fit import unfit
-    from archloom.searches.targets import decisions_of, write_model
-
-    more = {
-        "decisions": decisions_of(space),
-        "dtype": "float32",
-        "clock": "of the process" if about["threads"] == 1 else "of the wall",
-        "forced": unfit(fit) is not None,
-    }
-    write_model(out, fit, {**about, **more})

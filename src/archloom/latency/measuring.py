@@ -15,7 +15,7 @@ from archloom.core.errors import require
 from archloom.data import FACTS
 from archloom.export.deployed import Deployed
 from archloom.families import family_of
-from archloom.latency.prediction_timing import REPEATS, Latency, latencies, threads_of_torch
+from archloom.latency.prediction_timing import REPEATS, Latency, measure_latencies, use_torch_threads
 from archloom.latency.step_timing import Clock, Step
 from archloom.objectives import cost_of
 from archloom.retrainings.model_file import BEST, LAST, ModelCard, find_model
@@ -130,8 +130,8 @@ def measure(
     cost = cost_of(model.network, card.image_shape)
     calls = _calls(model, batch=batch, threads=threads, onnx=onnx, tell=tell)
     tell(f"timing {repeats} rounds")
-    with threads_of_torch(threads):
-        taken = latencies(calls, repeats=repeats, clock=clock)
+    with use_torch_threads(threads):
+        taken = measure_latencies(calls, repeats=repeats, clock=clock)
     return Measurement(
         text=card.text,
         trained=is_trained,
@@ -166,5 +166,3 @@ def _calls(model: Deployed, *, batch: int, threads: int, onnx: bool, tell: Calla
             session = Session(onnx_bytes(model), threads=threads)
             calls["onnxruntime"] = lambda: session.logits(images)
     return calls
-
-

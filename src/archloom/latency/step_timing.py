@@ -1,7 +1,7 @@
-"""Search steps timed side by side: real strategies on real shared weights, on random images of CIFAR's shape.
+"""Time search steps: real strategies on real shared weights, on random images of CIFAR's shape.
 
-On a machine that does other things too, the same step takes a fifth more or less from one minute to the next. So
-variants take turns, and only what was measured in the same rounds is compared.
+On a shared machine the time of the same step changes by a fifth from one minute to the next. So variants alternate, and
+only times of the same rounds are compared.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from archloom import fast as kernels
+from archloom.core.settings import Settings
 from archloom.data.loader import Batch
 from archloom.families import build_network
 from archloom.searches.short_training import seeded
@@ -25,7 +25,7 @@ from archloom.supernet import EveryOption, SharedWeights
 
 IMAGE_SHAPE = (3, 32, 32)
 CLASSES = 10
-IMAGES, STEPS = 25_000, 10_000  # of the search that a step is part of, for strategies that go by them
+IMAGES, STEPS = 25_000, 10_000  # of the search that a step belongs to, for strategies that depend on them
 PRODUCT_SIZE = 1024  # of the matrices: large enough for the peak, small enough for a moment
 
 Step = Callable[[], object]
@@ -34,60 +34,60 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """One step of a strategy: the space and width it works on, and how many images it gets for each of its parts."""
+    """One step of a strategy: its space, its width, and the images of each of its parts."""
 
     space: str
     strategy: str
     channels: int
     batch: int
-    space_settings: Mapping[str, Any] = field(default_factory=dict)
-    strategy_settings: Mapping[str, Any] = field(default_factory=dict)
+    space_settings: Settings = field(default_factory=dict)
+    strategy_settings: Settings = field(default_factory=dict)
 
-    def make_space(self) -> SearchSpace:
+    def build_space(self) -> SearchSpace:
         entry = SPACES.find(self.space)
         space: SearchSpace = entry.load()(**{**entry.settings, **self.space_settings})
         return space
 
 
-def prepare(
+def prepare_step(
     workload: Workload,
     *,
-    choice: kernels.Choice,
+    choice: kernels.KernelChoice,
     recompute: bool = False,
     channels_last: bool = True,
     device: str = "cpu",
     seed: int = 0,
 ) -> Step:
-    """A network, a strategy and batches of their own, and the function that does one step with them."""
+    """Build a network, a strategy and batches, and return the function that runs one step with them."""
     layout = torch.channels_last if channels_last else torch.contiguous_format
     place = torch.device(device)
-    space = workload.make_space()
-    strategy = _strategy(workload, space, seed)
+    space = workload.build_space()
+    strategy = _build_strategy(workload, space, seed)
     strategy.to(place)
-    with kernels.using(choice):
+    with kernels.use_kernels(choice):
         with seeded(seed):
             network = build_network(
                 space, EveryOption(), classes=CLASSES, colours=IMAGE_SHAPE[0], channels=workload.channels
             )
         weights = SharedWeights(network.to(device=place, memory_format=layout))  # type: ignore[call-overload]
     strategy.begin(weights, Plan(IMAGES, IMAGES, workload.batch, workload.batch, steps=STEPS))
-    batch = _search_batch(workload, strategy.validation.batches, place, layout, seed)
+    batch = _sample_batch(workload, strategy.validation.batches, place, layout, seed)
 
     def step() -> object:
-        with kernels.using(choice, recompute=recompute):
+        with kernels.use_kernels(choice, recompute=recompute):
             return strategy.step(weights, batch)  # its metrics are numbers: a GPU has finished when they are there
 
     return step
 
 
-def _strategy(workload: Workload, space: SearchSpace, seed: int) -> OneShot:
+def _build_strategy(workload: Workload, space: SearchSpace, seed: int) -> OneShot:
     entry = STRATEGIES.find(workload.strategy)
     settings = {**entry.settings, **workload.strategy_settings}
     strategy: OneShot = entry.load()(space, torch.Generator().manual_seed(seed), **settings)
     return strategy
 
 
-def _search_batch(
+def _sample_batch(
     workload: Workload, valids: int, place: torch.device, layout: torch.memory_format, seed: int
 ) -> SearchBatch:
     generator = torch.Generator().manual_seed(seed)
@@ -99,38 +99,37 @@ def _search_batch(
     return SearchBatch(train=parts[0], valids=tuple(parts[1:]), epoch=0, epochs=1)
 
 
-def take_turns(
+def time_rounds(
     steps: Mapping[str, Step],
     *,
     rounds: int,
-    warm_up: int = 2,  # rounds whose times are dropped: memory is fetched and kernels are chosen in them
-    budget: float = math.inf,  # seconds, warm-up included, after which no further step is begun
+    warm_up: int = 2,  # rounds whose times are dropped: they allocate memory and choose kernels
+    budget: float = math.inf,  # seconds, warm-up included, after which no step starts
     clock: Clock = time.perf_counter,
-    tell: Callable[[int], None] = lambda number: None,  # hears of every round, the warm-up's too
+    on_round: Callable[[int], None] = lambda number: None,  # called before every round, warm-up included
 ) -> dict[str, list[float]]:
-    """Seconds of every step, round by round.
+    """Return the seconds of every step, round by round.
 
-    Where the budget ends it early, a step that has only warmed up is told by its last time, and one that never ran not
-    at all.
+    If the budget ends the rounds early, a step that only warmed up keeps its last time; one that never ran is absent.
     """
     times: dict[str, list[float]] = {name: [] for name in steps}
-    begun = clock()
+    start = clock()
     for number in range(warm_up + rounds):
-        tell(number)
+        on_round(number)
         for name, step in steps.items():
             before = clock()
-            if before - begun <= budget:
+            if before - start <= budget:
                 step()
                 times[name].append(clock() - before)
     return {name: taken[warm_up:] or taken[-1:] for name, taken in times.items() if taken}
 
 
-def product(dtype: torch.dtype = torch.float32, *, size: int = PRODUCT_SIZE, device: str = "cpu") -> Step:
-    """One product of two square matrices, as a step to be timed."""
+def prepare_product(dtype: torch.dtype = torch.float32, *, size: int = PRODUCT_SIZE, device: str = "cpu") -> Step:
+    """Return the product of two square matrices as a step to time."""
     left, right = (torch.ones(size, size, dtype=dtype, device=device) for _ in range(2))
     return lambda: float((left @ right)[0, 0])  # reading a number waits for a GPU
 
 
 def gigaflops(seconds: float, *, size: int = PRODUCT_SIZE) -> float:
-    """Billions of additions and multiplications a second, of one such product."""
+    """Return the billions of additions and multiplications per second of one such product."""
     return 2 * size**3 / seconds / 1e9

@@ -1,4 +1,4 @@
-"""What a speed check covers, and that a probe may die without harm. Times come from a made-up clock."""
+"""What a speed check covers, and that a crashing probe does no harm. Times come from an invented clock."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from archloom.latency import speed_check
-from archloom.latency.speed_check import LowPrecision, Speed, StepTime, check_speed, probe_low_precision
+from archloom.latency import machine_speed
+from archloom.latency.machine_speed import LowPrecision, Speed, StepTime, check_speed, probe_low_precision
 from archloom.latency.step_timing import Workload
 
 TINY = Workload(space="nb201", strategy="darts", channels=2, batch=2, space_settings={"nodes": 2, "cells_per_stage": 1})
@@ -21,25 +21,25 @@ TINY = Workload(space="nb201", strategy="darts", channels=2, batch=2, space_sett
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No second process and no large matrices; bf16 is never touched here."""
-    monkeypatch.setattr(speed_check, "probe_low_precision", lambda threads: LowPrecision(ratio=float(threads)))
-    monkeypatch.setattr(speed_check, "product", lambda device: lambda: None)
+    monkeypatch.setattr(machine_speed, "probe_low_precision", lambda threads: LowPrecision(ratio=float(threads)))
+    monkeypatch.setattr(machine_speed, "prepare_product", lambda device: lambda: None)
 
 
 @pytest.fixture
 def counts_seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Steps that do nothing but note how many threads they were given."""
     seen: list[int] = []
-    monkeypatch.setattr(speed_check, "prepare", lambda *_, **__: lambda: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr(machine_speed, "prepare_step", lambda *_, **__: lambda: seen.append(torch.get_num_threads()))
     return seen
 
 
 @pytest.mark.usefixtures("quick")
-def test_every_kind_of_loop_is_timed_on_one_core_and_on_all(counts_seen: list[int]) -> None:
+def test_every_kernel_is_timed_on_one_core_and_on_all(counts_seen: list[int]) -> None:
     before = torch.get_num_threads()
     counts = sorted({1, before, before + 2})
-    heard: list[str] = []
+    announced: list[str] = []
     ticks = itertools.count(step=0.25)
-    speed = check_speed(cores=before + 2, clock=lambda: next(ticks), tell=heard.append)
+    speed = check_speed(cores=before + 2, clock=lambda: next(ticks), announce=announced.append)
     wanted = {(threads, choice) for threads in counts for choice in ("plain", "torch", "auto")}
     assert {(step.threads, step.kernels) for step in speed.steps} == wanted
     assert counts_seen[: 3 * len(counts)] == 3 * counts
@@ -48,11 +48,11 @@ def test_every_kind_of_loop_is_timed_on_one_core_and_on_all(counts_seen: list[in
     assert speed.products[0].gigaflops == pytest.approx(2 * 1024**3 / 0.25 / 1e9)
     assert speed.low_precision == LowPrecision(ratio=before + 2.0)
     assert torch.get_num_threads() == before
-    assert heard[0] == "matrix products" and "round 2" in " ".join(heard)
+    assert announced[0] == "matrix products" and "round 2" in " ".join(announced)
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_number_of_threads_is_put_back_also_if_a_step_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_threads_is_restored_if_a_step_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
 
     def fail(*arguments: object, **options: object) -> Callable[[], None]:
@@ -62,7 +62,7 @@ def test_the_number_of_threads_is_put_back_also_if_a_step_fails(monkeypatch: pyt
 
         return step
 
-    monkeypatch.setattr(speed_check, "prepare", fail)
+    monkeypatch.setattr(machine_speed, "prepare_step", fail)
     with pytest.raises(RuntimeError, match="no more"):
         check_speed(cores=before + 2)
     assert torch.get_num_threads() == before
@@ -76,13 +76,13 @@ def test_real_steps_are_timed_on_every_device() -> None:
 
 
 @pytest.mark.usefixtures("quick", "counts_seen")
-def test_where_time_is_short_what_a_search_uses_is_timed_first() -> None:
-    ticks = itertools.count(step=speed_check.STEP_BUDGET / 4)
+def test_default_kernels_are_timed_first_when_time_is_short() -> None:
+    ticks = itertools.count(step=machine_speed.STEP_BUDGET / 4)
     speed = check_speed(cores=torch.get_num_threads(), clock=lambda: next(ticks))
     assert [step.kernels for step in speed.steps] == ["auto", "torch"]
 
 
-def test_a_time_is_found_by_its_place() -> None:
+def test_step_time_is_found_by_device_threads_and_kernels() -> None:
     speed = Speed((), (StepTime("cpu", 1, "auto", 0.5), StepTime("cpu", 2, "auto", 0.25)), LowPrecision())
     assert speed.step("cpu", 2, "auto") == 0.25
     assert speed.step("cpu", 2, "plain") is None
@@ -98,29 +98,27 @@ def test_a_time_is_found_by_its_place() -> None:
     ],
 )
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX systems")
-def test_a_probe_that_dies_is_an_answer(monkeypatch: pytest.MonkeyPatch, code: str, failure: str) -> None:
-    monkeypatch.setattr(speed_check, "PROBE", code)
+def test_probe_that_crashes_is_a_result(monkeypatch: pytest.MonkeyPatch, code: str, failure: str) -> None:
+    monkeypatch.setattr(machine_speed, "PROBE", code)
     assert probe_low_precision(1, seconds=1.0) == LowPrecision(failure=failure)
 
 
-def test_a_probe_that_lives_tells_the_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_returns_the_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = json.dumps({"float32": 0.2, "bfloat16": 0.4}).replace("{", "{{").replace("}", "}}")
-    monkeypatch.setattr(speed_check, "PROBE", f"print('{answer}')")
+    monkeypatch.setattr(machine_speed, "PROBE", f"print('{answer}')")
     assert probe_low_precision(1) == LowPrecision(ratio=0.5)
 
 
-def test_the_other_process_answers_with_both_times(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_process_prints_both_times(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked = []
-    monkeypatch.setattr(speed_check, "product", lambda dtype: asked.append(dtype) or (lambda: None))
-    monkeypatch.setattr(speed_check, "_leave_no_core_file", lambda: None)
-    speed_check.answer_probe(torch.get_num_threads())
+    monkeypatch.setattr(machine_speed, "prepare_product", lambda dtype: asked.append(dtype) or (lambda: None))
+    monkeypatch.setattr(machine_speed, "_leave_no_core_file", lambda: None)
+    machine_speed.answer_probe(torch.get_num_threads())
     answer = json.loads(capsys.readouterr().out)
     assert asked == [torch.float32, torch.bfloat16]
     assert set(answer) == {"float32", "bfloat16"} and all(map(math.isfinite, answer.values()))
 
 
-def test_the_probe_calls_what_answers() -> None:
-    compile(speed_check.PROBE.format(threads=2), "probe", "exec")
-    assert "answer_probe(2)" in speed_check.PROBE.format(threads=2)
+def test_probe_command_calls_answer_probe() -> None:
+    compile(machine_speed.PROBE.format(threads=2), "probe", "exec")
+    assert "answer_probe(2)" in machine_speed.PROBE.format(threads=2)
