@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from archloom.core.errors import ArchloomError
 from archloom.data.loader import Batch
+from archloom.families import OperationKind, family_of
 from archloom.fast import use_kernels
 from archloom.searches.short_training import seeded
 from archloom.spaces import NONE, SearchSpace
@@ -59,8 +60,9 @@ class Chain(nn.Module):
 
     def __init__(self, space: SearchSpace) -> None:
         super().__init__()
+        kind_of = family_of(space).kind_of
         self.choices = nn.ModuleList(
-            Choice(decision, {o: _candidate(o, place) for place, o in enumerate(decision.options) if o != NONE})
+            Choice(decision, {o: _build_candidate(kind_of(o), n) for n, o in enumerate(decision.options) if o != NONE})
             for decision in space.decisions
         )
         self.head = nn.Linear(FEATURES, CLASSES)
@@ -73,8 +75,8 @@ class Chain(nn.Module):
         return logits
 
 
-def _candidate(option: str, place: int) -> nn.Module:
-    if option == "skip_connect":
+def _build_candidate(kind: OperationKind, place: int) -> nn.Module:
+    if kind is OperationKind.SKIP:
         return nn.Identity()
     hidden = 1 + place % 3
     return nn.Sequential(nn.Linear(FEATURES, hidden), nn.Tanh(), nn.Linear(hidden, FEATURES))

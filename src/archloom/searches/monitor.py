@@ -17,12 +17,13 @@ from torch import Tensor
 
 from archloom.core.errors import require
 from archloom.data.loader import Batch
+from archloom.families import OperationKind, family_of
 from archloom.policies import Logits
 from archloom.searches.records import EpochRecord, Health
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
 from archloom.supernet import Curvature, SharedWeights
 
-SHARES = {"skip": "skip_connect", "none": NONE, "pool": "pool"}  # part of the names of operations
+WEIGHTLESS = (OperationKind.SKIP, OperationKind.NONE, OperationKind.POOL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +154,8 @@ DIFFERENCE = 0.05  # length of the movement of all logits together; short beside
 def shares(space: SearchSpace, architecture: Mapping[str, str]) -> dict[str, float]:
     """Return the share of an architecture's operations that are of each kind without weights."""
     operations = space.operations_of(architecture) or (NONE,)
-    return {name: sum(part in one for one in operations) / len(operations) for name, part in SHARES.items()}
+    kinds = [family_of(space).kind_of(operation) for operation in operations]
+    return {kind.value: kinds.count(kind) / len(kinds) for kind in WEIGHTLESS}
 
 
 def largest_eigenvalue(product: Callable[[Tensor], Tensor], start: Tensor, *, steps: int) -> float:
@@ -184,7 +186,8 @@ def largest_eigenvalue(product: Callable[[Tensor], Tensor], start: Tensor, *, st
 
 
 def _shares_of(health: Health | None) -> dict[str, float]:
-    return {name: 0.0 if health is None else getattr(health, name) for name in SHARES}
+    names = [kind.value for kind in WEIGHTLESS]
+    return {name: 0.0 if health is None else getattr(health, name) for name in names}
 
 
 def _entropy(row: Sequence[float]) -> float:
