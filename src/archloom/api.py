@@ -2,42 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from archloom.core.events import Listener
+from archloom.core.settings import Settings
+from archloom.execution.run import RunOptions
 from archloom.execution.run_folder import RunFolder
-from archloom.retrainings.folder import is_retraining
+from archloom.retrainings.folder import RetrainFolder, is_retraining
 from archloom.retrainings.report import write_retrain_report
-from archloom.retrainings.run import resume_retraining
+from archloom.retrainings.run import RetrainResult, resume_retraining
+from archloom.searches.result import SearchResult
 from archloom.searches.run import resume_search, write_search_report
 
 
 def resume(
-    directory: str | Path,
+    folder: str | Path,
     *,
     data: Any = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     listeners: Sequence[Listener] = (),
     stop: Callable[[], bool] = lambda: False,
     warn: Callable[[str], None] = lambda message: None,
     report: bool = True,
-) -> Any:
-    """Go on with a run that was interrupted; one that is complete is returned as it is.
+) -> SearchResult | RetrainResult:
+    """Resume a run where it was interrupted; the end is the same as without the interruption.
 
-    `settings` are for what may differ where it goes on: {"machine": {"device": "cpu"}, "data": {"directory": ...}}.
-    A search gives a SearchResult, a retraining a RetrainResult.
+    Args:
+        folder: The run folder of a search or a retraining; a complete one only returns its result.
+        data: The data, if the run was given its data in Python.
+        settings: What may differ from before: {"machine": {"device": "cpu"}, "data": {"directory": ...}}.
+        listeners: Called with every event: `Started`, `Advanced`, `Recorded`, ...
+        stop: Asked after every step; once true, the run saves and stops.
+        warn: Called with a line for every checkpoint that is damaged.
+        report: Whether to write the report of a search.
+
+    Returns:
+        A `SearchResult` or a `RetrainResult`.
+
+    Raises:
+        SettingError: If there is no run in the folder.
+        Interrupted: If `stop` was true.
+
+    Example:
+        >>> import archloom, tempfile
+        >>> run = tempfile.mkdtemp() + "/run"
+        >>> settings = {"search": {"trials": 3}}
+        >>> result = archloom.search("nb201_mini", "random_search", out=run, settings=settings)
+        >>> archloom.resume(run).text == result.text
+        True
     """
-    run = RunFolder.open(Path(directory))
+    run = RunFolder.open(Path(folder))
+    options = RunOptions(listeners, stop, warn, report)
     if is_retraining(run.path):
-        return resume_retraining(run.path, data=data, settings=settings, listeners=listeners, stop=stop, warn=warn)
-    return resume_search(run, data=data, settings=settings, listeners=listeners, stop=stop, warn=warn, report=report)
+        return resume_retraining(RetrainFolder(run.path), data=data, settings=settings, options=options)
+    return resume_search(run, data=data, settings=settings, options=options)
 
 
-def write_report(directory: str | Path) -> Path:
-    """Write report.html (and cell.svg, if there is a result) of a run, finished or not."""
-    run = RunFolder.open(Path(directory))
+def write_report(folder: str | Path) -> Path:
+    """Write the report of a run, finished or not.
+
+    Args:
+        folder: The run folder of a search or a retraining.
+
+    Returns:
+        The path of report.html; cell.svg is written beside it if there is a result.
+
+    Raises:
+        SettingError: If there is no run in the folder.
+
+    Example:
+        >>> import archloom, tempfile
+        >>> run = tempfile.mkdtemp() + "/run"
+        >>> result = archloom.search("nb201_mini", "random_search", out=run, settings={"search": {"trials": 3}})
+        >>> archloom.write_report(run).name
+        'report.html'
+    """
+    run = RunFolder.open(Path(folder))
     if is_retraining(run.path):
         return write_retrain_report(run.path)
     return write_search_report(run)

@@ -174,7 +174,7 @@ def test_a_cell_found_on_one_data_set_is_taken_to_another(tmp_path: Path) -> Non
     lines: list[str] = []
     settings = tiny(data={"split": "random", "train_images": 30, "valid_images": 4}, network={"channels": 6})
     result = archloom.retrain(
-        first, recipe="nb201_12", data=own, out=tmp_path / "second", settings=settings, tell=lines.append
+        first, recipe="nb201_12", data=own, out=tmp_path / "second", settings=settings, note=lines.append
     )
     assert result.details["changed"] == [
         "data: digits -> given",
@@ -198,7 +198,7 @@ def test_auto_chooses_writes_it_down_and_says_why(tmp_path: Path, monkeypatch: p
         "data": TINY["data"],
         "machine": TINY["machine"],
     }
-    result = archloom.retrain(CELL, budget="1m", out=tmp_path / "run", settings=settings, tell=lines.append)
+    result = archloom.retrain(CELL, budget="1m", out=tmp_path / "run", settings=settings, note=lines.append)
     assert lines[0] == "measuring how fast this machine trains"
     assert lines[1].startswith("auto: ") and "1 epochs of batches of 16" in lines[1]
     assert lines[2].startswith("why: ")
@@ -215,7 +215,7 @@ def test_auto_has_sizes_for_mobile_networks(tmp_path: Path, monkeypatch: pytest.
         budget="10s",
         out=tmp_path / "run",
         settings={**TINY, "space": {"name": "proxylessnas_32"}, "training": {"epochs": 1}, "network": {}},
-        tell=lines.append,
+        note=lines.append,
     )
     assert lines[1].startswith("auto: widths times ")
     assert result.details["network"]["width_multiplier"] > 0
@@ -277,7 +277,7 @@ def test_very_unequal_classes_are_warned_of(tmp_path: Path, pictures: Path) -> N
     for number in range(160):
         os.link(pictures / "dark" / "0.png", pictures / "dark" / f"copy{number}.png")
     lines: list[str] = []
-    of_folder(tmp_path / "run", pictures, tell=lines.append)
+    of_folder(tmp_path / "run", pictures, note=lines.append)
     assert lines[0].startswith("warning: classes are unbalanced: 168 images of 'dark', 8 of 'light'")
 
 

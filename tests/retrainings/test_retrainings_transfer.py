@@ -13,7 +13,7 @@ from archloom.core.errors import SettingError
 from archloom.data.augment import Augment
 from archloom.data.source import ImageData, InMemory
 from archloom.retrainings.build import cost_of_model
-from archloom.retrainings.run import request
+from archloom.retrainings.run import resolve_request
 from archloom.retrainings.transfer import adapt_network, find_origin, find_widest, list_differences
 from archloom.searches.architectures import find_architecture
 
@@ -33,33 +33,33 @@ def data_of(side: int, *, classes: int = 7, **augment: int) -> ImageData:
 
 
 def test_the_widest_network_within_the_limit_is_chosen() -> None:
-    asked = request("darts_v2", recipe="imagenet_mobile", said={})
+    asked = resolve_request("darts_v2", recipe="imagenet_mobile", overrides={})
     data = data_of(256, classes=1000, resized_crop=224)
-    network, notes = adapt_network(asked.given, asked.retrain, data)
+    network, notes = adapt_network(asked.given, asked.spec, data)
     assert network == {"channels": 50}  # the paper has 48, of which it prints more multiply-adds than there are
     assert notes == ["width: 50 channels, 573 M multiply-adds: the widest network of at most 600 M"]
-    assert cost_of_model(asked.retrain, data, channels=52).multiply_adds > 600_000_000
+    assert cost_of_model(asked.spec, data, channels=52).multiply_adds > 600_000_000
 
 
 def test_a_given_width_is_kept_and_a_limit_is_exact() -> None:
     said = {"space": {"name": "nb201_mini"}, "training": {"multiply_adds_limit": 600_000}}
-    asked = request(TEXT, said=said)
+    asked = resolve_request(TEXT, overrides=said)
     data = data_of(8)
-    channels, count = find_widest(asked.retrain, data, 600_000)
+    channels, count = find_widest(asked.spec, data, 600_000)
     assert channels > 2 and count <= 600_000
-    assert cost_of_model(asked.retrain, data, channels=channels + 2).multiply_adds > 600_000
-    assert find_widest(asked.retrain, data, count) == (channels, count)
-    assert find_widest(asked.retrain, data, count - 1)[0] == channels - 2
-    chosen = request(TEXT, said={**said, "network": {"channels": 20}})
-    assert adapt_network(chosen.given, chosen.retrain, data)[0] == {}
+    assert cost_of_model(asked.spec, data, channels=channels + 2).multiply_adds > 600_000
+    assert find_widest(asked.spec, data, count) == (channels, count)
+    assert find_widest(asked.spec, data, count - 1)[0] == channels - 2
+    chosen = resolve_request(TEXT, overrides={**said, "network": {"channels": 20}})
+    assert adapt_network(chosen.given, chosen.spec, data)[0] == {}
     with pytest.raises(SettingError, match=r"must be at least \d+, what the narrowest network has, got 10$"):
-        find_widest(asked.retrain, data, 10)
+        find_widest(asked.spec, data, 10)
 
 
 def test_large_images_get_another_stem_where_the_family_has_one() -> None:
     def of(name: str, side: int, **said: Any) -> tuple[dict[str, Any], list[str]]:
-        asked = request(name, said=said)
-        return adapt_network(asked.given, asked.retrain, data_of(side))
+        asked = resolve_request(name, overrides=said)
+        return adapt_network(asked.given, asked.spec, data_of(side))
 
     assert of("darts_v2", 64) == ({}, [])
     assert of("darts_v2", 96) == ({"stem": "imagenet"}, ["stem: cifar -> imagenet, since images have 96 pixels"])
@@ -70,11 +70,9 @@ def test_large_images_get_another_stem_where_the_family_has_one() -> None:
 
 
 def test_a_limit_for_a_family_without_channels_is_refused_in_one_line() -> None:
-    asked = request("mobilenet_v2", said={"training": {"multiply_adds_limit": 10**6}})
-    with pytest.raises(
-        SettingError, match="must be 0 for the family 'mobile', whose network has no setting"
-    ):
-        adapt_network(asked.given, asked.retrain, data_of(32))
+    asked = resolve_request("mobilenet_v2", overrides={"training": {"multiply_adds_limit": 10**6}})
+    with pytest.raises(SettingError, match="must be 0 for the family 'mobile', whose network has no setting"):
+        adapt_network(asked.given, asked.spec, data_of(32))
 
 
 def run_of_a_search(folder: Path) -> Path:
@@ -89,8 +87,8 @@ def test_differences_are_listed_in_words(tmp_path: Path) -> None:
     run = str(run_of_a_search(tmp_path / "run"))
     origin = find_origin(run, find_architecture(run))
     assert origin.data == {"name": "digits"}  # and not how the search split it
-    asked = request(run, recipe="nb201_12", said={"data": {"name": "npz", "path": "x.npz"}})
-    assert list(list_differences(origin, asked.retrain, data_of(32))) == [
+    asked = resolve_request(run, recipe="nb201_12", overrides={"data": {"name": "npz", "path": "x.npz"}})
+    assert list(list_differences(origin, asked.spec, data_of(32))) == [
         "data: digits -> npz",
         "classes: 10 -> 7",
         "images: 1x8x8 -> 3x32x32",
@@ -101,7 +99,7 @@ def test_differences_are_listed_in_words(tmp_path: Path) -> None:
 def test_no_difference_is_listed_where_nothing_is_known_or_changed(tmp_path: Path) -> None:
     run = str(run_of_a_search(tmp_path / "run"))
     origin = find_origin(run, find_architecture(run))
-    same = request(run, said={"network": {"channels": 8}}).retrain
+    same = resolve_request(run, overrides={"network": {"channels": 8}}).spec
     digits = data_of(8, classes=10)
     grey = ImageData(**{**vars(digits), "train": InMemory(torch.zeros(1, 1, 8, 8), torch.tensor([0])), "mean": (0.0,)})
     assert list(list_differences(origin, same, grey)) == []

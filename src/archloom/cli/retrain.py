@@ -83,8 +83,9 @@ def retrain(
     Ctrl-C saves; archloom resume, or the same command with the same --out, goes on from there.
     """
     from archloom.core.settings import merge, parse_assignments
+    from archloom.execution.run import RunOptions
     from archloom.execution.run_folder import RunFolder
-    from archloom.retrainings.run import carry_out, request
+    from archloom.retrainings.run import resolve_request, run_retraining
     from archloom.searches.run import RUNS
 
     options = {
@@ -103,16 +104,18 @@ def retrain(
         problems.append(f"no data folder {data_dir}; check --data-dir")
     if problems:
         raise SettingError(problems)
-    asked = request(what, recipe=recipe, budget=budget, said=merge(said(options), assigned))
-    directory = out or RunFolder.next_free(RUNS, asked.retrain.stem)
+    request = resolve_request(what, recipe=recipe, budget=budget, overrides=merge(said(options), assigned))
+    directory = out or RunFolder.next_free(RUNS, request.spec.stem)
 
     def tell(line: str) -> None:
         if not quiet:
             say(line, console=messages())
 
-    tell(f"{asked.retrain.title}; run folder {directory}")
+    tell(f"{request.spec.title}; run folder {directory}")
     attend_retraining(
-        lambda listener, stop: carry_out(asked, out=directory, listeners=[listener], stop=stop, tell=tell),
+        lambda listener, stop: run_retraining(
+            request, out=directory, options=RunOptions([listener], stop, warn=tell), note=tell
+        ),
         directory=directory,
         quiet=quiet,
     )

@@ -96,8 +96,9 @@ def search(
     What a recipe says is overruled by options, and both by --set.
     Ctrl-C saves; archloom resume goes on from there.
     """
+    from archloom.execution.run import RunOptions
     from archloom.execution.run_folder import RunFolder
-    from archloom.searches.run import RUNS, run_experiment
+    from archloom.searches.run import RUNS, run_search
 
     options = {
         "seed": seed,
@@ -114,7 +115,7 @@ def search(
     if not quiet:
         say(f"{experiment.title}; run folder {directory}", console=messages())
     attend(
-        lambda listener, stop: run_experiment(experiment, out=directory, listeners=[listener], stop=stop),
+        lambda listener, stop: run_search(experiment, out=directory, options=RunOptions([listener], stop)),
         directory=directory,
         quiet=quiet,
     )
@@ -159,5 +160,5 @@ def said(options: dict[str, Any]) -> dict[str, Any]:
 
 def _missing_folder(experiment: SearchSpec) -> list[str]:
     """A data folder that is not there, even where the data need none: the table would silently not be found."""
-    folder = experiment.settings["data"]["directory"]
+    folder = experiment.data.directory
     return [] if folder is None or folder.exists() else [f"no data folder {folder}; check --data-dir"]

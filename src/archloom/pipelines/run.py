@@ -20,7 +20,7 @@ from archloom.pipelines.results import PipelineOutcome, chosen_searches, found_b
 from archloom.pipelines.spec import PipelineSpec, open_pipeline, sample_of
 from archloom.retrainings.jobs import RetrainJob
 from archloom.retrainings.report import write_retrain_report
-from archloom.retrainings.run import request
+from archloom.retrainings.run import resolve_request
 from archloom.searches.jobs import SearchJob, refuse_changed
 from archloom.searches.run import RUNS, write_search_report
 from archloom.spaces import SPACES
@@ -110,12 +110,13 @@ def _carry_out(pipeline: PipelineSpec, folder: Path, stages: _Stages) -> None:
 def check_retrainings(pipeline: PipelineSpec) -> None:
     """A SettingError for what could not be retrained, before hours of search."""
     experiment = pipeline.experiment
-    if experiment.names["space"] not in SPACES:
+    if experiment.space.name not in SPACES:
         return  # a plug-in: only what it finds can tell
-    data = {name: value for name, value in experiment.settings["data"].items() if name in ("directory", "path")}
-    said = merge({"data": {"name": experiment.names["data"], **data}}, pipeline.retrain)
+    data = {"directory": experiment.data.directory, **experiment.data_set.settings}
+    data = {name: data[name] for name in ("directory", "path") if name in data}
+    overrides = merge({"data": {"name": experiment.data_set.name, **data}}, pipeline.retrain)
     try:
-        request(sample_of(experiment), recipe=pipeline.recipe, said=said)
+        resolve_request(sample_of(experiment), recipe=pipeline.recipe, overrides=overrides)
     except SettingError as error:
         raise SettingError([f"retrain: {problem}" for problem in error.problems]) from error
 

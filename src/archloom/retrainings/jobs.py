@@ -10,9 +10,10 @@ from typing import Any
 from archloom.core.events import JobListener
 from archloom.core.settings import merge
 from archloom.execution.executors import Stop, progress_listener
+from archloom.execution.run import RunOptions
 from archloom.execution.run_folder import State
 from archloom.retrainings.folder import RetrainFolder
-from archloom.retrainings.run import Request, carry_out, request
+from archloom.retrainings.run import RetrainRequest, resolve_request, run_retraining
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,14 @@ class RetrainJob:
 
     def run(self, emit: JobListener, stop: Stop) -> None:
         """Begin the training, or resume it where it was interrupted."""
-        carry_out(self._request(), out=self.folder, listeners=[progress_listener(self.name, emit)], stop=stop)
+        options = RunOptions(listeners=[progress_listener(self.name, emit)], stop=stop)
+        run_retraining(self._request(), out=self.folder, options=options)
 
-    def _request(self) -> Request:
+    def _request(self) -> RetrainRequest:
         """Resolve the settings; a training that compares searches holds images back, whatever its recipe says."""
-        said = merge(self.settings, {"seed": self.seed})
-        asked = request(self.source, recipe=self.recipe, budget=self.budget, said=said)
-        if self.short and asked.retrain.data.split == "none":
-            said = merge(said, {"data": {"split": "random"}})
-            asked = request(self.source, recipe=self.recipe, budget=self.budget, said=said)
-        return asked
+        overrides = merge(self.settings, {"seed": self.seed})
+        request = resolve_request(self.source, recipe=self.recipe, budget=self.budget, overrides=overrides)
+        if not self.short or request.spec.data.split != "none":
+            return request
+        overrides = merge(overrides, {"data": {"split": "random"}})
+        return resolve_request(self.source, recipe=self.recipe, budget=self.budget, overrides=overrides)

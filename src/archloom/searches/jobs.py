@@ -12,8 +12,9 @@ from archloom.core.errors import SettingError
 from archloom.core.events import JobListener
 from archloom.core.settings import write_toml
 from archloom.execution.executors import Stop, progress_listener
+from archloom.execution.run import RunOptions
 from archloom.execution.run_folder import RunFolder, State
-from archloom.searches.run import resume_search, run_experiment
+from archloom.searches.run import resume_search, run_search
 from archloom.searches.spec import SearchSpec
 
 FEWEST_THREADS = {"machine": {"torch_threads": 1}}  # searches that run at the same time slow each other down with more
@@ -43,14 +44,14 @@ class SearchJob:
 
     def run(self, emit: JobListener, stop: Stop) -> None:
         """Begin the search, or resume it where it was interrupted; the report is written later."""
-        listeners = [progress_listener(self.name, emit)]
+        options = RunOptions(listeners=[progress_listener(self.name, emit)], stop=stop, report=False)
         if not self.run_folder.config_path.is_file():
-            run_experiment(self.spec, out=self.folder, listeners=listeners, stop=stop, report=False)
+            run_search(self.spec, out=self.folder, options=options)
             return
-        here = {name: self.spec.settings["machine"][name] for name in ("device", "torch_threads", "loader_threads")}
-        folder = self.spec.settings["data"]["directory"]
+        here = {name: getattr(self.spec.machine, name) for name in ("device", "torch_threads", "loader_threads")}
+        folder = self.spec.data.directory
         settings = {"machine": here, "data": {} if folder is None else {"directory": folder}}
-        resume_search(self.run_folder, settings=settings, listeners=listeners, stop=stop, report=False)
+        resume_search(self.run_folder, settings=settings, options=options)
 
 
 def refuse_changed(jobs: Sequence[SearchJob]) -> None:

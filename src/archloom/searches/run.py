@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -13,20 +12,20 @@ import torch
 
 from archloom.benchmarks import find_benchmark
 from archloom.core.errors import BenchmarkError, SettingError
-from archloom.core.events import Event, Listener, Noted, Recorded
-from archloom.core.json_object import JsonObject
-from archloom.core.settings import merge, settings_of
+from archloom.core.events import Listener
+from archloom.core.settings import Settings, merge, settings_of
 from archloom.data import Facts
 from archloom.data.arrays import from_dataset, from_tensors
 from archloom.data.source import ImageData
-from archloom.execution.loop import Interrupted
 from archloom.execution.machine import pick_device
+from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives import CostTable
 from archloom.reports.cells import draw_cells
 from archloom.searches.build import build_search
 from archloom.searches.loop import SearchLoop, TableLookup
+from archloom.searches.records import SearchRecord
 from archloom.searches.report import ReportData, render
 from archloom.searches.result import SearchOutcome, SearchResult, read_history, read_result
 from archloom.searches.spec import GIVEN, SearchSpec
@@ -34,6 +33,7 @@ from archloom.searches.tensorboard import tensorboard_listener
 from archloom.spaces import SearchSpace
 
 RUNS = Path("runs")
+DEFAULT_OPTIONS = RunOptions()
 
 
 def search(
@@ -44,15 +44,38 @@ def search(
     epochs: int | None = None,
     seed: int | None = None,
     out: str | Path | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     listeners: Sequence[Listener] = (),
     stop: Callable[[], bool] = lambda: False,
 ) -> SearchResult:
-    """Search, and return what was found; everything is also written to a run directory (`out`, else runs/...).
+    """Search for an architecture; everything is also written to a run folder.
 
-    `space`, `strategy` and `data` are names (see `archloom list`), or your own: a SearchSpace, a strategy class, an
-    ImageData, a torch Dataset of (image, label), or a pair of tensors (images, labels). `settings` is a nested mapping
-    like a recipe: {"strategy": {"temperature_start": 5}, "network": {"channels": 8}}.
+    Args:
+        space: The name of a search space (`archloom list spaces`), or your own `SearchSpace`.
+        strategy: The name of a strategy (`archloom list strategies`), or your own class.
+        data: The name of a data set (`archloom list data`), an `ImageData`, a torch Dataset of (image, label), or a
+            pair of tensors (images, labels).
+        epochs: Epochs of the shared weights; one-shot strategies only.
+        seed: Everything random follows from it.
+        out: The run folder. Default: the next free one in `runs/`.
+        settings: Any other settings by section, as in a recipe: {"strategy": {"temperature_start": 5}}.
+        listeners: Called with every event: `Started`, `Advanced`, `Recorded`, ...
+        stop: Asked after every step; once true, the search saves and stops.
+
+    Returns:
+        The architecture, how good it is known to be, and the records of the search.
+
+    Raises:
+        SettingError: If a setting is wrong; the message lists everything that is.
+        Interrupted: If `stop` was true; `archloom.resume` continues the run.
+
+    Example:
+        >>> import archloom, tempfile
+        >>> folder = tempfile.mkdtemp() + "/run"
+        >>> settings = {"search": {"trials": 20}}
+        >>> result = archloom.search("nb201_mini", "random_search", "digits", seed=0, out=folder, settings=settings)
+        >>> len(result.history)
+        20
     """
     own = as_image_data(data)
     given = merge(
@@ -62,145 +85,130 @@ def search(
         {} if epochs is None else {"search": {"epochs": epochs}},
         {} if seed is None else {"seed": seed},
     )
-    return run_experiment(SearchSpec.resolve(given), data=own, out=out, listeners=listeners, stop=stop)
+    return run_search(SearchSpec.resolve(given), data=own, out=out, options=RunOptions(listeners=listeners, stop=stop))
 
 
-def run_experiment(
-    experiment: SearchSpec,
+def run_search(
+    spec: SearchSpec,
     *,
     data: ImageData | None = None,
     out: str | Path | None = None,
-    listeners: Sequence[Listener] = (),
-    stop: Callable[[], bool] = lambda: False,
-    report: bool = True,
+    options: RunOptions = DEFAULT_OPTIONS,
 ) -> SearchResult:
-    """Begin a run of a resolved experiment; `write_report` can make up later for a report left out."""
-    path = RunFolder.next_free(RUNS, experiment.stem) if out is None else Path(out)
-    RunFolder(path).refuse_if_taken()
-    search = _Prepared(experiment, data)  # bad data is found before a directory is made
-    run = RunFolder.create(path, settings=experiment.to_settings())
-    with run.lock():
-        run.write_metrics([])
-        return search.run(run, listeners, stop, report=report)
+    """Begin a run of a resolved search."""
+    folder = RunFolder(RunFolder.next_free(RUNS, spec.stem) if out is None else Path(out))
+    return begin_run(folder, lambda: SearchRun(folder, spec, data), options)
 
 
 def resume_search(
-    run: RunFolder,
+    folder: RunFolder,
     *,
     data: Any = None,
-    settings: Mapping[str, Any] | None = None,
-    listeners: Sequence[Listener] = (),
-    stop: Callable[[], bool] = lambda: False,
-    warn: Callable[[str], None] = lambda message: None,
-    report: bool = True,
+    settings: Settings | None = None,
+    options: RunOptions = DEFAULT_OPTIONS,
 ) -> SearchResult:
-    """Go on with a search that was interrupted; one that is complete is returned as it is."""
-    experiment = SearchSpec.resolve(merge(run.config, settings or {}))
-    with run.lock():
-        if run.finished:
-            result = read_result(run, experiment.build_space())
-            assert result is not None
-            return result
-        search = _Prepared(experiment, as_image_data(data))
-        state = run.checkpoints.load_latest(warn=warn)
-        if state is not None:
-            search.load(state, run)
-        run.write_metrics([record.to_json() for record in search.search.history])
-        return search.run(run, listeners, stop, report=report)
-
-
-def write_search_report(run: RunFolder) -> Path:
-    """Write report.html (and cell.svg, if there is a result) of a search, finished or not."""
-    experiment = SearchSpec.resolve(run.config)
-    space = experiment.build_space()
-    result = read_result(run, space)
-    if result is not None:
-        run.write_text(run.cell_path.name, draw_cells(space.graphs(result.architecture), title=experiment.title))
-    report = ReportData(
-        title=experiment.title,
-        subtitle=f"{experiment.names['strategy']} on {experiment.names['space']}, seed {experiment.seed}",
-        settings=experiment.to_settings(),
-        history=read_history(run) if result is None else result.history,
-        result=result,
-        space=space,
-        tested=_look_up_probable(experiment, space, result),
+    """Resume a search that was interrupted; return the result of a complete one."""
+    spec = SearchSpec.resolve(merge(folder.config, settings or {}))
+    return resume_run(
+        folder,
+        lambda: SearchRun(folder, spec, as_image_data(data)),
+        lambda: read_result(folder, spec.build_space()),
+        options,
     )
-    run.write_text(run.report_path.name, render(report))
-    return run.report_path
 
 
-def _look_up_probable(experiment: SearchSpec, space: SearchSpace, result: SearchResult | None) -> dict[str, float]:
-    """Return the test accuracies of the most probable architectures, if a table covers the space; by text form."""
-    if result is None or result.posterior is None:
-        return {}
-    with contextlib.suppress(BenchmarkError):  # a report is written all the same where a table was damaged since
-        look_up = TableLookup(find_benchmark(space, experiment.data_set.name, experiment.data.directory))
-        entries = {row.text: look_up(space.check(row.architecture)) for row in result.posterior.architectures}
-        return {text: entry.test for text, entry in entries.items() if entry is not None}
-    return {}
+class SearchRun(FolderRun[SearchOutcome, SearchResult]):
+    """A search in its folder."""
 
+    loop: SearchLoop[Any]
 
-class _Prepared:
-    """A search that is built, with what is needed to describe its end."""
-
-    def __init__(self, experiment: SearchSpec, data: ImageData | None) -> None:
-        self._experiment = experiment
-        facts = experiment.facts if data is None else None
-        if facts is None:  # only reading the data tells their shape
-            data = data or experiment.load_data()
+    def __init__(self, folder: RunFolder, spec: SearchSpec, data: ImageData | None) -> None:
+        self._spec = spec
+        facts = spec.facts if data is None else None
+        if facts is None:  # only reading the data shows their shape
+            data = data or spec.load_data()
             facts = Facts(len(data.classes), (data.channels, *data.resolution))
-        self._data_name = experiment.names["data"] if data is None else data.name
-        self.search: SearchLoop[Any] = build_search(experiment, data=data)
-        # before the search: a network that cannot be counted is told now
-        self._costs = _cost_table(self.search.space, facts, experiment.settings["network"])
+        self._data_name = spec.data_set.name if data is None else data.name
+        super().__init__(folder, build_search(spec, data=data))
+        # before the search: a network that cannot be counted is refused now
+        self._costs = _cost_table(self.loop.space, facts, spec.network.settings)
+        if spec.search.tensorboard:
+            self.loop.listen(tensorboard_listener(folder.path / "tensorboard"))
 
-    def load(self, state: Any, run: RunFolder) -> None:
-        with run.restoring():
-            self.search.load_state_dict(state)
-        self.search.notes = list(run.read_notes())
+    @property
+    def settings(self) -> Settings:
+        return self._spec.to_settings()
 
-    def run(
-        self, run: RunFolder, listeners: Sequence[Listener], stop: Callable[[], bool], *, report: bool
-    ) -> SearchResult:
-        for listener in listeners:
-            self.search.listen(listener)
-        if self._experiment.settings["search"]["tensorboard"]:
-            self.search.listen(tensorboard_listener(run.path / "tensorboard"))
-        start = time.perf_counter()
-        try:
-            with run.appending_metrics() as append:
-                self.search.listen(lambda event: _keep(append, run.note, event))
-                outcome = self.search.run(save=lambda state, step: run.checkpoints.save(state, step=step), stop=stop)
-        except Interrupted:
-            if report:
-                write_search_report(run)
-            raise
-        result = self._result(run, outcome, time.perf_counter() - start)
-        run.write_result(result.to_json())
-        if report:
-            write_search_report(run)
-        return result
+    def load(self, state: Any) -> None:
+        super().load(state)
+        self.loop.notes = list(self.folder.read_notes())
 
-    def _result(self, run: RunFolder, outcome: SearchOutcome, seconds: float) -> SearchResult:
-        """Return the outcome with how it was found."""
-        experiment, history = self._experiment, self.search.history
-        return SearchResult(
+    def finish(self, outcome: SearchOutcome, seconds: float) -> SearchResult:
+        history = self.loop.history
+        result = SearchResult(
             **vars(outcome),
-            space=self.search.space,
-            space_name=experiment.names["space"],
-            strategy=experiment.names["strategy"],
+            space=self.loop.space,
+            space_name=self._spec.space.name,
+            strategy=self._spec.strategy.name,
             data=self._data_name,
-            seed=experiment.seed,
+            seed=self._spec.seed,
             cost=self._costs.cost(outcome.architecture),
             run=RunFacts.collect(
                 seconds=sum(record.seconds for record in history),
                 seconds_since_start=seconds,
                 records=len(history),
-                device=pick_device(experiment.settings["machine"]["device"]),
+                device=pick_device(self._spec.machine.device),
             ),
             history=tuple(history),
-            folder=run.path,
+            folder=self.folder.path,
         )
+        self.folder.write_result(result.to_json())
+        return result
+
+    def write_report(self, result: SearchResult | None) -> None:
+        _write_report(self.folder, self._spec, self.loop.space, self.loop.history, result, self.loop.look_up)
+
+
+def write_search_report(folder: RunFolder) -> Path:
+    """Write report.html (and cell.svg, if there is a result) of a search, finished or not."""
+    spec = SearchSpec.resolve(folder.config)
+    space, look_up = spec.build_space(), TableLookup()
+    result = read_result(folder, space)
+    if result is not None and result.posterior is not None:
+        with contextlib.suppress(BenchmarkError):  # a table that was damaged since leaves only a column out
+            look_up = TableLookup(find_benchmark(space, spec.data_set.name, spec.data.directory))
+    return _write_report(folder, spec, space, read_history(folder), result, look_up)
+
+
+def _write_report(
+    folder: RunFolder,
+    spec: SearchSpec,
+    space: SearchSpace,
+    history: Sequence[SearchRecord],
+    result: SearchResult | None,
+    look_up: TableLookup,
+) -> Path:
+    if result is not None:
+        folder.write_text(folder.cell_path.name, draw_cells(space.graphs(result.architecture), title=spec.title))
+    report = ReportData(
+        title=spec.title,
+        subtitle=f"{spec.strategy.name} on {spec.space.name}, seed {spec.seed}",
+        settings=spec.to_settings(),
+        history=history,
+        result=result,
+        space=space,
+        tested=_look_up_probable(space, result, look_up),
+    )
+    folder.write_text(folder.report_path.name, render(report))
+    return folder.report_path
+
+
+def _look_up_probable(space: SearchSpace, result: SearchResult | None, look_up: TableLookup) -> dict[str, float]:
+    """Return the test accuracies of the most probable architectures by text form, as far as a table has them."""
+    if result is None or result.posterior is None:
+        return {}
+    entries = {row.text: look_up(space.check(row.architecture)) for row in result.posterior.architectures}
+    return {text: entry.test for text, entry in entries.items() if entry is not None}
 
 
 _COSTS: dict[str, CostTable] = {}  # many runs of one process may be of one space and network
@@ -211,13 +219,6 @@ def _cost_table(space: SearchSpace, facts: Facts, network: Mapping[str, Any]) ->
     if what not in _COSTS:
         _COSTS[what] = CostTable(space, classes=facts.classes, image_shape=facts.image_shape, **network)
     return _COSTS[what]
-
-
-def _keep(append: Callable[[JsonObject], None], note: Callable[[JsonObject], None], event: Event) -> None:
-    if isinstance(event, Recorded):
-        append(event.record.to_json())
-    elif isinstance(event, Noted):
-        note(event.record)
 
 
 def as_image_data(data: Any) -> ImageData | None:
@@ -252,4 +253,4 @@ def _import_path(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-__all__ = ["resume_search", "run_experiment", "search", "write_search_report"]
+__all__ = ["RUNS", "as_image_data", "resume_search", "run_search", "search", "write_search_report"]

@@ -1,0 +1,120 @@
+"""Run a loop in its folder: begin or resume, keep metrics and checkpoints, write the result and the report.
+
+What a kind of run supplies is a `FolderRun`: the loop, its configuration, the result and the report.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from archloom.core.events import Event, Listener, Noted, Recorded
+from archloom.execution.loop import Interrupted, Loop, record_to_json
+from archloom.execution.run_folder import RunFolder
+
+ResultT = TypeVar("ResultT")
+OutcomeT = TypeVar("OutcomeT")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a caller may ask of any run: to listen, to stop, to hear warnings, to leave the report out."""
+
+    listeners: Sequence[Listener] = ()
+    stop: Callable[[], bool] = lambda: False
+    warn: Callable[[str], None] = lambda message: None
+    report: bool = True
+
+
+class FolderRun(ABC, Generic[OutcomeT, ResultT]):
+    """A built loop with its folder, and how to describe its end."""
+
+    def __init__(self, folder: RunFolder, loop: Loop[Any, OutcomeT]) -> None:
+        self.folder, self.loop = folder, loop
+
+    @property
+    @abstractmethod
+    def settings(self) -> Mapping[str, Any]:
+        """Return the contents of config.toml."""
+
+    @abstractmethod
+    def finish(self, outcome: OutcomeT, seconds: float) -> ResultT:
+        """Write the result to the folder and return it; the run took so many seconds since it began or resumed."""
+
+    @abstractmethod
+    def write_report(self, result: ResultT | None) -> None:
+        """Write the report of the run so far; the result is None before the end."""
+
+    def load(self, state: Any) -> None:
+        """Load the state of a checkpoint."""
+        self.loop.load_state_dict(state)
+
+    def save(self, state: dict[str, Any], step: int) -> None:
+        """Write a checkpoint."""
+        self.folder.checkpoints.save(state, step=step)
+
+
+def begin_run(folder: RunFolder, build: Callable[[], FolderRun[OutcomeT, ResultT]], options: RunOptions) -> ResultT:
+    """Begin a run in a folder that is new or empty; return its result.
+
+    Raises:
+        Interrupted: If the run was asked to stop; `resume_run` continues it.
+    """
+    folder.refuse_if_taken()
+    run = build()  # bad data is found before a folder is made
+    folder.create(folder.path, settings=run.settings)
+    with folder.lock():
+        return _run(run, options)
+
+
+def resume_run(
+    folder: RunFolder,
+    build: Callable[[], FolderRun[OutcomeT, ResultT]],
+    read: Callable[[], ResultT | None],
+    options: RunOptions,
+) -> ResultT:
+    """Resume a run where it was interrupted; return its result, which `read` reads if the run is complete.
+
+    Raises:
+        Interrupted: If the run was asked to stop again.
+    """
+    with folder.lock():
+        result = read() if folder.finished else None
+        if result is not None:
+            return result
+        run = build()
+        state = folder.checkpoints.load_latest(warn=options.warn)
+        if state is not None:
+            with folder.restoring():
+                run.load(state)
+        return _run(run, options)
+
+
+def _run(run: FolderRun[OutcomeT, ResultT], options: RunOptions) -> ResultT:
+    folder, loop = run.folder, run.loop
+    folder.write_metrics([record_to_json(record) for record in loop.history])
+    for listener in options.listeners:
+        loop.listen(listener)
+    start = time.perf_counter()
+    try:
+        with folder.appending_metrics() as append:
+
+            def keep(event: Event) -> None:
+                if isinstance(event, Recorded):
+                    append(record_to_json(event.record))
+                elif isinstance(event, Noted):
+                    folder.note(record_to_json(event.record))
+
+            loop.listen(keep)
+            outcome = loop.run(save=run.save, stop=options.stop)
+    except Interrupted:
+        if options.report:
+            run.write_report(None)
+        raise
+    result = run.finish(outcome, time.perf_counter() - start)
+    if options.report:
+        run.write_report(result)
+    return result
