@@ -15,7 +15,7 @@ SCORES = {"none": 10.0, "skip_connect": 50.0, "nor_conv_1x1": 80.0, "nor_conv_3x
 
 
 class InOrder(BlackBox):
-    """Asks for the five operations in turn."""
+    """Asks for the five operations one after the other."""
 
     told: tuple = ()
 
@@ -57,44 +57,44 @@ def make(strategy=InOrder, epochs=1, **options) -> BlackBoxLoop:
     return BlackBoxLoop(SPACE, made, Instalments(epochs), trials=5, clock=iter(range(100)).__next__, **options)
 
 
-def test_asks_scores_tells_and_returns_the_best_the_first_of_equals():
+def test_result_is_the_best_score_and_the_first_of_equals():
     told = []
     search = make(listeners=[told.append])
     outcome = search.run()
     assert search.strategy.told == ((0, 10.0), (1, 50.0), (2, 80.0), (3, 80.0), (4, 40.0))
-    assert outcome["text"] == "|nor_conv_1x1~0|"
-    assert "The best score of 5 different architectures tried: 80.00." in outcome["verdict"]
-    assert [record["best"] for record in search.history] == [10.0, 50.0, 80.0, 80.0, 80.0]
-    assert [record["trial"] for record in search.history] == [0, 1, 2, 3, 4]
+    assert outcome.text == "|nor_conv_1x1~0|"
+    assert "Best score of 5 different architectures: 80.00." in outcome.verdict
+    assert [record.best for record in search.history] == [10.0, 50.0, 80.0, 80.0, 80.0]
+    assert [record.trial for record in search.history] == [0, 1, 2, 3, 4]
     assert [event.metrics for event in told if isinstance(event, Advanced)][1] == {"score": 50.0, "best": 50.0}
 
 
-def test_the_strategy_may_stop_a_trial_between_its_scores_and_its_cost_is_told_exactly():
+def test_strategy_may_prune_a_trial_and_its_cost_is_exact():
     search = make(GivesUp, epochs=4)
     search.run()
     assert search.strategy.asked == ((0, 1), (1, 1), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3), (4, 1))
     assert search.strategy.told == ((2, 80.0), (3, 80.0))
     assert search.strategy.pruned == ((0, 10.0), (1, 50.0), (4, 40.0))
-    assert [record["epochs"] for record in search.history] == [1, 1, 4, 4, 1]
-    assert [record["pruned"] for record in search.history] == [True, True, False, False, True]
-    assert [record["trainings"] for record in search.history] == [0.25, 0.5, 1.5, 2.5, 2.75]
+    assert [record.epochs for record in search.history] == [1, 1, 4, 4, 1]
+    assert [record.pruned for record in search.history] == [True, True, False, False, True]
+    assert [record.trainings for record in search.history] == [0.25, 0.5, 1.5, 2.5, 2.75]
 
 
-def test_a_pruned_trial_may_not_win_however_high_it_stood():
+def test_pruned_trial_never_wins():
     class StopsTheBest(InOrder):
         def should_continue(self, trial, epochs, score):
             return score < 80
 
     search = make(StopsTheBest, epochs=2)
-    assert search.run()["text"] == "|skip_connect~0|"
-    assert [record["best"] for record in search.history] == [10.0, 50.0, 50.0, 50.0, 50.0]
+    assert search.run().text == "|skip_connect~0|"
+    assert [record.best for record in search.history] == [10.0, 50.0, 50.0, 50.0, 50.0]
 
 
-def test_strategies_that_never_look_get_every_epoch():
+def test_strategy_that_never_prunes_gets_every_epoch():
     search = make(epochs=3)
     search.run()
-    assert [record["trainings"] for record in search.history] == [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert not any(record["pruned"] for record in search.history)
+    assert [record.trainings for record in search.history] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert not any(record.pruned for record in search.history)
 
 
 class Table:
@@ -105,7 +105,7 @@ class Table:
         return {("digits", "valid", None): 71.0, ("digits", "valid", 12): 55.0}[dataset, metric, epochs]
 
 
-def test_a_table_scores_by_validation_never_by_test():
+def test_table_score_is_validation_accuracy():
     cell = SPACE.parse("|none~0|")
     assert list(TableScore(Table(), "digits")(cell)) == [Scored(200, 71.0)]
     assert list(TableScore(Table(), "digits", epochs=12)(cell)) == [Scored(12, 55.0)]
@@ -117,17 +117,17 @@ def test_paths_of_trained_weights_cost_no_training():
     search = make()
     search._score = PathScore(lambda architecture: 3.0)
     search.run()
-    assert search.history[-1]["trainings"] == 0.0
-    assert search.history[-1]["score"] == 3.0
+    assert search.history[-1].trainings == 0.0
+    assert search.history[-1].score == 3.0
 
 
-def test_trials_that_come_fast_are_saved_now_and_then_and_the_result_takes_the_place_of_the_last():
+def test_fast_trials_are_saved_only_now_and_then():
     saved = []
     make().run(save=lambda state, step: saved.append(step))  # the clock moves a second at every look
     assert 0 < len(saved) < 5
 
 
-def test_waiting_for_others_is_no_record_and_what_comes_too_late_counts_for_nothing():
+def test_waiting_makes_no_record_and_late_results_do_not_count():
     class Busy(LocalStudy):
         turns = iter([False, True, True])
         late = iter([False, True, True])
@@ -141,4 +141,4 @@ def test_waiting_for_others_is_no_record_and_what_comes_too_late_counts_for_noth
     search = make(study=Busy())
     assert [search.advance(), search.advance()] == [None, None]
     assert (search.position, search.strategy.told) == (0, ())
-    assert search.advance()["trial"] == 0
+    assert search.advance().trial == 0

@@ -18,10 +18,12 @@ from archloom.families import build_network
 from archloom.fast import use_kernels
 from archloom.searches.monitor import Alarm, Monitor, MonitorSettings, largest_eigenvalue, shares
 from archloom.searches.one_shot import OneShotLoop
+from archloom.searches.records import EpochRecord, Health
 from archloom.spaces import Darts, Mobile, Nb201
 from archloom.strategies.darts import Darts as DartsStrategy
 from archloom.strategies.rsps import Rsps
 from archloom.supernet import EveryOption, SharedWeights, WeightSettings
+from search_runs import make_epoch
 
 SPACE = Nb201(nodes=3, cells_per_stage=1)
 IMAGES = torch.randn(48, 1, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -35,8 +37,8 @@ def made_weights(dtype: torch.dtype = torch.float32) -> SharedWeights:
     return SharedWeights(network.to(dtype), WeightSettings(learning_rate=0.1))
 
 
-def healthy(**figures: float) -> dict[str, Any]:
-    return {"health": {"skip": 0.0, "none": 0.0, "pool": 0.0, **figures}}
+def healthy(**figures: float) -> EpochRecord:
+    return make_epoch(health=Health(**{"skip": 0.0, "none": 0.0, "pool": 0.0, **figures}))
 
 
 # --- figures
@@ -68,7 +70,7 @@ def test_sharpness_is_the_largest_eigenvalue_of_the_logits_hessian() -> None:
     monitor = Monitor(MonitorSettings(eigenvalue_steps=15, eigenvalue_images=16, products="exact"), epochs=1)
     architecture = strategy.best(lambda _: 0.0)
     images = Batch(IMAGES.double(), LABELS)
-    health = monitor.look(
+    health = monitor.measure(
         SPACE,
         architecture,
         strategy.probabilities(),
@@ -78,9 +80,9 @@ def test_sharpness_is_the_largest_eigenvalue_of_the_logits_hessian() -> None:
         derived_accuracy=0.25,
     )
     assert right > 1e-4
-    assert health["eigenvalue"] == pytest.approx(right, rel=1e-6)
-    assert health["gap"] == pytest.approx(float(weights.score(images, strategy.policy.mixture())) - 0.25)
-    assert health["entropy"] == pytest.approx(torch.log(torch.tensor(5.0)).item(), rel=1e-5)  # hardly decided
+    assert health.eigenvalue == pytest.approx(right, rel=1e-6)
+    assert health.gap == pytest.approx(float(weights.score(images, strategy.policy.mixture())) - 0.25)
+    assert health.entropy == pytest.approx(torch.log(torch.tensor(5.0)).item(), rel=1e-5)  # hardly decided
 
 
 def test_shares_count_operations_that_are_there() -> None:
@@ -101,7 +103,7 @@ def test_layers_that_are_left_out_are_skips() -> None:
 # --- rules
 
 
-def test_one_kind_without_weights_that_takes_over_is_told_with_the_last_healthy_epoch() -> None:
+def test_alarm_names_the_kind_of_operation_that_takes_over_and_the_last_healthy_epoch() -> None:
     monitor = Monitor(MonitorSettings(largest_share=0.5), epochs=3)
     history = [healthy(skip=0.2), healthy(skip=0.5), healthy(skip=0.7)]
     assert monitor.alarm(history[:2]) is None
@@ -112,7 +114,7 @@ def test_one_kind_without_weights_that_takes_over_is_told_with_the_last_healthy_
     )
 
 
-def test_sharpness_that_grows_within_a_window_is_told() -> None:
+def test_alarm_if_sharpness_grows_within_a_window() -> None:
     monitor = Monitor(MonitorSettings(window=2, growth=1.5), epochs=4)
     steady = [healthy(eigenvalue=value) for value in (1.0, 1.2, 1.1, 1.3, 1.2)]
     assert monitor.alarm(steady) is None
@@ -122,11 +124,11 @@ def test_sharpness_that_grows_within_a_window_is_told() -> None:
         "more than monitor.growth = 1.5 times",
         1,
     )
-    assert monitor.alarm(grown[:2]) is None  # too early to tell
+    assert monitor.alarm(grown[:2]) is None  # too few epochs
     assert monitor.alarm([healthy(eigenvalue=-1.0), healthy(eigenvalue=1.0), healthy(eigenvalue=1.0)]) is None
-    assert monitor.alarm([*grown[:-1], healthy()]) is None  # not looked at
+    assert monitor.alarm([*grown[:-1], healthy()]) is None  # not measured
     assert monitor.alarm([]) is None
-    assert monitor.alarm([{"epoch": 0}]) is None
+    assert monitor.alarm([make_epoch()]) is None
 
 
 def test_the_first_epochs_raise_no_alarm() -> None:
@@ -149,7 +151,7 @@ def test_the_first_epochs_raise_no_alarm() -> None:
         ({"largest_share": 0.0}, r"monitor.largest_share must lie in \(0, 1\], got 0.0"),
     ],
 )
-def test_bad_settings_are_told(settings: dict[str, Any], problem: str) -> None:
+def test_bad_settings_raise_one_line(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(SettingError, match=problem):
         MonitorSettings(**settings)
 
@@ -206,56 +208,57 @@ def same(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def test_a_collapse_is_warned_of_and_nothing_else_changes() -> None:
+def test_warning_of_a_collapse_changes_nothing_else() -> None:
     watched, plain = search(action="warn"), search(action="warn")
     plain._monitor = None
     watched.run()
     plain.run()
     assert same(state_of(watched), state_of(plain))
-    alarms = [record["health"].get("alarm") for record in watched.history]
+    alarms = [record.health.alarm for record in watched.history]
     assert len(alarms) == 6
     assert alarms[:2] == [None, None]
     assert all("are 'skip'" in alarm for alarm in alarms[2:])
 
 
-def test_a_healthy_search_is_left_in_peace() -> None:
+def test_healthy_search_is_not_stopped() -> None:
     made = search(DartsStrategy, action="stop")
     outcome = made.run()
     assert len(made.history) == 6
-    assert "stopped" not in outcome
-    assert all("alarm" not in record["health"] for record in made.history)
+    assert outcome.early_stop is None
+    assert all(record.health.alarm is None for record in made.history)
 
 
-def test_a_strategy_without_logits_is_looked_at_too() -> None:
+def test_strategy_without_logits_has_shares_only() -> None:
     made = search(Rsps, epochs=2, action="warn", largest_share=1.0)
     made.run()
-    assert set(made.history[0]["health"]) == {"skip", "none", "pool"}
+    health = made.history[0].health
+    assert (health.entropy, health.gap, health.eigenvalue) == (None, None, None)
 
 
-def test_it_stops_where_it_is() -> None:
+def test_stop_ends_the_search_at_the_alarm() -> None:
     made = search(action="stop")
     outcome = made.run()
     assert len(made.history) == 3
-    assert outcome["stopped"]["after_epoch"] == outcome["stopped"]["as_of_epoch"] == 3
-    assert set(outcome["architecture"].values()) == {"skip_connect"}
+    assert outcome.early_stop.after_epoch == outcome.early_stop.as_of_epoch == 3
+    assert set(outcome.architecture.values()) == {"skip_connect"}
 
 
-def test_it_rolls_back_to_the_last_healthy_epoch_bit_by_bit() -> None:
+def test_roll_back_restores_the_last_healthy_epoch_exactly() -> None:
     states = []
     made = search(action="roll_back")
     made.listen(lambda event: states.append(state_of(made)) if type(event).__name__ == "Recorded" else None)
     outcome = made.run()
-    assert outcome["stopped"]["after_epoch"] == 3
-    assert outcome["stopped"]["as_of_epoch"] == 2
-    assert "skip_connect" not in outcome["architecture"].values()
+    assert outcome.early_stop.after_epoch == 3
+    assert outcome.early_stop.as_of_epoch == 2
+    assert "skip_connect" not in outcome.architecture.values()
     generator = made.strategy.generator.get_state()
-    made.strategy.generator.set_state(states[1]["strategy"]["generator"])  # the comparison with chance draws from it
+    made.strategy.generator.set_state(states[1]["strategy"]["generator"])  # the random baseline draws from it
     assert not torch.equal(generator, states[1]["strategy"]["generator"])
     assert same(state_of(made), states[1])
     assert not same(states[1], states[2])
 
 
-def test_a_roll_back_after_a_resume_comes_to_the_same() -> None:
+def test_roll_back_after_a_resume_gives_the_same_result() -> None:
     whole = search(action="roll_back")
     wanted = whole.run()
     saved: list[Any] = []
@@ -265,11 +268,11 @@ def test_a_roll_back_after_a_resume_comes_to_the_same() -> None:
     second = search(action="roll_back")
     second.load_state_dict(saved[-1])
     found = second.run()
-    assert {k: v for k, v in found.items() if k != "chance"} == {k: v for k, v in wanted.items() if k != "chance"}
+    assert found == wanted
     assert same(state_of(second), state_of(whole))
     third = search(action="roll_back")  # killed between the last record and the result
     done: list[Any] = []
     again = search(action="roll_back")
     again.run(save=lambda state, _: done.append(copy.deepcopy(state)))
     third.load_state_dict(done[-1])
-    assert third.run()["architecture"] == wanted["architecture"]
+    assert third.run().architecture == wanted.architecture

@@ -5,13 +5,9 @@ import pytest
 from archloom.core.errors import SettingError
 from archloom.core.events import Deriving, Recorded
 from archloom.searches.tensorboard import tensorboard_listener
+from search_runs import make_entry, make_epoch, make_trial
 
-RECORD = {
-    "epoch": 3,
-    "metrics": {"train_loss": 1.5},
-    "derived_accuracy": None,
-    "standing": {"test": 93.0},
-}
+RECORD = make_epoch(3, metrics={"train_loss": 1.5}, derived_accuracy=0.5, table_entry=make_entry(93.0))
 
 
 def test_the_figures_of_a_record_become_scalars(tmp_path):
@@ -19,9 +15,9 @@ def test_the_figures_of_a_record_become_scalars(tmp_path):
     listen = tensorboard_listener(tmp_path)
     listen(Deriving("nothing to write"))
     listen(Recorded(RECORD))
-    listen(Recorded({"trial": 4, "score": 71.0, "standing": None}))
+    listen(Recorded(make_trial(4, 71.0)))
     events = event_accumulator.EventAccumulator(str(tmp_path)).Reload()
-    assert set(events.Tags()["scalars"]) == {"train_loss", "table_test_accuracy", "score"}
+    assert set(events.Tags()["scalars"]) == {"train_loss", "derived_accuracy", "table_test_accuracy", "score"}
     assert [(e.step, e.value) for e in events.Scalars("train_loss")] == [(3, 1.5)]
     assert [(e.step, e.value) for e in events.Scalars("score")] == [(4, 71.0)]
 
