@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from archloom.core.errors import SettingError
 from archloom.families import build_network
 from archloom.objectives import Cost, CostTable, cost_of
 from archloom.spaces import NONE, SPACES, Architecture, Darts, Nb201, SearchSpace
@@ -55,6 +56,59 @@ def test_a_layer_that_runs_twice_has_its_weights_once() -> None:
 
 def test_costs_add_part_by_part() -> None:
     assert Cost(1, 20) + Cost(300, 4000) == Cost(301, 4020)
+
+
+# --- modules of an unknown kind
+
+
+class Scaled(nn.Module):
+    """Has a weight that no rule counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Conv2d(3, 3, 1)
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * self.inner(x)
+
+
+class Doubled(nn.Module):
+    """A leaf without weights, whose multiply-adds cannot be known."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + x
+
+
+class Counted(Doubled):
+    """Says itself what it costs."""
+
+    def count_multiply_adds(self, inputs: tuple[Tensor, ...], output: Tensor) -> int:
+        return output.numel()
+
+
+@pytest.mark.parametrize(
+    ("layer", "kind"),
+    [
+        (Scaled(), "Scaled"),
+        (nn.Sequential(nn.Conv2d(3, 3, 1), Doubled()), "Doubled"),
+        (nn.ConvTranspose2d(3, 3, 1), "ConvTranspose2d"),
+        (nn.Sequential(nn.Conv2d(3, 3, 1), nn.MultiheadAttention(9, 3)), "MultiheadAttention"),
+    ],
+)
+def test_a_module_of_an_unknown_kind_is_refused_in_one_line(layer: nn.Module, kind: str) -> None:
+    with pytest.raises(SettingError, match=rf"\({kind}\) must be known.*count_multiply_adds") as refused:
+        cost_of(layer, SHAPE)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_module_that_counts_itself_is_counted() -> None:
+    assert cost_of(nn.Sequential(nn.Conv2d(3, 3, 1, bias=False), Counted()), SHAPE) == Cost(9, 12 * 81)
+
+
+def test_norms_pools_activations_and_dropout_are_free() -> None:
+    free = [nn.GroupNorm(1, 3), nn.PReLU(), nn.MaxPool2d(2), nn.Dropout(0.5), nn.ZeroPad2d(1), nn.Identity(), nn.SiLU()]
+    assert cost_of(nn.Sequential(nn.Conv2d(3, 3, 1, bias=False), *free), SHAPE).multiply_adds == 9 * 81
 
 
 # --- the published table

@@ -21,19 +21,19 @@ PLAIN = {"auxiliary": False, "drop_path": 0.0, "dropout": 0.0}
 
 def test_nothing_said_is_gdas_on_nb201_and_digits_with_what_small_data_wants():
     experiment = SearchSpec.resolve({})
-    assert experiment.names == {"space": "nb201", "strategy": "gdas", "data": "digits"}
-    assert experiment.settings["network"] == {"channels": 8, **PLAIN}
-    assert experiment.settings["space"]["cells_per_stage"] == 1
-    assert experiment.settings["weights"]["learning_rate"] == 0.1
+    assert (experiment.space.name, experiment.strategy.name, experiment.data_set.name) == ("nb201", "gdas", "digits")
+    assert experiment.network.settings == {"channels": 8, **PLAIN}
+    assert experiment.space.settings["cells_per_stage"] == 1
+    assert experiment.weights.learning_rate == 0.1
     assert experiment.title == "gdas on nb201, digits, seed 0"
     assert experiment.stem == "nb201-gdas-digits"
 
 
 def test_large_data_keeps_the_defaults_of_the_papers():
     experiment = SearchSpec.resolve({"data": {"name": "cifar10"}})
-    assert experiment.settings["network"] == {"channels": 16, **PLAIN}
-    assert experiment.settings["space"]["cells_per_stage"] == 5
-    assert experiment.settings["strategy"]["learning_rate"] == 3e-4
+    assert experiment.network.settings == {"channels": 16, **PLAIN}
+    assert experiment.space.settings["cells_per_stage"] == 5
+    assert experiment.strategy.settings["learning_rate"] == 3e-4
 
 
 def test_what_the_user_says_beats_preset_beats_named_space_beats_small_data():
@@ -44,11 +44,11 @@ def test_what_the_user_says_beats_preset_beats_named_space_beats_small_data():
             "search": {"batch_size": 32},
         }
     )
-    assert experiment.settings["space"]["nodes"] == 3
-    assert experiment.settings["strategy"]["temperature_start"] == 5.0
-    assert experiment.settings["strategy"]["temperature_end"] == 1.0  # of the preset
-    assert experiment.settings["search"]["epochs"] == 240  # the preset's, not that of small data
-    assert experiment.settings["search"]["batch_size"] == 32
+    assert experiment.space.settings["nodes"] == 3
+    assert experiment.strategy.settings["temperature_start"] == 5.0
+    assert experiment.strategy.settings["temperature_end"] == 1.0  # of the preset
+    assert experiment.search.epochs == 240  # the preset's, not that of small data
+    assert experiment.search.batch_size == 32
 
 
 @pytest.mark.parametrize("preset", [None, "paper", "public"])
@@ -71,28 +71,28 @@ def test_all_problems_are_told_at_once():
 
 def test_a_preset_is_as_published_even_on_small_data():
     experiment = SearchSpec.resolve({"strategy": {"preset": "public"}})
-    assert experiment.settings["strategy"]["learning_rate"] == 3e-4
-    assert experiment.settings["weights"]["learning_rate"] == 0.025
-    assert experiment.settings["network"] == {"channels": 16, **PLAIN}
+    assert experiment.strategy.settings["learning_rate"] == 3e-4
+    assert experiment.weights.learning_rate == 0.025
+    assert experiment.network.settings == {"channels": 16, **PLAIN}
 
 
 def test_none_over_a_preset_survives_the_file(tmp_path: Path):
     experiment = SearchSpec.resolve({"strategy": {"preset": "paper", "keep_none": None}})
     (tmp_path / "config.toml").write_text(write_toml(experiment.to_settings()))
-    assert SearchSpec.resolve(read_toml(tmp_path / "config.toml")).settings["strategy"]["keep_none"] is None
+    assert SearchSpec.resolve(read_toml(tmp_path / "config.toml")).strategy.settings["keep_none"] is None
 
 
 def test_the_data_folder_is_kept_as_it_was_found(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ARCHLOOM_DATA", "tables")
-    assert SearchSpec.resolve({}).settings["data"]["directory"] == tmp_path / "tables"
-    assert SearchSpec.resolve({"data": {"directory": "own"}}).settings["data"]["directory"] == tmp_path / "own"
+    assert SearchSpec.resolve({}).data.directory == tmp_path / "tables"
+    assert SearchSpec.resolve({"data": {"directory": "own"}}).data.directory == tmp_path / "own"
     monkeypatch.delenv("ARCHLOOM_DATA")
-    assert SearchSpec.resolve({}).settings["data"]["directory"] is None
+    assert SearchSpec.resolve({}).data.directory is None
 
 
 def test_a_device_that_is_not_here_does_not_keep_a_run_from_being_read():
-    assert SearchSpec.resolve({"machine": {"device": "cuda:31"}}).settings["machine"]["device"] == "cuda:31"
+    assert SearchSpec.resolve({"machine": {"device": "cuda:31"}}).machine.device == "cuda:31"
 
 
 def test_an_unknown_section_gets_a_suggestion():
@@ -159,3 +159,9 @@ def test_a_missing_extra_is_told_before_anything_is_made(monkeypatch):
 def test_every_search_setting_has_a_least_value():
     with pytest.raises(SettingError, match=r"search\.trials must be at least 1, got 0"):
         SearchSettings(trials=0)
+
+
+def test_finalist_channels_for_a_network_without_channels_are_refused_in_one_line() -> None:
+    given = {"space": {"name": "proxylessnas_32"}, "search": {"finalist_channels": 8}}
+    with pytest.raises(SettingError, match="finalist_channels must be left out for the family 'mobile'.*, got 8$"):
+        SearchSpec.resolve(given)

@@ -53,3 +53,6 @@ class _Pool(nn.Module):
         if side < POOL + self._stride * (SIDE - 1):
             return F.adaptive_avg_pool2d(x, SIDE)
         return F.avg_pool2d(x, POOL, self._stride)
+
+    def count_multiply_adds(self, inputs: object, output: Tensor) -> int:
+        return 0

@@ -17,7 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils.hooks import RemovableHandle
 
+from archloom.core.errors import SettingError
 from archloom.families import build_network, deployed
 from archloom.fast import use_kernels
 from archloom.spaces import Architecture, SearchSpace
@@ -37,6 +39,14 @@ class Cost:
 
 
 FREE = Cost(0, 0)
+COUNT = "count_multiply_adds"  # the method by which a module of a plug-in is counted
+FREE_KINDS = frozenset(
+    f"torch.nn.modules.{kind}"
+    for kind in (
+        "activation", "batchnorm", "channelshuffle", "dropout", "flatten", "instancenorm", "normalization",
+        "padding", "pixelshuffle", "pooling", "upsampling",
+    )
+)  # fmt: skip
 CACHED = 10_000  # architectures whose cost is remembered
 
 
@@ -108,6 +118,9 @@ class _Scale(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x
 
+    def count_multiply_adds(self, inputs: object, output: Tensor) -> int:
+        return 0
+
 
 def _owners(supernet: nn.Module) -> Iterator[tuple[str, tuple[str, str]]]:
     """Module name of every candidate, with the decision and option it belongs to."""
@@ -127,7 +140,8 @@ def _module_costs(network: nn.Module, image_shape: tuple[int, int, int], *inputs
     # two images: batch statistics of one 1x1 image are undefined
     image = next(network.parameters()).new_zeros(2, *image_shape)
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}  # running statistics must not move
-    with _counting(network) as multiply_adds, torch.no_grad(), use_kernels("plain"):  # fused cells call no module
+    _refuse_uncountable(network)
+    with _count_calls(network) as multiply_adds, torch.no_grad(), use_kernels("plain"):  # fused cells call no module
         functional_call(network, buffers, (image, *inputs))
     return {
         name: Cost(sum(p.numel() for p in module.parameters(recurse=False)), multiply_adds[name] // len(image))
@@ -136,23 +150,53 @@ def _module_costs(network: nn.Module, image_shape: tuple[int, int, int], *inputs
 
 
 @contextmanager
-def _counting(network: nn.Module) -> Iterator[Counter[str]]:
+def _count_calls(network: nn.Module) -> Iterator[Counter[str]]:
+    """Count the multiply-adds of every module while the network runs."""
     counts: Counter[str] = Counter()
-    handles = []
-    for name, module in network.named_modules():
-        if isinstance(module, nn.Conv2d | nn.Linear):
 
-            def count(
-                layer: nn.Conv2d | nn.Linear, inputs: tuple[Tensor, ...], output: Tensor, name: str = name
-            ) -> None:
-                # every output number takes one weight of its filter per multiply-add; a bias adds one more per channel
-                counts[name] += output.numel() * layer.weight[0].numel()
-                if layer.bias is not None:
-                    counts[name] += output.numel()
+    def listen(name: str, module: nn.Module, count: Callable[[Any, Any, Tensor], int]) -> RemovableHandle:
+        def add(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            counts[name] += count(layer, inputs, output)
 
-            handles.append(module.register_forward_hook(count))
+        return module.register_forward_hook(add)
+
+    counted = ((name, module, _find_count(module)) for name, module in network.named_modules())
+    handles = [listen(name, module, count) for name, module, count in counted if count is not None]
     try:
         yield counts
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _find_count(module: nn.Module) -> Callable[[Any, Any, Tensor], int] | None:
+    """Return what counts the multiply-adds of one call; None for a module that needs none of its own."""
+    if isinstance(module, nn.Conv2d | nn.Linear):
+        return _count_layer
+    return getattr(type(module), COUNT, None)
+
+
+def _count_layer(layer: nn.Conv2d | nn.Linear, _: tuple[Tensor, ...], output: Tensor) -> int:
+    # every output number takes one weight of its filter per multiply-add; a bias adds one more per channel
+    return output.numel() * (layer.weight[0].numel() + (layer.bias is not None))
+
+
+def _refuse_uncountable(network: nn.Module) -> None:
+    """Raise a SettingError for a module whose multiply-adds are unknown: a sum without it would be wrong."""
+    for name, module in network.named_modules():
+        has_weights = next(module.parameters(recurse=False), None) is not None
+        is_leaf = next(module.children(), None) is None
+        if (has_weights or is_leaf) and _find_count(module) is None and not _is_free(module):
+            raise SettingError(
+                f"the cost of module '{name}' ({type(module).__name__}) must be known; only nn.Conv2d and nn.Linear "
+                f"are counted; give its class a method {COUNT}(self, inputs, output) that returns its multiply-adds"
+            )
+
+
+def _is_free(module: nn.Module) -> bool:
+    """Return whether a module is known to need no multiply-adds: normalisation, pooling, activation, dropout, ..."""
+    if isinstance(module, nn.MultiheadAttention):  # torch keeps it among the activations
+        return False
+    if isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict):
+        return next(module.parameters(recurse=False), None) is None
+    return isinstance(module, nn.Identity) or any(kind.__module__ in FREE_KINDS for kind in type(module).__mro__)

@@ -193,6 +193,8 @@ class SearchSpec:
         data, own = resolve_data(sections, DataSettings, data_name, data_set)
         _try_parts(sections, seed=seed, **parts)
         _try_sections(sections, **made)
+        if made["search"] is not None:
+            sections.attempt("search", lambda: _check_finalist_width(made["search"], parts["network"]))
         sections.problems.raise_if_any()
         made["search"] = made["search"].with_absolute_paths()
         made["target"] = _with_absolute_source(made["target"])
@@ -245,19 +247,6 @@ class SearchSpec:
         if self.data_set.name == GIVEN:
             raise DataError("this run was given its data in Python: pass `data=` to archloom.resume")
         return load(self.data_set.name, directory=self.data.directory, **self.data_set.settings)
-
-    # temporary, until every reader uses the typed sections
-    @property
-    def names(self) -> Mapping[str, str]:
-        return {"space": self.space.name, "strategy": self.strategy.name, "data": self.data_set.name}
-
-    @property
-    def settings(self) -> Mapping[str, Mapping[str, Any]]:
-        return {
-            name: {k: v for k, v in t.items() if k != "name"}
-            for name, t in self.to_settings().items()
-            if name in SECTIONS
-        }
 
 
 SECTION_TYPES: Mapping[str, type] = {
@@ -344,6 +333,15 @@ def _try_sections(
         sections.attempt("search", search.check_extras)
     if weights is not None and machine is not None:
         sections.attempt("weights", lambda: check_precision("weights", weights.mixed_precision, machine))
+
+
+def _check_finalist_width(search: SearchSettings, network: Component) -> None:
+    """Raise a SettingError if finalists are to have a width that the network cannot be given."""
+    rule = (
+        f"search.finalist_channels must be left out for the family '{network.name}', whose network has no setting "
+        f"'channels', got {search.finalist_channels}"
+    )
+    require({rule: search.finalist_channels is None or "channels" in network.settings})
 
 
 def check_precision(section: str, mixed_precision: bool, machine: Machine) -> None:
