@@ -1,7 +1,7 @@
-"""Which inner loops a supernet runs on: those compiled with the package, plain torch, or the readable modules alone.
+"""Choose the kernels of a supernet: compiled with the package, written in torch, or the plain modules alone.
 
-And whether cells are kept for the way back, or computed again on it, which takes more time and less memory. The choice
-holds for a process, as the number of threads does. Results differ in rounding only, which tests pin down.
+The choice includes whether the backward pass recomputes cells, which takes more time and less memory. It holds for the
+process, like the number of threads. Results differ in rounding only, which tests pin down.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from archloom.fast.kernel_arguments import Geometry, Slot, Term
 from archloom.fast.kernels import Kernels
 
 KernelChoice = Literal["auto", "torch", "plain", "compile"]
-"""auto: compiled where there are any, else torch; torch: fused, nothing compiled; plain: module by module.
+"""auto: compiled kernels if there are any, else torch; torch: fused cells in torch; plain: module by module.
 
 compile: mixtures by `torch.compile`, cell by cell, which takes minutes at first; everything else as auto.
 """
@@ -28,14 +28,14 @@ _chosen: ContextVar[tuple[KernelChoice, bool] | None] = ContextVar("kernels", de
 
 
 def set_kernels(choice: KernelChoice, *, recompute: bool = False) -> None:
-    """What this process uses from now on."""
+    """Set the kernels that this process uses from now on."""
     global _default
     _default = _check(choice), recompute
 
 
 @contextmanager
 def use_kernels(choice: KernelChoice, *, recompute: bool = False) -> Iterator[None]:
-    """What the code inside uses."""
+    """Use these kernels within the context."""
     token = _chosen.set((_check(choice), recompute))
     try:
         yield
@@ -44,17 +44,17 @@ def use_kernels(choice: KernelChoice, *, recompute: bool = False) -> Iterator[No
 
 
 def should_recompute() -> bool:
-    """Whether fused cells are to be computed again on the way back."""
+    """Return whether the backward pass recomputes fused cells."""
     return (_chosen.get() or _default)[1]
 
 
 def should_compile() -> bool:
-    """Whether mixtures are to run by `torch.compile`."""
+    """Return whether mixtures run by `torch.compile`."""
     return (_chosen.get() or _default)[0] == "compile"
 
 
 def current_kernels() -> Kernels | None:
-    """The loops to use now; None stands for plain modules."""
+    """Return the kernels to use now, None for plain modules."""
     choice, _ = _chosen.get() or _default
     if choice == "plain" or torch.is_autocast_enabled("cuda"):  # modules know which precision is safe for them
         return None

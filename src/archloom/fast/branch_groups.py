@@ -1,7 +1,7 @@
-"""All branches of one kind that leave one state of a cell, computed together, forwards and backwards.
+"""Groups of branches of one kind that start from one state of a cell, computed together.
 
-Images are pixels-last, as in `kernels`. Backwards, every branch first has its gradient put into its slot; then the fan
-passes it on to the state it leaves from, and gives the gradients of its weights.
+Images are NHWC, as in `kernels`. In the backward pass, the gradient of every branch is added to its slot first. The
+group then adds it to the gradient of the state the branches start from, and returns the gradients of its weights.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ aten = torch.ops.aten
 
 @dataclass
 class State:
-    """An image of a cell, and where the gradient by it gathers."""
+    """Hold an image of a cell and its gradient."""
 
     image: Tensor
-    slot: Slot | None = None  # none where nobody asks for it
-    by_rectified: Tensor | None = None  # the part of the gradient that still has to pass the rectifier
+    slot: Slot | None = None  # None where no gradient is needed
+    by_rectified: Tensor | None = None  # the gradient of the positive part, not yet passed through ReLU
     _rectified: Tensor | None = field(default=None, repr=False)
 
     @property
     def rectified(self) -> Tensor:
-        """The positive part, contiguous; kept while the group_branches of this state are at work."""
+        """Return the positive part, contiguous; kept until `release`."""
         if self._rectified is None:
             self._rectified = F.relu(self.image).contiguous()
         return self._rectified
@@ -55,19 +55,19 @@ class BranchGroup(ABC):
 
     @abstractmethod
     def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
-        """What each branch adds to the state it goes to."""
+        """Return what each branch adds to its target state."""
 
     @abstractmethod
     def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
-        """Where the gradient by each branch's term goes; none where nothing behind it is asked for."""
+        """Return a slot for the gradient of each branch's term, None where nothing before it needs a gradient."""
 
     @abstractmethod
     def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
-        """Pass the gradients in the slots on to the state; the gradients by the weights, if wanted."""
+        """Add the gradients in the slots to the state's; return the gradients of the weights, if wanted."""
 
 
 class SkipGroup(BranchGroup):
-    """The state itself."""
+    """Return the state itself."""
 
     def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
         return [Term(state.image, normalized=False)] * self.size
@@ -80,7 +80,7 @@ class SkipGroup(BranchGroup):
 
 
 class PoolGroup(BranchGroup):
-    """A pool has no weights: one image serves all branches."""
+    """Pool once for all branches: a pool has no weights."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Pool]) -> None:
         super().__init__(kernels, branches)
@@ -104,7 +104,7 @@ class PoolGroup(BranchGroup):
 
 
 class ConvolutionGroup(BranchGroup):
-    """One convolution of the rectified state, normalised."""
+    """Compute one convolution of the rectified state, normalised."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Dense]) -> None:
         super().__init__(kernels, branches)
@@ -143,7 +143,7 @@ class ConvolutionGroup(BranchGroup):
 
 
 class PointwiseGroup(BranchGroup):
-    """Convolutions of single pixels: products with a matrix for each branch, of pixels that are read once."""
+    """Compute 1x1 convolutions as matrix products, reading the pixels once for all branches."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Dense]) -> None:
         super().__init__(kernels, branches)
@@ -174,7 +174,7 @@ class PointwiseGroup(BranchGroup):
 
 
 class SeparableGroup(BranchGroup):
-    """Depthwise-separable convolutions of one input and stride: those that are applied twice come first."""
+    """Compute depthwise-separable convolutions of one input and stride, those applied twice first."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Separable]) -> None:
         super().__init__(kernels, branches)
@@ -212,7 +212,7 @@ class SeparableGroup(BranchGroup):
         return self._restore_order(terms)
 
     def _second_depthwise(self) -> Tensor:
-        if self._twice == 1:  # nothing to put side by side
+        if self._twice == 1:  # no stacking needed
             return self._kernels.depthwise(self._first_terms[0], self._second_kernel, self._second_geometry)
         deep = torch.empty_like(self._image[: self._twice])
         for number, term in enumerate(self._first_terms):
@@ -221,7 +221,7 @@ class SeparableGroup(BranchGroup):
         return deep
 
     def _restore_order(self, items: Sequence[Term | Slot]) -> list:  # type: ignore[type-arg]
-        """Back in the order in which the branches were given."""
+        """Return the items in the order of the branches."""
         result = [items[0]] * self.size
         for place, item in zip(self._order, items, strict=True):
             result[place] = item
@@ -250,7 +250,7 @@ class SeparableGroup(BranchGroup):
         return [] if by_kernel is None or by_matrix is None else [*by_kernel, *by_matrix, *second]
 
     def _second_backward(self, *, weights_wanted: bool) -> list[Tensor]:
-        """Through the second application, into the gradients of the first."""
+        """Propagate through the second application into the gradients of the first."""
         by_matrix = None
         if weights_wanted:
             by_matrix = self._kernels.inner_products(self._second_gradient, self._second_deep)
@@ -266,19 +266,19 @@ class SeparableGroup(BranchGroup):
 
 
 def _to_matrices(weights: Sequence[Tensor]) -> Tensor:
-    """PointwiseGroup weights as [branches, out, in]."""
+    """Return pointwise weights as [branches, out, in]."""
     return join_adjacent(weights).view(len(weights), *weights[0].shape[:2])
 
 
 def join_adjacent(weights: Sequence[Tensor]) -> Tensor:
-    """Weights of equal shape that follow each other in memory as one tensor, [sum of first dimensions, ...]."""
+    """View weights of equal shape that are adjacent in memory as one tensor, [sum of first dimensions, ...]."""
     first = weights[0]
     shape = (sum(len(weight) for weight in weights), *first.shape[1:])
     return first.as_strided(shape, first.stride())
 
 
 class OpaqueGroup(BranchGroup):
-    """One candidate of unknown parts: its own graph is kept, and walked back."""
+    """Run one candidate of unknown parts, and keep its graph for the backward pass."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Opaque]) -> None:
         super().__init__(kernels, branches)
@@ -313,7 +313,7 @@ class OpaqueGroup(BranchGroup):
         return found
 
     def _gradients(self, inputs: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
-        """By the inputs; zero where the candidate makes nothing of them."""
+        """Return the gradients of the inputs, zero where the result does not depend on one."""
         if not inputs or not self._result.requires_grad:
             return [torch.zeros_like(one) for one in inputs]
         found = torch.autograd.grad(self._result, inputs, gradient, retain_graph=True, allow_unused=True)
@@ -330,7 +330,7 @@ def group_branches(kernels: Kernels, branches: Sequence[Branch]) -> list[tuple[B
 
 
 def _group_key(branch: Branch) -> object:
-    """What branches must have in common to form a fan."""
+    """Return what branches of one group have in common."""
     if isinstance(branch, Dense):
         return Dense, branch.convolution.out_channels
     if isinstance(branch, Separable):
@@ -352,6 +352,6 @@ def _make_group(kernels: Kernels, branches: list[Branch]) -> BranchGroup:
 
 
 def _is_pointwise(branch: Dense) -> bool:
-    """A convolution that sees one pixel at a time."""
+    """Return whether a convolution sees one pixel at a time."""
     like = branch.convolution
     return (like.kernel_size, like.stride, like.padding) == ((1, 1), (1, 1), (0, 0))

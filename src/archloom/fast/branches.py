@@ -1,6 +1,6 @@
-"""What a candidate operation consists of, told from its modules, so that a cell can compute like parts together.
+"""Recognise what a candidate operation consists of, for a cell to compute equal parts together.
 
-A candidate that is built of other parts than those known here still runs, by itself.
+A candidate with other parts than those known here still runs, by itself.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from archloom.fast.kernel_arguments import EPSILON
 
 @dataclass(frozen=True)
 class Skip:
-    """The image as it is."""
+    """Return the image unchanged."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool of 3x3 pixels, normalised or not."""
+    """Pool 3x3 pixels, with or without normalisation."""
 
     kind: Literal["average", "max"]
     stride: int
@@ -63,14 +63,14 @@ Branch = Skip | Pool | Dense | Separable | Opaque
 
 
 def branch_of(module: nn.Module) -> Branch:
-    """The parts of a candidate."""
+    """Return the kind of a candidate and its parts."""
     parts = list(_iterate_parts(module))
     return _match_skip(parts) or _match_pool(parts) or _match_dense(parts) or _match_separable(parts) or Opaque(module)
 
 
 def _iterate_parts(module: nn.Module) -> Iterator[nn.Module]:
-    """The modules that run one after the other."""
-    if type(module).forward is nn.Sequential.forward:  # subclasses that only fill in their parts run as it does
+    """Iterate over the modules that run one after the other."""
+    if type(module).forward is nn.Sequential.forward:  # includes subclasses that only add their parts
         for part in module.children():
             yield from _iterate_parts(part)
     elif not isinstance(module, nn.Identity):
@@ -135,7 +135,7 @@ def _is_separable_stage(parts: list[nn.Module]) -> bool:
 
 
 def _is_zero_padded(convolution: nn.Conv2d) -> bool:
-    """Without bias, and padded with a number of zeros."""
+    """Return whether it has no bias and pads with a number of zeros."""
     return convolution.bias is None and convolution.padding_mode == "zeros" and not isinstance(convolution.padding, str)
 
 
@@ -144,7 +144,7 @@ def _is_relu(module: nn.Module) -> bool:
 
 
 def _is_plain_norm(module: nn.Module) -> bool:
-    """By the batch's own statistics, always, with nothing to learn."""
+    """Return whether it always normalises by batch statistics and has no parameters."""
     return (
         isinstance(module, nn.BatchNorm2d)
         and not module.affine

@@ -1,13 +1,13 @@
-"""The way back through a depthwise convolution on a CPU, by those of torch's functions that are fast there.
+"""The backward pass of a depthwise convolution on a CPU, by the torch functions that are fast there.
 
-Forwards, torch is fast whatever the kernel; backwards only with 3x3 pixels next to each other, and otherwise up to
-thirty times slower (`benchmarks/speed.py --variant torch` has what that comes to in a step). So
+The forward pass of torch is fast for every kernel. Its backward pass is fast for dense 3x3 kernels only, and otherwise
+up to thirty times slower (`benchmarks/speed.py --variant torch` shows the effect on a search step). Therefore:
 
-* the gradient by the image is a convolution forwards: of the gradient, with the kernel turned round;
-* the gradient by the kernel is found for 3x3 places at a time, which overlap;
-* what is dilated is taken apart first: rows and columns that a kernel sees together become an image of their own.
+* the gradient of the image is a forward convolution of the gradient with the flipped kernel;
+* the gradient of the kernel is computed for overlapping blocks of 3x3 weights;
+* dilation is removed first: the rows and columns that a kernel sees together become an image of their own.
 
-Images are pixels-last, [batch, height, width, channels].
+Images are NHWC, [batch, height, width, channels].
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ aten = torch.ops.aten
 
 
 def gradient_of_image(gradient: Tensor, weight: Tensor, dilation: int) -> Tensor:
-    """Gradient by the image of a convolution without stride."""
+    """Return the gradient of the image, for a convolution without stride."""
     padding = dilation * (weight.shape[-1] // 2)
-    turned = weight.flip(2, 3)
-    found = F.conv2d(gradient.permute(0, 3, 1, 2), turned, None, 1, padding, dilation, len(weight))
+    flipped = weight.flip(2, 3)
+    found = F.conv2d(gradient.permute(0, 3, 1, 2), flipped, None, 1, padding, dilation, len(weight))
     return found.permute(0, 2, 3, 1)
 
 
 def gradient_of_kernel(gradient: Tensor, image: Tensor, weight: Tensor, dilation: int) -> Tensor:
-    """Gradient by the kernel of a convolution without stride."""
+    """Return the gradient of the kernel, for a convolution without stride."""
     gradient, image = (_split_dilation(one, dilation) for one in (gradient, image))
     if weight.shape[-1] == 3:
         return _gradient_of_3x3_kernel(gradient, image, weight, padding=1)
@@ -44,7 +44,7 @@ def gradient_of_kernel(gradient: Tensor, image: Tensor, weight: Tensor, dilation
 
 
 def undo_stride(gradient: Tensor, image: Tensor, stride: int) -> Tensor:
-    """The gradient by all that a convolution would have had without its stride: zero by what it left out."""
+    """Return the gradient of the output that a convolution without stride would have: zero at the pixels left out."""
     if stride == 1:
         return gradient
     found = gradient.new_zeros((*image.shape[:3], gradient.shape[3]))
@@ -62,7 +62,7 @@ def _gradient_of_3x3_kernel(gradient: Tensor, image: Tensor, weight: Tensor, *, 
 
 
 def _split_dilation(image: Tensor, dilation: int) -> Tensor:
-    """Every `dilation`-th row and column as images: [dilation² b, h, w, c], filled up with zeros where it must."""
+    """Return every `dilation`-th row and column as images, padded with zeros: [dilation² b, h, w, c]."""
     if dilation == 1:
         return image
     batch, height, width, channels = image.shape

@@ -1,14 +1,14 @@
-"""A cell as one function with a backward pass of its own: what is shared is computed once, and nothing unasked for.
+"""Run a cell as one function with its own backward pass: shared parts once, unneeded parts never.
 
-* What leaves the same state is computed together (see `groups`): one rectified image, one pool, depthwise and 1x1
-  convolutions of several branches in one call.
-* Normalising, weighing and adding up is one step for each state, so that no branch's result is written twice, and the
-  gradient by the weights of a mixture falls out of the normalisation's own.
+* Branches that start from the same state are computed together (see `branch_groups`): one rectified image, one pool,
+  and one call for the depthwise or 1x1 convolutions of several branches.
+* Normalising, weighing and adding is one step per state. No branch's result is written twice, and the gradient of the
+  mixture's weights is a by-product of the gradient of the normalisation.
 * States that nothing reads, and branches that see only zeros, do not run.
-* Backwards, gradients of weights (or of the cell's inputs) are computed only if this very backward pass will use them.
-* Where memory is short, a run keeps its inputs alone and is done again on the way back (`machine.recompute`).
+* Gradients of weights (or of the cell's inputs) are computed only if the present backward pass uses them.
+* With `machine.recompute` a run keeps only its inputs, and the backward pass computes it again to save memory.
 
-It has no second derivative: whoever needs one runs the plain modules, `with kernels.use_kernels("plain")`.
+It has no second derivative; use the plain modules for one: `with use_kernels("plain")`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONTIGUOUS = {"memory_format": torch.contiguous_format}
 
 @dataclass(frozen=True)
 class ActiveBranch:
-    """A branch that takes part: from which state to which, and which of the coefficients weighs it."""
+    """Hold a branch that runs: its source and target state, and the index of its coefficient."""
 
     edge: Edge
     branch: Branch
@@ -43,7 +43,7 @@ class ActiveBranch:
 
 @dataclass
 class _Incoming:
-    """What a state is the sum of."""
+    """Collect the terms of one state."""
 
     terms: list[Term] = field(default_factory=list)
     coefficients: list[int] = field(default_factory=list)
@@ -51,7 +51,7 @@ class _Incoming:
 
 
 class Fusible:
-    """The branches of a cell whose edges are all choices."""
+    """Hold the branches of a cell whose edges are all choices."""
 
     def __init__(self, choices: Mapping[Edge, tuple[Decision, nn.ModuleDict]]) -> None:
         self._branches = {
@@ -62,7 +62,7 @@ class Fusible:
     def run(
         self, kernels: Kernels, inputs: Sequence[Tensor], gates: Gates, outputs: Sequence[int]
     ) -> dict[int, Tensor] | None:
-        """The states `outputs` that are not zero, or None where the gates ask for something that only modules do."""
+        """Return the states `outputs` that are not zero, or None where only the plain modules can run these gates."""
         names = {name for name, _ in self._branches.values()}
         if any(not _is_shared_by_images(gates[name]) for name in names):
             return None
@@ -76,13 +76,13 @@ class Fusible:
 
 
 def _is_shared_by_images(gate: Gate) -> bool:
-    """One decision for the whole batch, and nothing added to it."""
+    """Return whether all images share the gate and it has no offset."""
     one = gate.weights is None or gate.weights.dim() == 1
     return one and not isinstance(gate.index, Tensor) and gate.offset is None
 
 
 class _Coefficients:
-    """The weights of all gates in one tensor, behind a one for branches that have none."""
+    """Collect the weights of all gates in one tensor, after a one for branches without a weight."""
 
     def __init__(self, like: Tensor) -> None:
         self._rows = [torch.ones(1, dtype=like.dtype, device=like.device)]
@@ -119,7 +119,7 @@ def _run(
 
 
 def _keep_useful(actives: Sequence[ActiveBranch], inputs: int, outputs: Sequence[int]) -> list[ActiveBranch]:
-    """Branches that start at something else than zero, and whose end is read."""
+    """Return the branches whose source is not zero and whose target is read."""
     reached = set(range(inputs))
     for active in sorted(actives, key=lambda active: active.edge[1]):
         if active.edge[0] in reached:
@@ -132,7 +132,7 @@ def _keep_useful(actives: Sequence[ActiveBranch], inputs: int, outputs: Sequence
 
 
 class _Cell:
-    """One run of a cell, with what the way back needs."""
+    """Run a cell once, and keep what the backward pass needs."""
 
     def __init__(self, kernels: Kernels, inputs: int, actives: Sequence[ActiveBranch], outputs: Sequence[int]) -> None:
         self._kernels, self._inputs = kernels, inputs
@@ -164,13 +164,13 @@ class _Cell:
                 yield group
 
     def watch_graph(self, flat: Tensor, inputs: Sequence[Tensor]) -> None:
-        """Remember where gradients would go, to ask on the way back whether they will be used."""
+        """Store the graph nodes behind the inputs: the backward pass asks torch whether it will reach them."""
         self._shapes = [parameter.shape for parameter in self.parameters]
         self._weights_node = flat.grad_fn
         self._input_nodes = [image.grad_fn for image in inputs]
 
     def restart(self) -> _Cell:
-        """The same run before it began: what it watches, and no image."""
+        """Return the same run before it began: its graph nodes, without any image."""
         cell = _Cell(self._kernels, self._inputs, self._actives, self._asked)
         cell._shapes, cell._weights_node, cell._input_nodes = self._shapes, self._weights_node, self._input_nodes
         return cell
@@ -190,7 +190,7 @@ class _Cell:
         return [self._states[number].image.permute(0, 3, 1, 2) for number in self.outputs]
 
     def _enter_state(self, number: int, image: Tensor, weights: Iterator[Tensor]) -> None:
-        """A state is known: compute what leaves it."""
+        """Store a state and compute the branches that start from it."""
         state = self._states[number] = State(image)
         for group, actives in self._groups.get(number, []):
             own = [next(weights) for _ in group.parameters]
@@ -208,14 +208,14 @@ class _Cell:
     def backward(
         self, gradients: Sequence[Tensor | None], wanted: Sequence[bool], *, keep: bool
     ) -> tuple[Tensor | None, Tensor | None, list[Tensor | None]]:
-        """Gradients by the weights, the coefficients and the inputs, as far as `wanted` and used.
+        """Return the gradients of the weights, the coefficients and the inputs, as far as `wanted` and used.
 
-        What is done with is let go at once, unless the graph is to be kept for another time.
+        Memory is freed as soon as possible, unless the graph is kept for another pass.
         """
         weights_wanted = wanted[0] and _is_used(self._weights_node)
         slots = self._prepare(gradients, wanted[2:], weights_wanted=weights_wanted)
         by_coefficient = torch.zeros_like(self._coefficients)
-        by_weights: list[Tensor] = []  # put in front, since the way back starts at the last state
+        by_weights: list[Tensor] = []  # prepended: the backward pass starts at the last state
         by_inputs: list[Tensor | None] = [None] * self._inputs
         for number in sorted(self._states, reverse=True):
             state, incoming, outgoing = self._states[number], self._incoming.get(number), self._groups.get(number, [])
@@ -235,7 +235,7 @@ class _Cell:
     def _leave_state(
         self, state: State, outgoing: Sequence[tuple[BranchGroup, Any]], slots: dict[int, Any], weights_wanted: bool
     ) -> list[Tensor]:
-        """Through all that leaves a state, back to it; the gradients by the weights on the way."""
+        """Propagate through all groups that start from a state; return the gradients of their weights."""
         found = []
         for group, _ in outgoing:
             found += group.backward(state, weights_wanted=weights_wanted)
@@ -249,7 +249,7 @@ class _Cell:
     def _prepare(
         self, gradients: Sequence[Tensor | None], inputs_wanted: Sequence[bool], *, weights_wanted: bool
     ) -> dict[int, Sequence[Slot | None]]:
-        """Slots for the gradients by every state and by every group's terms."""
+        """Return slots for the gradients of every group's terms, and set those of the states."""
         for number, state in self._states.items():
             asked = number >= self._inputs or (inputs_wanted[number] and _is_used(self._input_nodes[number]))
             state.slot = Slot() if asked else None
@@ -280,7 +280,7 @@ class _Cell:
 
 
 class _Function(torch.autograd.Function):
-    """Ties a cell's run to torch's graph."""
+    """Connect a cell's run to torch's graph."""
 
     @staticmethod
     def forward(ctx: Any, cell: _Cell, flat: Tensor, coefficients: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -296,9 +296,11 @@ class _Function(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         refuse_second_derivative()
         if all(gradient is None for gradient in gradients):
-            return (None,) * len(ctx.needs_input_grad)  # the loss does not hang on this cell: its weights rest
+            return (None,) * len(ctx.needs_input_grad)  # the loss does not depend on this cell
         if ctx.cell is None:
-            raise RuntimeError("this graph was walked before, and not kept; ask for retain_graph the first time")
+            raise RuntimeError(
+                "the graph of this cell was freed by an earlier backward pass; use retain_graph=True there"
+            )
         keep, cell = _graph_is_kept(), ctx.cell
         if ctx.recompute:
             flat, coefficients, *inputs = ctx.saved_tensors
@@ -310,14 +312,14 @@ class _Function(torch.autograd.Function):
         return None, flat, coefficients, *inputs
 
 
-# What torch tells its own hooks of the pass under way. Where a version does not, every gradient is computed, and every
-# graph is kept until it is dropped: more work and memory, the same results.
+# What torch knows of the backward pass in progress. Where a version does not offer it, every gradient is computed and
+# every graph is kept until it is dropped: more work and memory, the same results.
 _will_run = getattr(torch._C, "_will_engine_execute_node", lambda node: True)
 _graph_is_kept = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
 
 
 def _is_used(node: Any) -> bool:
-    """Whether this backward pass will go on to a node. Leaves have none, and count as used."""
+    """Return whether this backward pass will reach a node. Leaves have none and count as used."""
     return node is None or bool(_will_run(node))
 
 

@@ -1,7 +1,7 @@
-"""What the inner loops of a fused cell are given: images to be added up, and places for the gradients by them.
+"""The arguments of the kernels of a fused cell: images to add up, and slots for their gradients.
 
-Images are pixels-last, [batch, height, width, channels], with channels adjacent in memory; they may be a slice of the
-channels of a wider image.
+Images are NHWC, [batch, height, width, channels], with channels adjacent in memory. They may be a slice of the channels
+of a wider image.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-EPSILON = 1e-5  # of a normalisation, as torch has it
+EPSILON = 1e-5  # of batch normalisation, as in torch
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """How a depthwise kernel walks over an image; its padding keeps the size, up to the stride."""
+    """Hold stride and dilation of a depthwise kernel; its padding keeps the size, up to the stride."""
 
     stride: int = 1
     dilation: int = 1
@@ -24,7 +24,7 @@ class Geometry:
 
 @dataclass
 class Term:
-    """An image that counts as it is, or normalised. `moments` [2, channels] are its mean and 1/std, once known."""
+    """Hold one term of a mixture: an image, normalised or not, and its `moments` (mean and 1/std, [2, channels])."""
 
     image: Tensor
     normalized: bool
@@ -33,13 +33,13 @@ class Term:
 
 @dataclass
 class Slot:
-    """Where the gradients by an image gather: in a place of memory given from the start, or in the first that comes."""
+    """Accumulate the gradients of an image, in memory given from the start or in the first gradient added."""
 
     image: Tensor | None = None
     filled: bool = False
 
     def add(self, value: Tensor) -> None:
-        """Take in a gradient that nobody else holds."""
+        """Add a gradient, which the slot may keep and overwrite."""
         if self.image is None:
             self.image = value
         elif self.filled:
@@ -49,13 +49,13 @@ class Slot:
         self.filled = True
 
     def buffer(self, like: Tensor) -> Tensor:
-        """The place, made if there is none."""
+        """Return the memory of the slot; allocate it if there is none."""
         if self.image is None:
             self.image = torch.empty(like.shape, dtype=like.dtype, device=like.device)
         return self.image
 
 
 def check_normalizable(image: Tensor) -> None:
-    """One value per channel has no spread; torch refuses it in the same words."""
+    """Refuse an image with one value per channel, which has no variance, in the words of torch."""
     if image.numel() == image.shape[-1]:
         raise ValueError(f"Expected more than 1 value per channel, got an image of shape {list(image.shape)}")

@@ -1,7 +1,7 @@
-"""The inner loops of a fused cell, in plain torch: what each computes, on any device and in any precision.
+"""The kernels of a fused cell in torch: the reference for each, on any device and in any precision.
 
-Images here are pixels-last, [batch, height, width, channels], with channels adjacent in memory; they may be a slice of
-the channels of a wider image. Normalisation is by the batch's own statistics, without scale or shift.
+Images are NHWC, [batch, height, width, channels], with channels adjacent in memory. They may be a slice of the channels
+of a wider image. Normalisation is by batch statistics, without scale or shift.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ aten = torch.ops.aten
 
 
 class Kernels:
-    """The functions behind a fused cell."""
+    """Compute the parts of a fused cell."""
 
     name = "torch"
 
     # --- normalise, weigh and add up
 
     def mix(self, terms: Sequence[Term], weights: Tensor) -> Tensor:
-        """The sum of all terms, each normalised if it asks for it, times its weight; fills in missing moments."""
+        """Return the weighted sum of all terms, normalised where the term says so; fills in missing moments."""
         return mixing.choose_mix(terms[0].image)(terms, weights)
 
     def mix_backward(
@@ -39,7 +39,7 @@ class Kernels:
         *,
         weights_wanted: bool = True,
     ) -> Tensor | None:
-        """Gradient by the weights, if wanted; that by each term's image goes into its slot, where it has one."""
+        """Return the gradient of the weights, if wanted; add the gradient of each term's image to its slot, if any."""
         back = mixing.choose_mix_backward(gradient)
         return back(gradient, terms, weights, slots, weights_wanted=weights_wanted)
 
@@ -48,9 +48,9 @@ class Kernels:
     def depthwise(
         self, term: Term, weights: Sequence[Tensor], geometry: Sequence[Geometry], *, out: Tensor | None = None
     ) -> Tensor:
-        """Several depthwise convolutions of one image, [kernels, batch, height, width, channels].
+        """Return several depthwise convolutions of one image, [kernels, batch, height, width, channels].
 
-        The image is normalised if the term asks for it (which fills in its moments), then rectified. Weights are
+        The image is normalised where the term says so (which fills in its moments), then rectified. Weights are
         [channels, 1, k, k]; all geometries have the same stride.
         """
         rectified = _to_nchw(_rectify(term))
@@ -72,7 +72,7 @@ class Kernels:
         *,
         weights_wanted: bool = True,
     ) -> list[Tensor] | None:
-        """Gradients by the weights, if wanted; that by the image, through rectifier and normalisation, to the slot."""
+        """Return the gradients of the weights, if wanted; add that of the image before ReLU and norm to the slot."""
         rectified = _rectify(term)
         total: Tensor | None = None
         by_weight = []
@@ -93,13 +93,13 @@ class Kernels:
         return by_weight if weights_wanted else None
 
     def rectify_backward(self, gradient: Tensor, image: Tensor, slot: Slot) -> None:
-        """The gradient by an image from that by its rectified self."""
+        """Add the gradient of an image to the slot, given the gradient of its positive part."""
         slot.add(aten.threshold_backward(gradient, image, 0))
 
-    # --- convolutions of single pixels
+    # --- 1x1 convolutions
 
     def products(self, images: Tensor, matrices: Tensor) -> Tensor:
-        """The pixels of each image times its matrix: [n or 1, b, h, w, in] and [n, in, out] give [n, b, h, w, out]."""
+        """Multiply the pixels of each image by its matrix: [n or 1, b, h, w, in], [n, in, out] -> [n, b, h, w, out]."""
         side = mix_by_row.pixels_per_row(images[0], max(matrices.shape[1:]), mix_by_row.MATRIX_ROW_LENGTH)
         pixels = images.reshape(len(images), -1, side * images.shape[-1]).expand(len(matrices), -1, -1)
         return torch.bmm(pixels, mix_by_row.repeat_on_diagonal(matrices, side)).view(
@@ -107,7 +107,7 @@ class Kernels:
         )
 
     def summed_products(self, images: Tensor, matrices: Tensor, total: Tensor | None) -> Tensor:
-        """The same of n images, added up, and added to `total` in place if there is one: [b, h, w, out]."""
+        """Return the sum of the products over n images, added to `total` in place if given: [b, h, w, out]."""
         side = mix_by_row.pixels_per_row(images[0], max(matrices.shape[1:]), mix_by_row.MATRIX_ROW_LENGTH)
         pixels = images.reshape(len(images), -1, side * images.shape[-1])
         for image, matrix in zip(pixels, mix_by_row.repeat_on_diagonal(matrices, side), strict=True):
@@ -119,14 +119,14 @@ class Kernels:
         return total
 
     def inner_products(self, left: Tensor, right: Tensor) -> Tensor:
-        """Channels of one image times those of another, over all pixels: [n, b, h, w, x], [n or 1, b, h, w, y]."""
+        """Sum channel products over all pixels: [n, b, h, w, x], [n or 1, b, h, w, y] -> [n, x, y]."""
         wide, high = left.shape[-1], right.shape[-1]
         side = mix_by_row.pixels_per_row(left[0], max(wide, high), mix_by_row.MATRIX_ROW_LENGTH)
         lines, columns = (one.reshape(len(one), -1, side * one.shape[-1]) for one in (left, right))
         found = torch.bmm(lines.transpose(1, 2), columns.expand(len(left), -1, -1))
         return found.view(len(left), side, wide, side, high).diagonal(dim1=1, dim2=3).sum(-1)
 
-    # --- pools of 3x3 pixels, the border left out
+    # --- 3x3 pools without padding
 
     def average_pool(self, image: Tensor, stride: int) -> Tensor:
         if stride == 1:
@@ -146,7 +146,7 @@ class Kernels:
         return _to_nhwc(F.max_pool2d(_to_nchw(image), 3, stride, 1))
 
     def max_pool_backward(self, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> None:
-        """The place of the largest pixel is found anew, instead of being kept since the forward pass."""
+        """Find the largest pixels again: storing them in the forward pass would cost memory."""
         _, indices = aten.max_pool2d_with_indices(_to_nchw(image), [3, 3], [stride] * 2, [1, 1])
         by_image = aten.max_pool2d_with_indices_backward(
             _to_nchw(gradient), _to_nchw(image), [3, 3], [stride] * 2, [1, 1], [1, 1], False, indices
@@ -158,7 +158,7 @@ class Kernels:
 
 
 def _sums_of_nine(image: Tensor) -> Tensor:
-    """Every pixel with its eight neighbours: first along the height, then along the width."""
+    """Add the eight neighbours to every pixel: first along the height, then along the width."""
     for direction in (1, 2):
         total, length = image.clone(memory_format=torch.contiguous_format), image.shape[direction] - 1
         total.narrow(direction, 1, length).add_(image.narrow(direction, 0, length))
@@ -168,7 +168,7 @@ def _sums_of_nine(image: Tensor) -> Tensor:
 
 
 def _shares_of_nine(image: Tensor) -> Tensor:
-    """What each of the pixels in a pool counts, [height, width, 1]: there are fewer of them at the border."""
+    """Return the weight of each pixel in its pool, [height, width, 1]: pools at the border have fewer pixels."""
     return _shares(image.shape[1], image.shape[2], image.dtype, image.device)
 
 
@@ -186,7 +186,7 @@ def _rectify(term: Term) -> Tensor:
 def _depthwise_backward(
     gradient: Tensor, image: Tensor, weight: Tensor, shape: Geometry, wanted: tuple[bool, bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients by the image and by the kernel, as far as wanted."""
+    """Return the gradients of the image and of the kernel, as far as wanted."""
     slow = shape.stride == 1 or shape.dilation > 1
     if image.is_cpu and slow and weight.shape[-1] > 1:  # elsewhere torch's own is fast
         whole = depthwise.undo_stride(gradient, image, shape.stride)
@@ -206,7 +206,7 @@ def _padding(weight: Tensor, shape: Geometry) -> int:
 
 
 def _to_nchw(image: Tensor) -> Tensor:
-    """Channels first, as torch's own functions have them: the same memory, seen otherwise."""
+    """View NHWC memory in the order of dimensions that torch's functions expect."""
     return image.permute(0, 3, 1, 2)
 
 

@@ -1,7 +1,7 @@
-"""Mixing on torch's functions: normalise, weigh and add up images, several pixels at a time.
+"""Mix by torch's element-wise functions: normalise, weigh and add images, several pixels per row.
 
-torch goes through the channels of a pixel by vectors, and number by number where they do not fill one. So what can be
-done with several pixels at once is: [pixels, channels] seen as [pixels / side, side * channels].
+torch processes the channels of a pixel by vectors, and number by number where they do not fill one. Several pixels are
+therefore processed together: [pixels, channels] is viewed as [pixels / side, side * channels].
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from torch import Tensor
 from archloom.fast.kernel_arguments import EPSILON, Slot, Term
 
 aten = torch.ops.aten
-ROW_LENGTH = 512  # numbers in a row: enough that the work in a row outweighs going to the next
-MATRIX_ROW_LENGTH = (
-    16  # a product of matrices is fast from here on; a larger one would only have more zeros to multiply with
-)
+ROW_LENGTH = 512  # numbers in a row: enough to hide the cost of starting the next one
+MATRIX_ROW_LENGTH = 16  # matrix products are fast from here on; longer rows only add zeros to multiply with
 
 
 def mix(terms: Sequence[Term], weights: Tensor) -> Tensor:
-    """As `Kernels.mix`."""
+    """Compute `Kernels.mix`."""
     side = pixels_per_row(terms[0].image)
     _compute_moments([term for term in terms if term.normalized and term.moments is None], side)
     mean, deviation = _moments_of(terms)
@@ -42,7 +40,7 @@ def mix_backward(
     *,
     weights_wanted: bool = True,
 ) -> Tensor | None:
-    """As `Kernels.mix_backward`.
+    """Compute `Kernels.mix_backward`.
 
     With G the sum of the gradient over pixels and S that of gradient times normalised image, a normalised image x
     gets weight / std * (gradient - G / pixels - normalised x * S / pixels): a sum of multiples of gradient and x.
@@ -71,7 +69,7 @@ def mix_backward(
 
 
 def _gradient_of_image(gradient: Tensor, term: Term, own: Tensor, side: int) -> Tensor:
-    """The gradient by a term's image, in rows; `own` has what to multiply gradient and image with and what to add."""
+    """Return the gradient of a term's image in rows; `own` holds the factors of gradient and image, and the shift."""
     scale, by_image, shift = own.unbind()
     if not term.normalized:
         return gradient * scale
@@ -79,7 +77,7 @@ def _gradient_of_image(gradient: Tensor, term: Term, own: Tensor, side: int) -> 
 
 
 def _compute_moments(terms: Sequence[Term], side: int) -> None:
-    """Fill in mean and 1/std of every channel, [2, channels]."""
+    """Store mean and 1/std of every channel in the terms, [2, channels]."""
     if not terms:
         return
     found = [_statistics(_to_rows(term.image, side)) for term in terms]
@@ -91,19 +89,19 @@ def _compute_moments(terms: Sequence[Term], side: int) -> None:
 
 
 def _statistics(rows: Tensor) -> Tensor:
-    """Mean and variance of every column, [2, columns]."""
-    if rows.is_cpu:  # where it is several times faster than asking for the two by name
+    """Return mean and variance of every column, [2, columns]."""
+    if rows.is_cpu:  # several times faster there than torch.var_mean
         return torch.stack(aten.batch_norm_update_stats(rows, None, None, 0.0))
     variance, mean = torch.var_mean(rows, 0, correction=0)
     return torch.stack([mean, variance])
 
 
 def _moments_of(terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
-    """Mean and 1/std of all terms, each [terms, channels]; what counts as it is has 0 and 1."""
+    """Return mean and 1/std of all terms, each [terms, channels]; 0 and 1 for terms that are not normalised."""
     moments = []
     for term in terms:
         if term.normalized:
-            assert term.moments is not None, "the way forwards fills them in"
+            assert term.moments is not None, "the forward pass fills them in"
             moments.append(term.moments)
         else:
             one = torch.ones_like(term.image[0, 0, 0])
@@ -112,11 +110,11 @@ def _moments_of(terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
     return mean, deviation
 
 
-# --- pixels side by side
+# --- several pixels per row
 
 
 def pixels_per_row(image: Tensor, channels: int = 0, most: int = ROW_LENGTH) -> int:
-    """How many pixels are taken together: a power of two that divides their number."""
+    """Return how many pixels share a row: a power of two that divides their number."""
     channels, pixels, side = channels or image.shape[-1], image[..., 0].numel(), 1
     while 2 * side * channels <= most and pixels % (2 * side) == 0:
         side *= 2
@@ -124,7 +122,7 @@ def pixels_per_row(image: Tensor, channels: int = 0, most: int = ROW_LENGTH) -> 
 
 
 def repeat_on_diagonal(matrices: Tensor, side: int) -> Tensor:
-    """Matrices [n, in, out] along the diagonal, once for each of the pixels side by side: [n, side in, side out]."""
+    """Repeat matrices [n, in, out] on the diagonal, once per pixel of a row: [n, side in, side out]."""
     if side == 1:
         return matrices
     count, rows, columns = matrices.shape
@@ -133,7 +131,7 @@ def repeat_on_diagonal(matrices: Tensor, side: int) -> Tensor:
 
 
 def _widen(columns: Tensor, side: int) -> Tensor:
-    """Numbers by channel, [n, channels], for all pixels of a row: [n, side channels]."""
+    """Repeat numbers by channel, [n, channels], for all pixels of a row: [n, side channels]."""
     return columns[:, None].expand(-1, side, -1).reshape(len(columns), -1)
 
 

@@ -1,4 +1,4 @@
-"""Mixing on torch's own batch normalisation, an image at a time: the fewest calls, for images of few pixels."""
+"""Mix by torch's batch normalisation, one term after the other: the fewest calls, for images of few pixels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ aten = torch.ops.aten
 
 
 def mix(terms: Sequence[Term], weights: Tensor) -> Tensor:
-    """As `Kernels.mix`."""
+    """Compute `Kernels.mix`."""
     total: Tensor | None = None
     for term, weight in zip(terms, _expand_to_channels(weights, terms[0]), strict=True):
         image = _normalize(term, weight) if term.normalized else term.image * weight
@@ -30,7 +30,7 @@ def mix_backward(
     *,
     weights_wanted: bool = True,
 ) -> Tensor | None:
-    """As `Kernels.mix_backward`."""
+    """Compute `Kernels.mix_backward`."""
     by_weight = []
     for term, weight, slot in zip(terms, _expand_to_channels(weights, terms[0]), slots, strict=True):
         if term.normalized:
@@ -46,12 +46,12 @@ def mix_backward(
 
 
 def _expand_to_channels(weights: Tensor, term: Term) -> tuple[Tensor, ...]:
-    """Each weight as often as there are channels."""
+    """Repeat each weight for every channel."""
     return weights[:, None].expand(-1, term.image.shape[-1]).contiguous().unbind()
 
 
 def _normalize(term: Term, weight: Tensor) -> Tensor:
-    """The image with mean 0 and deviation `weight`; its moments become known."""
+    """Return the image with mean 0 and deviation `weight`, and store its moments in the term."""
     result: Tensor
     result, *moments = aten.native_batch_norm(
         term.image.permute(0, 3, 1, 2), weight, None, None, None, True, 0.0, EPSILON
@@ -64,8 +64,8 @@ def _normalize(term: Term, weight: Tensor) -> Tensor:
 def _normalize_backward(
     gradient: Tensor, term: Term, weight: Tensor, wanted: tuple[bool, bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients by the image and by each channel's weight, as far as wanted."""
-    assert term.moments is not None, "the way forwards fills them in"
+    """Return the gradients of the image and of each channel's weight, as far as wanted."""
+    assert term.moments is not None, "the forward pass fills them in"
     mean, deviation = term.moments.unbind()
     first, image = gradient.permute(0, 3, 1, 2), term.image.permute(0, 3, 1, 2)
     by_image, by_weight, _ = aten.native_batch_norm_backward(

@@ -1,4 +1,4 @@
-"""Mixing on torch's functions, by the way that is faster: `mix_by_term` for few pixels, `rows` for many."""
+"""Choose the faster way to mix in torch: `mix_by_term` for few pixels, `mix_by_row` for many."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 from archloom.fast import mix_by_row, mix_by_term
 from archloom.fast.kernel_arguments import Term
 
-FEW = 4096  # pixels of a batch, up to which it is the number of calls that counts
+FEW = 4096  # pixels of a batch, up to which the number of calls decides
 
 
 def choose_mix(image: Tensor) -> Callable[[Sequence[Term], Tensor], Tensor]:
-    """What does as `Kernels.mix` says, for images like this one."""
+    """Return the faster `Kernels.mix` for images like this one."""
     return mix_by_term.mix if _is_small(image) else mix_by_row.mix
 
 
 def choose_mix_backward(image: Tensor) -> Callable[..., Tensor | None]:
-    """What does as `Kernels.mix_backward` says."""
+    """Return the faster `Kernels.mix_backward` for images like this one."""
     return mix_by_term.mix_backward if _is_small(image) else mix_by_row.mix_backward
 
 

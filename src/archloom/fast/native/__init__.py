@@ -1,7 +1,7 @@
-"""The inner loops of a fused cell compiled for the processor: what they compute is what `kernels.base` says.
+"""The kernels of a fused cell compiled for the processor; `fast.kernels` is their reference.
 
-The sources beside this file are built into one library per instruction set when the package is installed. Where there
-was no compiler there is none of them, and plain torch does the work.
+The sources in this folder are built into one library per instruction set when the package is installed. Without a
+compiler there is no library, and the torch kernels run instead.
 """
 
 from archloom.fast.native.kernels import NativeKernels

@@ -1,8 +1,8 @@
-// Depthwise convolutions of a rectified image; and back.
+// Depthwise convolutions of a rectified image: forward and backward.
 //
-// An image is rectified once into a padded copy, which all kernels of a call read. A row of it is a flat array, and a
-// tap is that array from some place on, times weights that repeat with the channels. Of strided kernels the taps would
-// skip pixels: for them even and odd columns lie in planes of their own, where neighbours are adjacent again.
+// An image is rectified once into a padded copy, which all kernels of a call read. A row of the copy is a flat array. A
+// tap is that array from some offset on, times weights that repeat with the channels. Taps of strided kernels would
+// skip pixels: for these, even and odd columns are stored in separate planes, where neighbours are adjacent again.
 
 #pragma once
 
@@ -11,10 +11,10 @@
 
 namespace {
 
-struct Kernel {  // laid out as the caller's table of 64-bit numbers
+struct Kernel {  // the layout of the caller's table of 64-bit numbers
     const float* weights;  // [channels][size][size]
     Index size, dilation;
-    float* by_weight;  // where the gradient goes; none if nobody wants it
+    float* by_weight;  // receives the gradient; null if it is not wanted
 
     Index pad() const { return dilation * (size / 2); }
     Index taps() const { return size * size; }
@@ -29,14 +29,14 @@ struct Shape {
     Index out_pixels() const { return out_height() * out_width(); }
 };
 
-// Part of a kernel: the taps that read one plane. They are counted by `_step` from `_first`; what they read lies at
-// even distances, `spacing` pixels from column to column.
+// The part of a kernel whose taps read one plane. Taps are numbered by `_step` from `_first`. Their inputs are
+// `spacing` pixels apart from column to column.
 struct Taps {
     Index row_first, row_step, rows;
     Index column_first, column_step, columns;
     Index spacing;
     Index row, column, plane;    // of the first tap's pixel, for the first pixel that is written
-    Index to_row, to_plane;      // what it writes: every row or each other, every column or a plane
+    Index to_row, to_plane;      // its output: every row or every other row, every column or one plane
     const float* weights;        // [rows][columns][period]
 
     Index count() const { return rows * columns; }
@@ -49,7 +49,7 @@ struct Parts {
     Index count = 0;
 };
 
-// Rows of pixels with a border of zeros, in planes by column; each row ends with zeros to read over.
+// Rows of pixels with a border of zeros, in planes by column; loads may read the zeros at the end of each row.
 struct Padded {
     Index pad, stride, rows, channels;
     Index plane, pitch;  // floats of a plane of a row, and of all of them
@@ -64,13 +64,13 @@ struct Padded {
     Index floats() const { return rows * pitch + LANES; }
     float* row(float* start, Index number) const { return start + number * pitch; }
 
-    // Where the first column of an image lies, and each stride-th one after it.
+    // The position of the first column of an image and of every stride-th column after it.
     float* columns(float* start, Index number, Index first) const {
         const Index column = pad + first;
         return row(start, number + pad) + column % stride * plane + column / stride * channels;
     }
 
-    // Place a row of pixels; its border stays as it is.
+    // Write a row of pixels and leave its border unchanged.
     void place(float* start, Index number, const float* values, Index width) const {
         for (Index first = 0; first < stride; ++first)
             copy_pixels(
@@ -109,10 +109,10 @@ inline Parts forward_parts(const Kernel& kernel, Index stride, Index pad) {
 
 struct Line {  // taps along one direction that reach pixels of one parity, from last to first
     Index first, step, count;
-    Index start;  // where in the gradient the first of them reads
+    Index start;  // the position in the gradient that the first of them reads
 };
 
-// Backward, pixel stride * x + parity gets from x + (parity + pad - tap * dilation) / stride, where that is whole.
+// Backward: pixel stride * x + parity reads x + (parity + pad - tap * dilation) / stride, where that is an integer.
 inline Line backward_line(const Kernel& kernel, Index stride, Index parity) {
     const Index pad = kernel.pad(), spacing = kernel.dilation % stride == 0 ? 1 : stride;
     for (Index first = kernel.size - 1; first > kernel.size - 1 - spacing; --first) {
@@ -140,7 +140,7 @@ inline Parts backward_parts(const Kernel& kernel, Index stride, Index pad) {
     return parts;
 }
 
-// Weights in the order in which taps are read, laid out for a period.
+// Weights in the order of the taps, repeated for a period.
 inline float* lay_out(Parts& parts, const Kernel& kernel, Index channels, Index period, float* to) {
     for (Index part = 0; part < parts.count; ++part) {
         Taps& taps = parts.taps[part];
@@ -159,7 +159,7 @@ inline float* lay_out(Parts& parts, const Kernel& kernel, Index channels, Index 
 
 // --- rectifying
 
-// Normalises, if there are moments, and keeps what is positive; not a number stays that.
+// Normalise, if there are moments, and rectify; NaN stays NaN.
 struct Rectifier {
     Index channels, period;
     Buffer<float> tables;
@@ -186,7 +186,7 @@ struct Rectifier {
             });
     }
 
-    // The gradient where the rectified image has one.
+    // The gradient where the image is positive, zero elsewhere.
     template <bool ADD>
     void mask(float* to, const float* gradient, const float* values, Index floats) const {
         const Vector zero = {};
@@ -223,7 +223,7 @@ inline Index all_taps(const Kernel* kernels, Index count) {
     return taps;
 }
 
-// The padded copy of one image, rectified. row: room for two rows of pixels.
+// Write the padded, rectified copy of one image. row: memory for two rows of pixels.
 inline void rectify_image(
     const Image& image, Index number, const Shape& shape, const Rectifier& rectifier, const Padded& padded, float* to,
     float* row
@@ -303,14 +303,14 @@ struct Backward {
     bool image_wanted() const { return slot.data != nullptr; }
 };
 
-// What a thread needs for one image at a time, in floats from the start of its memory.
+// Memory that a thread needs for one image, as offsets in floats.
 struct BackwardWork {
     Padded rectified, gradient, result;
     Index gradient_at, result_at, sums_at, rows_at, floats;
 
     BackwardWork(const Shape& shape, Index pad, Index most_taps, Index period, const Cut& cut)
         : rectified(shape.height, shape.width, shape.channels, pad, shape.stride),
-          // a kernel reaches as far over the gradient as its pad, in steps of the stride
+          // a kernel extends past the gradient by its pad, in steps of the stride
           gradient(shape.out_height(), shape.out_width(), shape.channels, shape.stride == 1 ? pad : pad / 2 + 1, 1),
           result(shape.height, shape.width, shape.channels, 0, shape.stride) {
         const Index row = shape.width * shape.channels, longest = row > cut.floats() ? row : cut.floats();
@@ -334,7 +334,7 @@ inline void pad_gradient(const Backward& task, Index kernel, Index number, const
     }
 }
 
-// Add what one kernel's gradient, padded, gives for the image.
+// Add the contribution of one kernel's padded gradient to the gradient of the image.
 inline void walk_back(
     const Backward& task, const Kernel& kernel, const Parts& parts, Index period, bool add, const BackwardWork& work,
     float* memory
@@ -357,7 +357,7 @@ inline void walk_back(
     }
 }
 
-// One image's part of the gradient by a kernel's weights, [taps][channels].
+// Compute one image's part of the gradient of a kernel's weights, [taps][channels].
 inline void weigh_back(
     const Backward& task, const Kernel& kernel, const Parts& parts, Index period, const BackwardWork& work,
     float* memory, float* by_weight
@@ -388,7 +388,7 @@ inline void weigh_back(
     }
 }
 
-// Take the result for one image through the rectifier: into the slot, or to `masked` where normalisation comes next.
+// Propagate the result of one image through ReLU: into the slot, or into `masked` where normalisation follows.
 inline void unrectify(
     const Backward& task, Index number, const Rectifier& rectifier, const BackwardWork& work, float* memory,
     float* masked
@@ -430,7 +430,7 @@ inline void add_image(
     }
 }
 
-// Through normalisation, into the slot. rows: per image what add_image found.
+// Propagate through normalisation into the slot. rows: the sums of add_image, per image.
 inline void unnormalize(const Backward& task, double* rows, const float* masked, int threads) {
     const Shape& shape = task.shape;
     const Index channels = shape.channels;

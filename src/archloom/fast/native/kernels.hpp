@@ -1,4 +1,4 @@
-// The functions that Python calls, of one instruction set. What they compute is said in fast/kernels.py.
+// The functions that Python calls, for one instruction set. fast/kernels.py is their reference.
 //
 // Each returns 0, or 1 if there was not enough memory.
 
@@ -23,7 +23,7 @@ int unless_out_of_memory(Function function) {
 
 }  // namespace
 
-// Raised by one whenever a signature below changes, so that a library of an older build is not called with it.
+// Increase it whenever a signature below changes: a library of an older build is then not loaded.
 EXPORTED int archloom_interface() { return 4; }
 
 EXPORTED void archloom_use_threads(void* parallel, void* number) {

@@ -1,7 +1,6 @@
-"""The functions behind a fused cell, by way of a compiled library; whatever it does not cover is left to torch.
+"""The kernels of a fused cell by a compiled library; torch computes what the library does not cover.
 
-The library reads images of 32-bit numbers whose pixels lie at even distances, as whole images and slices of their
-channels do.
+The library reads float32 images with a constant stride between pixels: whole images and slices of their channels.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from archloom.fast.kernel_arguments import Geometry, Slot, Term
 from archloom.fast.kernels import Kernels
 
 INTERFACE = 4  # of the library; kernels.hpp has the same number
-WIDEST = 16  # numbers in a vector: rows of a matrix must fill whole ones
+WIDEST = 16  # floats in the widest vector: rows of a matrix must be a multiple
 
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 _IMAGE = (_POINTER, _NUMBER)  # first pixel, floats from one pixel to the next
@@ -149,7 +148,7 @@ class NativeKernels(Kernels):
         return by_weight
 
     def _moments(self, term: Term) -> Tensor | None:
-        """Mean and 1/std of a term that is to be normalised, found if need be."""
+        """Return mean and 1/std of a normalised term, computed if they are missing."""
         if term.normalized and term.moments is None:
             image = term.image
             moments = _empty(image, (2, image.shape[-1]))
@@ -162,7 +161,7 @@ class NativeKernels(Kernels):
             term.moments = moments
         return term.moments if term.normalized else None
 
-    # --- convolutions of single pixels
+    # --- 1x1 convolutions
 
     def products(self, images: Tensor, matrices: Tensor) -> Tensor:
         if not _can_multiply(images, matrices):
@@ -203,7 +202,7 @@ class NativeKernels(Kernels):
         if not self._pass_back("rectify_backward", gradient, image, 1, slot):
             super().rectify_backward(gradient, image, slot)
 
-    # --- pools of 3x3 pixels, the border left out
+    # --- 3x3 pools without padding
 
     def average_pool(self, image: Tensor, stride: int) -> Tensor:
         out = self._pool("average_pool", image, stride)
@@ -222,7 +221,7 @@ class NativeKernels(Kernels):
             super().max_pool_backward(gradient, image, stride, slot)
 
     def _pool(self, name: str, image: Tensor, stride: int) -> Tensor | None:
-        """The pooled image; None if the library does not cover it."""
+        """Return the pooled image, None if the library does not cover it."""
         distance = _pixel_stride(image)
         if not distance or stride not in (1, 2):
             return None
@@ -232,7 +231,7 @@ class NativeKernels(Kernels):
         return out
 
     def _pass_back(self, name: str, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> bool:
-        """Put the gradient by an image into the slot; False if the library does not cover it."""
+        """Add the gradient of an image to the slot; return False if the library does not cover it."""
         distances = _pixel_stride(gradient), _pixel_stride(image)
         fits = all(distances) and stride in (1, 2) and gradient.shape == _output_shape(image.shape, stride)
         if not fits or not _are_writable([slot], image.shape):
@@ -251,7 +250,7 @@ class NativeKernels(Kernels):
 
 
 def _pixel_stride(image: Tensor) -> int:
-    """Floats from one pixel to the next; 0 if the library cannot read this image."""
+    """Return the floats from one pixel to the next, 0 if the library cannot read this image."""
     if image.dtype is not torch.float32 or not image.is_cpu or not image.numel():
         return 0
     if image.is_contiguous():
@@ -259,7 +258,7 @@ def _pixel_stride(image: Tensor) -> int:
     (batch, height, width, channels), strides = image.shape, image.stride()
     distance = strides[2] if width > 1 else strides[1] if height > 1 else strides[0]
     even = (height * width * distance, width * distance, distance, 1)
-    if strides != even:  # which still may be, as the stride along a single pixel means nothing
+    if strides != even:  # the stride of a dimension of size 1 means nothing and may differ
         sizes = (batch, height, width, channels)
         if any(size > 1 and stride != step for size, stride, step in zip(sizes, strides, even, strict=True)):
             return 0
@@ -275,7 +274,7 @@ def _is_readable(term: Term) -> bool:
 
 
 def _have_moments(terms: Sequence[Term]) -> bool:
-    """Whether the moments that a way back needs are there, as the way forward has left them."""
+    """Return whether the forward pass has stored the moments that the backward pass needs."""
     return all(term.moments is not None or not term.normalized for term in terms)
 
 
@@ -285,7 +284,7 @@ def _are_writable(slots: Sequence[Slot | None], shape: torch.Size) -> bool:
 
 
 def _is_covered(term: Term, weights: Sequence[Tensor], geometry: Sequence[Geometry]) -> bool:
-    """Square kernels of the sizes that the library has loops for."""
+    """Return whether the library has loops for these kernels."""
     channels, stride = term.image.shape[-1], geometry[0].stride
     return (
         stride in (1, 2)
@@ -306,11 +305,11 @@ def _can_multiply(images: Tensor, matrices: Tensor) -> bool:
     return _is_dense(images) and _is_dense(matrices) and matrices.shape[2] % WIDEST == 0 and bool(images.numel())
 
 
-# --- how it wants to be told
+# --- the form of its arguments
 
 
 def _term_rows(terms: Sequence[Term], weights: Tensor, shape: torch.Size) -> list[list[int]] | None:
-    """The terms in 64-bit numbers, as mix.hpp has them, without slots; None if the library does not cover them."""
+    """Return the terms as 64-bit numbers (`Term` in mix.hpp) without slots, None if the library does not cover them."""
     if weights.shape != (len(terms),) or not _is_dense(weights):
         return None
     rows = []
@@ -330,7 +329,7 @@ def _join(rows: list[list[int]]) -> array[int]:
 def _kernel_rows(
     weights: Sequence[Tensor], geometry: Sequence[Geometry], by_weight: Sequence[Tensor] | None
 ) -> array[int]:
-    """The kernels as rows of 64-bit numbers, as depthwise.hpp has them."""
+    """Return the kernels as rows of 64-bit numbers (`Kernel` in depthwise.hpp)."""
     rows = array("q")
     for number, (weight, shape) in enumerate(zip(weights, geometry, strict=True)):
         result = None if by_weight is None else by_weight[number]
@@ -339,7 +338,7 @@ def _kernel_rows(
 
 
 def _slot_arguments(slot: Slot | None, like: Tensor) -> tuple[int, int, bool]:
-    """A slot's place and whether to add to what is there; it counts as filled from now on."""
+    """Return a slot's address, stride and whether to add to it, and mark it as filled."""
     if slot is None:
         return 0, 0, False
     room = slot.buffer(like)
@@ -374,6 +373,6 @@ def _check_memory(code: int) -> None:
 
 
 def _product_sizes(images: Tensor, count: int, rows: int, columns: int, perhaps_shared: Tensor) -> array[int]:
-    """Branches as products.hpp has them; one image may serve all of them."""
+    """Return the sizes of products (`Branches` in products.hpp); one image may serve all branches."""
     step = 0 if len(perhaps_shared) == 1 else perhaps_shared[0].numel()
     return array("q", (count, images[0].numel() // images.shape[-1], rows, columns, step))

@@ -1,7 +1,7 @@
-"""Which of the compiled libraries this machine can run, and opening it.
+"""Find and open the compiled library that this machine can run.
 
-A library that is missing, damaged or of another build is as good as none: torch does its work, only slower. So nothing
-here fails but a misspelt name.
+A library that is missing, damaged or of another build counts as none: the torch kernels run instead, only slower.
+Nothing here fails except for a misspelt name.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from archloom.fast.native.kernels import INTERFACE, SIGNATURES, NativeKernels
 
 FOLDER = Path(__file__).parent
 VARIABLE = "ARCHLOOM_KERNELS"
-LEVELS = ("avx512", "avx2", "plain")  # best first; each machine that runs one runs those after it
+LEVELS = ("avx512", "avx2", "plain")  # best first; a machine that runs one runs all after it
 OFF = "off"
 
 
 def load(level: str | None = None) -> NativeKernels | None:
-    """The loops of that level, or the best there are; None if there are none.
+    """Return the kernels of a level, by default the best available; None if there are none.
 
-    ARCHLOOM_KERNELS may name a level, or say off, where the caller does not.
+    ARCHLOOM_KERNELS sets the level, or `off`, where the caller gives none.
     """
     asked = level or os.environ.get(VARIABLE) or None
     names = (*LEVELS, OFF)
@@ -38,12 +38,12 @@ def load(level: str | None = None) -> NativeKernels | None:
 
 
 def available_levels() -> list[str]:
-    """What is built and runs here, best first."""
+    """Return the levels that are built and run here, best first."""
     return [level for level in _supported_levels() if _open(level) is not None]
 
 
 def _supported_levels() -> tuple[str, ...]:
-    """What this processor has the instructions for, as torch sees it."""
+    """Return the levels that this processor supports, as torch reports them."""
     capability = torch.backends.cpu.get_cpu_capability().lower()
     return LEVELS[LEVELS.index(capability) :] if capability in LEVELS else ("plain",)
 
@@ -75,7 +75,7 @@ def _candidates(level: str) -> list[Path]:
 
 
 def _share_threads(library: ctypes.CDLL) -> None:
-    """Show the library torch's own threads. Their runtime has many names; torch's library leads to the one in use."""
+    """Give the library torch's own threads. Their runtime has many names; torch's library leads to the one in use."""
     use = library.archloom_use_threads
     try:
         runtime = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))

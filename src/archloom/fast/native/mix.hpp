@@ -1,4 +1,4 @@
-// Normalise, weigh and add up; and back.
+// Normalise, weigh and add terms: forward and backward.
 
 #pragma once
 
@@ -10,11 +10,11 @@ namespace {
 
 constexpr double EPSILON = 1e-5;
 
-struct Term {  // laid out as the caller's table of 64-bit numbers
+struct Term {  // the layout of the caller's table of 64-bit numbers
     Image image;
-    float* moments;  // [2][channels], mean and 1/std; none for a term that is added as it is
-    Index missing;   // the moments are still to be found
-    Image slot;      // where the gradient goes; no data if nobody wants it
+    float* moments;  // [2][channels], mean and 1/std; null for a term that is not normalised
+    Index missing;   // the moments have to be computed
+    Image slot;      // receives the gradient; data is null if it is not wanted
     Index filled;
 
     bool wanted() const { return slot.data != nullptr; }
@@ -23,7 +23,7 @@ struct Term {  // laid out as the caller's table of 64-bit numbers
 
 // --- statistics
 
-// Sum of a block over its pixels, channel by channel: the first channels of sums; the rest of the period is used up.
+// Sum a block over its pixels, channel by channel, into the first channels of sums; the rest of the period is scratch.
 inline void sum_block(const float* values, const Cut& cut, Index pixels, float* sums) {
     std::memset(sums, 0, std::size_t(cut.period) * sizeof(float));
     sweep<1>(
@@ -34,8 +34,8 @@ inline void sum_block(const float* values, const Cut& cut, Index pixels, float* 
     fold(sums, cut);
 }
 
-// Sums of values and of squares over a block. They are counted from its mean, which costs little while the block is at
-// hand: squares of values far from zero would leave nothing of a small spread.
+// Sums of values and of squares over a block, relative to its mean. That is cheap while the block is in the cache, and
+// needed: for values far from zero, the squares would cancel a small variance.
 inline void add_moments(const float* values, const Cut& cut, Index pixels, float* work, double* totals) {
     const Index channels = cut.channels, period = cut.period;
     float *shift = work, *sums = work + period;
@@ -199,8 +199,8 @@ inline void add_products(
     add_to(totals, sums, cut.channels);
 }
 
-// What turns the gradient by weight * normalised image into that by the image: four tables of a period each.
-// by image = weight / std * (gradient - sum(gradient) / n - normalised * sum(gradient * normalised) / n)
+// Turn the gradient of weight * normalised image into that of the image: four tables of a period each.
+// gradient of the image = weight / std * (gradient - sum(gradient) / n - normalised * sum(gradient * normalised) / n)
 struct Slope {
     static constexpr Index TABLES = 4;
 
@@ -244,7 +244,7 @@ inline void scale_into(float* to, const float* gradient, float weight, Index per
     });
 }
 
-// Calls write(where to, add to it?) for some pixels of a slot, by way of a copy if they do not lie together.
+// Call write(target, whether to add) for some pixels of a slot, through a copy if they are not adjacent.
 template <class Write>
 inline void through_copy(
     const Image& slot, bool filled, Index first, Index pixels, Index channels, float* copy, Write write
@@ -286,7 +286,7 @@ inline void mix_backward(
     const int threads = thread_count(threads_given, cut.chunks, count * pixels * channels);
 
     Buffer<float> tables(count * Slope::TABLES * period), works(threads * (period + 3 * floats));
-    tables.clear();  // a raw term is a mean of zero here
+    tables.clear();  // a term that is not normalised has mean zero here
     for (Index term = 0; term < count; ++term)
         if (const float* moments = terms[term].moments)
             repeat(tables.at(term * Slope::TABLES * period), moments, channels, period);

@@ -1,7 +1,7 @@
-// Pools of 3x3 pixels, the border left out; and back. And the way back through a rectifier.
+// 3x3 pools without padding, forward and backward, and the backward pass of ReLU.
 //
-// Forward, three rows become one first, which then is pooled along itself. Backward, every pixel gathers from the
-// windows that it is part of: row by row and, where the stride is 2, for even and odd columns apart.
+// Forward: three rows are combined into one, which is then pooled along its length. Backward: every pixel gathers from
+// the windows that contain it, row by row and, where the stride is 2, separately for even and odd columns.
 
 #pragma once
 
@@ -28,7 +28,7 @@ inline Span inside(Index window, Index stride, Index size) {
     return {middle > 0 ? middle - 1 : 0, middle + 2 < size ? middle + 2 : size};
 }
 
-// The windows that a pixel is part of, along one direction; `size` of them are there.
+// The windows that contain a pixel, along one direction; there are `size` windows.
 inline Span windows(Index pixel, Index stride, Index size) {
     const Index first = pixel == 0 ? 0 : (pixel - 1 + stride - 1) / stride, last = (pixel + 1) / stride + 1;
     return {first, last < size ? last : size};
@@ -113,11 +113,11 @@ inline void pool(const Image& image, const Shape& shape, float* out, Index threa
 
 // --- backward
 
-// Rows of windows with one more, of nothing, at each side.
+// Rows of windows with one empty window at each end.
 inline Index window_row(const Shape& shape) { return (shape.out_width() + 2) * shape.channels; }
 
-// Calls gather(to, first window, tap of the first, windows) for each plane of columns: pixels in it are part of windows
-// that lie side by side, the first of them by its tap (0, 1 or 2), the next by a tap `stride` less.
+// Call gather(to, first window, tap of the first, windows) for each plane of columns. Its pixels belong to adjacent
+// windows: to the first by the given tap (0, 1 or 2), to the next by a tap `stride` less.
 template <class Gather>
 inline void gather_row(const Shape& shape, float* row, float* plane, Gather gather) {
     const Index channels = shape.channels;
@@ -197,7 +197,7 @@ inline void find_largest(
     }
 }
 
-// Add what COUNT windows side by side pass on: their gradient, if this tap was the largest.
+// Add the gradient of COUNT adjacent windows where this tap was the largest.
 template <int COUNT>
 inline void add_largest(
     float* __restrict to, const float* __restrict gradient, const std::int32_t* __restrict taps, std::int32_t tap,
@@ -268,7 +268,7 @@ inline void max_pool_backward(const Pool& pool, Index threads_given) {
     Buffer<float> works(threads * work);
     Buffer<std::int32_t> taps(threads * all);
     works.clear();
-    for (Index entry = 0; entry < threads * all; ++entry) taps[entry] = -1;  // beside the image: of no window
+    for (Index entry = 0; entry < threads * all; ++entry) taps[entry] = -1;  // outside the image: belongs to no window
     share(shape.batch, threads, [&](Index first, Index last, int share_number) {
         float *image = works.at(share_number * work), *gradient = image + copy;
         float *largest = gradient + all, *row = largest + length, *plane = row + floats;

@@ -1,6 +1,6 @@
 // Products of the pixels of images with small matrices: the 1x1 convolutions of several branches in one call.
 //
-// A matrix has a row of outputs for each input channel. Its rows must fill whole vectors; the caller sees to that.
+// A matrix has a row of outputs for each input channel. The caller makes sure that rows fill whole vectors.
 
 #pragma once
 
@@ -13,7 +13,7 @@ struct Branches {
     Index image_step;  // floats from one branch's image to the next; 0 where all read the same
 };
 
-constexpr Index PIXELS_AT_ONCE = 256;  // inputs and outputs of so many pixels stay in the nearest caches
+constexpr Index PIXELS_AT_ONCE = 256;  // inputs and outputs of this many pixels fit into the first caches
 
 // out[pixel][column ..] (+)= in[pixel] * matrix, for R pixels and V vectors of columns: all sums stay in registers.
 template <int R, int V>
@@ -57,7 +57,7 @@ void product_block(
         product_columns<1>(in, matrix + column, out + column, pixels, rows, columns, add);
 }
 
-// Each branch's image times its matrix into an image of its own, [branches][pixels][out]; or all into one, added up.
+// Multiply each branch's image by its matrix, into [branches][pixels][out] or summed into one image.
 void products(
     const float* images, const float* matrices, float* out, const Branches& all, bool into_one, bool add, Index threads
 ) {

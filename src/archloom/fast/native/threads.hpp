@@ -1,4 +1,4 @@
-// Work shared out to the threads that torch has already: a second pool beside its own would take its cores.
+// Distribute work over torch's own threads: a second pool would compete with it for the cores.
 
 #pragma once
 
@@ -15,7 +15,7 @@ StartThreads start_threads = nullptr;
 ThreadNumber thread_number = nullptr;
 
 constexpr Index MOST_THREADS = 256;
-constexpr Index WORTH_THREADS = 65536;  // floats; less is done before a second thread has woken up
+constexpr Index WORTH_THREADS = 65536;  // floats; smaller work is done before a second thread has started
 
 // How many threads a call should use for that many tasks, over that many floats in all.
 inline int thread_count(Index threads, Index tasks, Index floats) {
@@ -36,7 +36,7 @@ struct Shares {
         if (!taken[share].exchange(true)) (*body)(share * tasks / count, (share + 1) * tasks / count, share);
     }
 
-    // A runtime may give fewer threads than asked for: each takes its own share first, then those left over.
+    // A runtime may start fewer threads than requested: each thread does its own share first, then the remaining ones.
     static void work(void* shares) {
         auto& self = *static_cast<Shares*>(shares);
         const int own = thread_number();
@@ -44,7 +44,7 @@ struct Shares {
     }
 };
 
-// Calls body(first task, last task + 1, number of the share), shares at the same time.
+// Call body(first task, last task + 1, number of the share), all shares in parallel.
 template <class Body>
 void share(Index tasks, int threads, Body body) {
     if (threads <= 1) {

@@ -1,8 +1,8 @@
-// Vectors as wide as the instruction set has them, and sweeps of them over images.
+// Vectors of the width of the instruction set, and loops of them over images.
 //
-// An image is [pixels][channels] with channels adjacent. Where nothing lies between its pixels it is one flat array, in
-// which whatever belongs to a channel repeats with a period; tables are laid out for a whole period once, and then any
-// number of channels fills whole vectors.
+// An image is [pixels][channels] with channels adjacent. Without gaps between pixels it is one flat array, in which the
+// values of a channel repeat with a period. Tables are written for a whole period once; then any number of channels
+// fills whole vectors.
 
 #pragma once
 
@@ -47,7 +47,7 @@ ALWAYS void store_part(float* to, Vector value, Index count) {
 
 inline Index round_up(Index value, Index step) { return (value + step - 1) / step * step; }
 
-// Memory for the time of a call, aligned for whole vectors. Asked for before threads start, as it may throw.
+// Memory for the duration of a call, aligned for vectors. It is allocated before threads start, because it may throw.
 template <class T>
 class Buffer {
   public:
@@ -74,16 +74,16 @@ struct Image {
     Index pixel;  // floats from one pixel to the next: more than the channels in a slice of a wider image
 };
 
-// How pixels are cut: into blocks that stay in the nearest cache, and these into chunks for threads. Both follow from
-// the shape alone, so that sums have the same order whatever the number of threads.
+// How pixels are divided: into blocks that fit into the first cache, and blocks into chunks for threads. Both depend on
+// the shape alone: sums have the same order for any number of threads.
 struct Cut {
     Index pixels, channels;
-    Index period;  // floats after which channels and vectors begin together again
+    Index period;  // floats after which a channel and a vector start at the same place again
     Index block, blocks, chunks;
 
     Cut(Index pixels_, Index channels_) : pixels(pixels_), channels(channels_) {
         period = std::lcm(channels, LANES);
-        while (period < 3 * LANES) period *= 2;  // several sums side by side hide the latency of each
+        while (period < 3 * LANES) period *= 2;  // several independent sums hide the latency of each
         block = (BLOCK > period ? BLOCK / period : 1) * (period / channels);
         blocks = (pixels + block - 1) / block;
         chunks = blocks < CHUNKS ? blocks : CHUNKS;
@@ -98,7 +98,7 @@ struct Cut {
     static constexpr Index CHUNKS = 64;
 };
 
-// Lay out one value per channel for a whole period.
+// Repeat one value per channel for a whole period.
 inline void repeat(float* table, const float* values, Index channels, Index period) {
     for (Index start = 0; start < period; start += channels)
         std::memcpy(table + start, values, std::size_t(channels) * sizeof(float));
@@ -112,7 +112,7 @@ ALWAYS void each_pixel_of(Index pixels, Index channels, Each each) {
     for (Index pixel = 0; pixel < pixels; ++pixel) each(pixel, count);
 }
 
-// Known numbers of channels become whole vectors instead of loops.
+// Channel counts known to the compiler become whole vectors instead of loops.
 template <class Each>
 ALWAYS void each_pixel(Index pixels, Index channels, Each each) {
     switch (channels) {
@@ -143,7 +143,7 @@ inline void add_pixels(
     });
 }
 
-// Some pixels as a flat array: where they are, or copied.
+// Some pixels as a flat array: in place, or copied.
 inline const float* flat(const Image& image, Index first, Index pixels, Index channels, float* copy) {
     const float* from = image.data + first * image.pixel;
     if (image.pixel == channels) return from;
@@ -193,7 +193,7 @@ ALWAYS void look_up(Vector* entries, const Tables<TABLES>& tables, Index phase) 
     for (int table = 0; table < TABLES; ++table) entries[table] = load(tables.of[table] + phase);
 }
 
-// Calls body(place, entries of the tables there, sums there) from end to end; sums[sum * period + phase] are added to.
+// Call body(place, table entries there, sums there) from start to end; it adds to sums[sum * period + phase].
 // VECTORS: of a period, where few enough for tables and sums to stay in registers; else 0.
 template <int VECTORS, int TABLES, int SUMS, class Body>
 ALWAYS void sweep_of(const Tables<TABLES>& tables, Index period, float* sums, Index floats, Body body) {

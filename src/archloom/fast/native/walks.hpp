@@ -1,7 +1,7 @@
-// The inner loops of depthwise convolutions: a kernel walks over rows, each of them a flat array of pixels.
+// The inner loops of depthwise convolutions: a kernel moves over rows, each a flat array of pixels.
 //
-// Most of a convolution's time goes by here. Loops over columns and tiles have lengths known to the compiler, so that
-// weights and sums stay in registers.
+// Most of a convolution's time is spent here. Loops over columns and tiles have lengths known to the compiler: weights
+// and sums stay in registers.
 
 #pragma once
 
@@ -20,9 +20,9 @@ struct Walk {
     bool add;
 };
 
-// TILE vectors of a row, a period apart. What one of them reads for a tap, another reads for the tap SPACING periods
-// away: it is loaded once for all. Where a period holds several pixels that goes for every GROUPS-th tap only. With no
-// GROUPS nothing is known of the taps' distance.
+// TILE vectors of a row, a period apart. The value that one of them reads for a tap is read by another for the tap
+// SPACING periods away: it is loaded once for both. Where a period holds several pixels, this holds for every GROUPS-th
+// tap only. Without GROUPS the distance of the taps is unknown.
 template <int COLUMNS, int SPACING, int GROUPS, int TILE>
 ALWAYS void walk_tile(const Walk& walk, const float* input, const float* weights, Vector (&sums)[TILE]) {
     const Index period = walk.period, step = walk.tap_column;
@@ -143,9 +143,9 @@ void sum_products(const Products& products) {
     }
 }
 
-constexpr Index REGISTERS = LANES == 16 ? 25 : 12;  // for sums, so that some are left for what goes into them
+constexpr Index REGISTERS = LANES == 16 ? 25 : 12;  // for sums; the others hold their inputs
 
-// As many rows of taps at a time as there are registers for.
+// Process as many rows of taps at a time as the registers allow.
 template <int COLUMNS>
 void sum_products(Products products, Index tap_rows) {
     while (tap_rows > 0) {
