@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from archloom.cli.posterior import summary
+from archloom.cli.posterior import summarize
 from archloom.execution.run_folder import RunFolder
 from archloom.policies import Chain
+from archloom.policies.posterior import ArchitectureFrequency, DecisionPosterior, Mixing, Posterior
 from archloom.searches.spec import SearchSpec
+from archloom.spaces import Architecture
 
 Archloom = Callable[..., Any]
+MIXED = Mixing(1, 1200, effective_draws=100.0, effective_draws_median=100.0, r_hat=1.01, r_hat_median=1.0)
 OPTIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 
 
 def write_run(path: Path, *, seed: int = 0, best: tuple[int, ...] = (3, 3, 3, 1), strategy: str = "gibbs") -> Path:
-    """A run whose draws all have the first two edges of nb201_mini at a 1x1 convolution, and the last as told."""
+    """A run whose draws all have the first two edges of nb201_mini at a 1x1 convolution, and the last at `best`."""
     burn_in = {"burn_in": 0.5} if strategy == "gibbs" else {}
     settings = {"seed": seed, "space": {"name": "nb201_mini"}, "strategy": {"name": strategy, **burn_in}}
     run = RunFolder.create(path, settings=SearchSpec.resolve(settings).to_settings())
@@ -33,20 +37,20 @@ def write_run(path: Path, *, seed: int = 0, best: tuple[int, ...] = (3, 3, 3, 1)
     return path
 
 
-def made_up(decisions: int = 1, *, others: int = 0, **changes: Any) -> dict[str, Any]:
+def made_up(decisions: int = 1, *, others: int = 0, **changes: Any) -> Posterior:
     options = ["the_best_one", *(f"another_option_{number}" for number in range(others))]
-    row = {"best": {option: 1 / len(options) for option in options}, "credible_set": options}
-    return {
-        "draws": 1200,
-        "sampled": True,
-        "decisions": {f"normal/{number}->{number + 1}": row for number in range(decisions)},
-        "architectures": [{"text": "|a|+|b|", "frequency": 0.125}],
-        "mixing": {"effective_draws": 100.0, "r_hat": 1.01},
-        **changes,
-    }
+    row = DecisionPosterior({option: 1 / len(options) for option in options}, tuple(options), entropy=0.0)
+    found = Posterior(
+        draws=1200,
+        different_architectures=3,
+        decisions={f"normal/{number}->{number + 1}": row for number in range(decisions)},
+        architectures=(ArchitectureFrequency("|a|+|b|", Architecture({}), 0.125),),
+        mixing=MIXED,
+    )
+    return replace(found, **changes)
 
 
-def test_one_run_is_told_in_full(archloom: Archloom, tmp_path: Path) -> None:
+def test_one_run_is_printed_in_full(archloom: Archloom, tmp_path: Path) -> None:
     finished = archloom("posterior", write_run(tmp_path / "run"))
     assert (finished.code, finished.err) == (0, "")
     lines = finished.out.splitlines()
@@ -103,7 +107,7 @@ def test_help_teaches(archloom: Archloom) -> None:
 
 
 def test_a_summary_is_short_and_fits_into_80_columns() -> None:
-    lines = list(summary(made_up(28, others=7, mixing={"effective_draws": 2.0, "r_hat": 3.0}), result=""))
+    lines = list(summarize(made_up(28, others=7, mixing=replace(MIXED, effective_draws=2.0, r_hat=3.0)), result=""))
     assert len(lines) <= 11
     assert all(len(line) <= 80 for line in lines)
     assert lines[0] == "Posterior (1,200 draws; not mixed: a rough indication):"
@@ -113,11 +117,11 @@ def test_a_summary_is_short_and_fits_into_80_columns() -> None:
 
 
 def test_a_summary_names_all_of_a_credible_set_that_fits() -> None:
-    assert list(summary(made_up(others=1), result=""))[1].endswith("50 %  or another_option_0")
-    assert list(summary(made_up(), result=""))[1].endswith("100 %")
+    assert list(summarize(made_up(others=1), result=""))[1].endswith("50 %  or another_option_0")
+    assert list(summarize(made_up(), result=""))[1].endswith("100 %")
     long = [("x" * 70, 0.5), ("y" * 70, 0.5)]
-    row = {"best": dict(long), "credible_set": [name for name, _ in long]}
-    assert list(summary(made_up(decisions=0) | {"decisions": {"e": row}}, result=""))[1].endswith("or 1 more")
+    row = DecisionPosterior(dict(long), tuple(name for name, _ in long), entropy=0.0)
+    assert list(summarize(replace(made_up(), decisions={"e": row}), result=""))[1].endswith("or 1 more")
 
 
 @pytest.mark.parametrize(
@@ -125,17 +129,17 @@ def test_a_summary_names_all_of_a_credible_set_that_fits() -> None:
     [("|a|+|b|", "the result"), ("long" * 50, "another one, in the report"), ("short", "short")],
 )
 def test_a_summary_names_the_most_probable_architecture(text: str, shown: str) -> None:
-    found = made_up(architectures=[{"text": text, "frequency": 0.001}])
-    assert list(summary(found, result="|a|+|b|"))[-1] == f"most probable architecture: {shown} (<1 % of 1,200 draws)"
+    found = made_up(architectures=(ArchitectureFrequency(text, Architecture({}), 0.001),))
+    assert list(summarize(found, result="|a|+|b|"))[-1] == f"most probable architecture: {shown} (<1 % of 1,200 draws)"
 
 
 @pytest.mark.parametrize(
     ("changes", "heading"),
     [
         ({}, "Posterior (1,200 draws):"),
-        ({"mixing": None}, "Posterior (1,200 draws; not known how well they mixed):"),
+        ({"mixing": None}, "Posterior (1,200 draws; mixing not measured):"),
         ({"sampled": False}, "Posterior (1,200 positions of a path without noise: no probabilities):"),
     ],
 )
 def test_a_summary_says_how_far_to_trust_it(changes: dict[str, Any], heading: str) -> None:
-    assert next(iter(summary(made_up(**changes), result=""))) == heading
+    assert next(iter(summarize(made_up(**changes), result=""))) == heading

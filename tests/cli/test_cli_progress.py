@@ -9,6 +9,8 @@ from rich.console import Console
 
 from archloom.cli.progress import Pace, shown_progress
 from archloom.core.events import Advanced, Deriving, Event, Recorded, Started
+from archloom.searches.records import Health
+from search_runs import make_epoch, make_trial
 
 LOSSES = {"train_loss": 2.0, "valid_loss": 3.0, "train_accuracy": 0.25, "valid_accuracy": 0.5}
 
@@ -26,14 +28,14 @@ def epochs(count: int, steps: int = 2) -> list[Event]:
     for position in range(1, count * steps + 1):
         events.append(Advanced(position, 10, LOSSES))
         if position % steps == 0:
-            events.append(Recorded({}))
+            events.append(Recorded(make_epoch()))
     return [*events, Deriving("picking")]
 
 
 def trials(count: int) -> list[Event]:
     events: list[Event] = [Started("trial", 0, count, 1, ())]
     for position in range(1, count + 1):
-        events += [Advanced(position, 0, {"score": 1.0 * position, "best": 90.0}), Recorded({})]
+        events += [Advanced(position, 0, {"score": 1.0 * position, "best": 90.0}), Recorded(make_trial())]
     return events
 
 
@@ -58,7 +60,7 @@ def test_figures_are_means_since_the_last_epoch() -> None:
     assert pace.figures == "loss train 1.500, accuracy train 62.5 %, 50 images/s"
     pace.hear(Advanced(3, 0, {"train_loss": 3.0, "valid_loss": 4.0}))  # validated by some steps only
     assert pace.figures.startswith("loss train 2.000 valid 4.000, ")
-    pace.hear(Recorded({}))
+    pace.hear(Recorded(make_epoch()))
     assert pace.figures == ""
 
 
@@ -111,15 +113,15 @@ def test_quiet_is_silent(terminal: bool) -> None:
     assert shown(epochs(2), terminal=terminal, quiet=True) == ""
 
 
-def test_health_is_told_with_an_epoch_and_an_alarm_has_a_line_of_its_own() -> None:
-    sick = {"skip": 0.5, "pool": 0.0, "none": 0.25, "eigenvalue": 0.1234, "alarm": "too many skips"}
+def test_health_is_part_of_the_line_and_an_alarm_has_its_own() -> None:
+    sick = Health(skip=0.5, pool=0.0, none=0.25, eigenvalue=0.1234, alarm="too many skips")
     events: list[Event] = [
         Started("step", 0, 2, 1, ()),
         Advanced(1, 10, LOSSES),
-        Recorded({"epoch": 0, "health": {"skip": 0.0, "pool": 0.0, "none": 0.0}}),
+        Recorded(make_epoch(0, health=Health(skip=0.0, pool=0.0, none=0.0))),
         Advanced(2, 10, LOSSES),
-        Recorded({"epoch": 1, "health": sick}),
-        Recorded({"epoch": 2, "health": sick}),  # nothing new
+        Recorded(make_epoch(1, health=sick)),
+        Recorded(make_epoch(2, health=sick)),  # nothing new
     ]
     log = shown(events)
     assert "skips 50 %, none 25 %, eigenvalue 0.12" in log

@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
@@ -13,7 +14,11 @@ from typing import Any
 import pytest
 
 from archloom.core.errors import ParseError
-from archloom.searches.report import render
+from archloom.policies.posterior import ArchitectureFrequency, DecisionPosterior, Posterior
+from archloom.searches.records import FinalistRecord
+from archloom.searches.report import render, table_facts, table_sentence
+from archloom.spaces import Architecture
+from search_runs import make_entry
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -54,7 +59,7 @@ def test_a_finished_search_has_every_section(make_run: Any) -> None:
     page = render(make_run("nb201", epochs=4, table=True))
     assert Outline(page).headings == [
         "Verdict and architecture",
-        "How it fares",
+        "How good it is",
         "Learning curves",
         "Stability",
         "Architecture probabilities",
@@ -76,8 +81,8 @@ def test_the_page_tells_what_the_result_says(make_run: Any) -> None:
         "temperature.start",
     ):
         assert text in page
-    assert run.result["text"] in page
-    assert f"rank {run.result['standing']['rank']} of 15,625" in page
+    assert run.result.text in page
+    assert f"rank {run.result.table_entry.rank} of 15,625" in page
     assert "2.13.0" in page
 
 
@@ -97,7 +102,7 @@ def test_nothing_is_loaded_from_anywhere(make_run: Any, name: str) -> None:
 
 def test_a_search_without_a_table_does_not_claim_a_rank(make_run: Any) -> None:
     page = render(make_run("nb201_mini", epochs=2))
-    assert "how it ranks is not known" in page
+    assert "its rank is not known" in page
     assert "Accuracy with shared weights" in page
     assert "Rank" not in page
 
@@ -114,7 +119,7 @@ def test_an_unfinished_search_says_so_and_shows_what_there_is(make_run: Any) -> 
     assert headings[:2] == ["This run has not finished", "Architecture so far"]
     assert "Learning curves" in headings
     assert "the state after 3 epochs; the architecture is the latest one" in page
-    assert run.history[-1]["text"] in page
+    assert run.history[-1].text in page
     assert "gdas on nb201" in page
 
 
@@ -132,28 +137,29 @@ def test_a_black_box_search_shows_its_trials(make_trials: Any) -> None:
 
 def test_an_unfinished_black_box_search_shows_its_best_trial(make_trials: Any) -> None:
     run = replace(make_trials(), result=None)
-    best = max(run.history, key=lambda record: record["score"])
+    best = max(run.history, key=lambda record: record.score)
     page = render(run)
-    assert f'<pre class="copy">{best["text"]}</pre>' in page
+    assert f'<pre class="copy">{best.text}</pre>' in page
     assert "the best one so far" in page
 
 
-def test_holes_in_the_history_do_no_harm(make_run: Any) -> None:
-    run = make_run("nb201", epochs=6, table=True)
-    history = [dict(record) for record in run.history]
-    history[0] = {"epoch": 0}
-    history[1].update(seconds=None, metrics=None, scores=None, standing=None, derived_accuracy=None)
-    history[2].update(metrics={"train_loss": math.nan, "valid_accuracy": None}, memory_mb=math.inf)
-    history[3].update(standing={"test": math.nan}, architecture=None, text=None)
-    history[4].update(scores={"0->1": None, "0->2": [math.nan] * 5})
+def test_gaps_in_the_history_do_no_harm(make_run: Any) -> None:
+    run = make_run("nb201", epochs=4, table=True)
+    first, second, third, last = run.history
+    history = [
+        replace(first, seconds=math.nan, metrics={}, probabilities=None, table_entry=None, derived_accuracy=math.nan),
+        replace(second, metrics={"train_loss": math.nan}, memory_mb=math.nan),
+        replace(third, probabilities={"0->1": [math.nan] * 5, "0->2": [1.0]}),
+        last,
+    ]
     page = render(replace(run, history=history))
     assert "Stability" in Outline(page).headings
     assert not re.search(r">(nan|None|inf)\b", page)
 
 
-def test_a_result_with_holes_does_no_harm(make_run: Any) -> None:
+def test_a_result_without_versions_has_no_such_section(make_run: Any) -> None:
     run = make_run("nb201_mini", epochs=1)
-    page = render(replace(run, result={"architecture": run.result["architecture"], "standing": None, "run": None}))
+    page = render(replace(run, result=replace(run.result, run=replace(run.result.run, versions={}))))
     assert "Versions" not in Outline(page).headings
     assert "None" not in re.sub(r"none", "", page)
 
@@ -161,9 +167,11 @@ def test_a_result_with_holes_does_no_harm(make_run: Any) -> None:
 def test_hostile_text_stays_text(make_run: Any) -> None:
     evil = '"><script>alert(1)</script>\ud800'
     run = make_run("nb201_mini", epochs=2)
-    result = {**run.result, "verdict": evil, "text": evil, "strategy": evil, "run": {"versions": {evil: evil}}}
-    history = [{**record, "metrics": {**record["metrics"], evil: 1.0}} for record in run.history]
-    page = render(replace(run, title=evil, settings={evil: {evil: [evil]}}, result=result, history=history))
+    facts = replace(run.result.run, versions={evil: evil})
+    result = replace(run.result, verdict=evil, text=evil, run=facts)
+    history = [replace(record, metrics={**record.metrics, evil: 1.0}) for record in run.history]
+    settings = {evil: {evil: [evil]}}
+    page = render(replace(run, title=evil, subtitle=evil, settings=settings, result=result, history=history))
     assert "<script" not in page
     assert "script" not in Outline(page).tags
     assert "&lt;script&gt;" in page
@@ -173,42 +181,38 @@ def test_hostile_text_stays_text(make_run: Any) -> None:
 def test_an_architecture_of_another_space_is_named_as_wrong(make_run: Any) -> None:
     run = make_run("nb201", epochs=1)
     with pytest.raises(ParseError, match="lacks decision '0->1'"):
-        render(replace(run, result={**run.result, "architecture": {"x": "y"}}))
+        render(replace(run, result=replace(run.result, architecture=Architecture({"x": "y"}))))
 
 
 def test_an_architecture_that_never_changed_is_said_to_be_steady(make_run: Any) -> None:
     run = make_run("nb201_mini", epochs=3)
-    steady = [{**record, "architecture": run.history[-1]["architecture"]} for record in run.history]
+    steady = [replace(record, architecture=run.history[-1].architecture) for record in run.history]
     assert "The architecture never changed." in render(replace(run, history=steady))
-    other = {**run.history[-1]["architecture"], "0->1": "none", "0->2": "none", "1->2": "none"}
-    once = [{**steady[0], "architecture": other}, *steady[1:]]
+    other = Architecture(dict.fromkeys(run.history[-1].architecture, "none"))
+    once = [replace(steady[0], architecture=other), *steady[1:]]
     assert "changed once (open dots), the last time at epoch 1" in render(replace(run, history=once))
 
 
 def with_posterior(run: Any, **changes: Any) -> Any:
-    """The run, and a posterior that is sure of the first option of every decision but of none in the first one."""
+    """Return the run with a posterior that is certain of the first option of every decision but the first."""
     decisions = {
-        decision.name: {"best": {option: float(option == decision.options[0]) for option in decision.options},
-                        "credible_set": [decision.options[0]]}
-        for decision in run.space.decisions
-    }  # fmt: skip
+        decision.name: sure_of(decision.options[0], others=decision.options[1:]) for decision in run.space.decisions
+    }
     first = run.space.decisions[0]
-    decisions[first.name] = {
-        "best": dict.fromkeys(first.options, 1 / len(first.options)),
-        "credible_set": list(first.options),
-    }
-    text, chosen = run.result["text"], run.result["architecture"]
-    posterior = {
-        "draws": 40,
-        "burn_in": 20,
-        "sampled": True,
-        "different_architectures": 3,
-        "decisions": decisions,
-        "architectures": [{"text": text, "architecture": chosen, "frequency": 0.25}],
-        "mixing": None,
-        **changes,
-    }
-    return replace(run, result={**run.result, "posterior": posterior})
+    even = dict.fromkeys(first.options, 1 / len(first.options))
+    decisions[first.name] = DecisionPosterior(even, first.options, entropy=1.0)
+    posterior = Posterior(
+        draws=40,
+        burn_in=20,
+        different_architectures=3,
+        decisions=decisions,
+        architectures=(ArchitectureFrequency(run.result.text, run.result.architecture, 0.25),),
+    )
+    return replace(run, result=replace(run.result, posterior=replace(posterior, **changes)))
+
+
+def sure_of(option: str, *, others: Sequence[str] = ()) -> DecisionPosterior:
+    return DecisionPosterior({option: 1.0, **dict.fromkeys(others, 0.0)}, (option,), entropy=0.0)
 
 
 def section(page: str) -> str:
@@ -222,12 +226,12 @@ def test_a_posterior_has_a_section(make_run: Any) -> None:
     run = with_posterior(replace(make_run("nb201", epochs=1), history=[]))
     page = render(run)
     headings = Outline(page).headings
-    assert headings.index("Posterior") == headings.index("How it fares") + 1
+    assert headings.index("Posterior") == headings.index("How good it is") + 1
     shown = section(page)
     assert "40 draws of the logits; the 20 before are left out as burn-in" in shown
     assert "credible set: 5 of 6." in shown
     assert '<svg role="img" aria-label="Probability of every option to be the best one, for 6 decisions"' in shown
-    assert f"{run.result['text']} (the result)" in shown
+    assert f"{run.result.text} (the result)" in shown
     assert "25.00 %" in shown
     assert "test accuracy" not in shown
     assert "least certain" not in shown
@@ -235,7 +239,7 @@ def test_a_posterior_has_a_section(make_run: Any) -> None:
 
 def test_known_test_accuracies_stand_beside_the_architectures(make_run: Any) -> None:
     run = with_posterior(replace(make_run("nb201", epochs=1), history=[]))
-    shown = section(render(replace(run, tested={run.result["text"]: 91.25})))
+    shown = section(render(replace(run, tested={run.result.text: 91.25})))
     assert "test accuracy in the table" in shown
     assert "91.25 %" in shown
 
@@ -243,7 +247,7 @@ def test_known_test_accuracies_stand_beside_the_architectures(make_run: Any) -> 
 def test_positions_without_noise_are_not_called_probabilities(make_run: Any) -> None:
     page = render(with_posterior(replace(make_run("nb201_mini", epochs=1), history=[]), sampled=False))
     assert "Posterior: a path without noise" in Outline(page).headings
-    assert "deterministic path and no probabilities" in section(page)
+    assert "positions of a deterministic path, not probabilities" in section(page)
     assert "the share of the positions, in percent" in section(page)
 
 
@@ -255,23 +259,21 @@ def test_of_a_large_space_the_map_shows_the_least_certain(make_run: Any) -> None
 
 def test_an_input_that_is_left_out_is_explained(make_run: Any) -> None:
     run = replace(make_run("darts", epochs=1), history=[])
-    sure = {d.name: {"best": {"skip_connect": 1.0}, "credible_set": ["skip_connect"]} for d in run.space.decisions}
+    sure = {d.name: sure_of("skip_connect") for d in run.space.decisions}
     hint = "A diamond at none is an input that the cell leaves out"
     assert hint in section(render(with_posterior(run, decisions=sure)))
-    everywhere_none = {d.name: {"best": {"none": 1.0}, "credible_set": ["none"]} for d in run.space.decisions}
+    everywhere_none = {d.name: sure_of("none") for d in run.space.decisions}
     assert hint not in section(render(with_posterior(run, decisions=everywhere_none)))
 
 
-@pytest.mark.parametrize("posterior", [None, {}, [], {"decisions": {"x": None}}])
-def test_without_draws_there_is_no_section(make_run: Any, posterior: object) -> None:
-    run = make_run("nb201_mini", epochs=1)
-    page = render(replace(run, history=[], result={**run.result, "posterior": posterior}))
+def test_without_draws_there_is_no_section(make_run: Any) -> None:
+    page = render(replace(make_run("nb201_mini", epochs=1), history=[]))
     assert "Posterior" not in Outline(page).headings
 
 
 def test_how_the_draws_went_is_shown_of_an_unfinished_run_too(make_run: Any) -> None:
     run = make_run("nb201_mini", epochs=2)
-    history = [{"epoch": record["epoch"], "metrics": {"a_step_norm": 0.1}} for record in run.history]
+    history = [replace(record, metrics={"a_step_norm": 0.1}) for record in run.history]
     assert "How the draws went" in Outline(render(replace(run, history=history, result=None))).headings
 
 
@@ -285,9 +287,34 @@ def test_reports_load_without_torch() -> None:
 def test_finalists_have_a_section_where_there_are_any(make_run: Any) -> None:
     run = replace(make_run("nb201", epochs=1), history=[])
     assert 'id="finalists"' not in render(run)
-    row = {"steps": 420, "valid_loss": 1.51922, "valid_accuracy": 0.42, "text": "|skip_connect~0|"}
-    row |= {"parameters": 181234}
-    page = render(replace(run, result={**run.result, "finalists": [row], "finalists_seconds": 290.0}))
+    row = FinalistRecord("|skip_connect~0|", run.result.architecture, 420, 1.51922, 0.42, 181234)
+    page = render(replace(run, result=replace(run.result, finalists=(row,), finalists_seconds=290.0)))
     section = re.search(r'<section id="finalists">(.*?)</section>', page, re.DOTALL)
     assert section is not None
     assert all(part in section[1] for part in ("4 min 50 s", "420", "1.519", "42.00 %", "181,234", "|skip_c"))
+
+
+# --- entries of a table
+
+
+def test_an_entry_as_a_sentence() -> None:
+    assert table_sentence(make_entry(93.1)) == (
+        "Trained alone, it reaches 93.10 % on the test images of cifar10, rank 128 of 15,625, ahead of 99.2 %, "
+        "1.27 points below the best."
+    )
+    best = table_sentence(make_entry(94.37))
+    assert "the best of the 15,625 architectures in the table" in best
+    assert "below" not in best
+
+
+def test_an_entry_as_facts() -> None:
+    facts = dict(table_facts(make_entry(93.1)))
+    assert facts["Rank"] == "128 of 15,625"
+    assert facts["Regret (points below the best)"] == "1.27"
+
+
+def test_every_trial_has_a_row(make_trials: Any) -> None:
+    page = render(make_trials(trials=3))
+    table = page[page.index("Every trial") :]
+    for name in ("trial", "seconds", "score", "best", "table test, %", "rank"):
+        assert f'<th scope="col">{name}</th>' in table

@@ -10,8 +10,12 @@ from typing import Any
 import matplotlib
 import pytest
 
-from archloom.searches.report_plots import learning_curves, probabilities, stability_curve, trial_scores
-from archloom.spaces import Decision
+from archloom.reports.curves import learning_curves
+from archloom.searches.history import epochs_of, metric_series
+from archloom.searches.records import EpochRecord
+from archloom.searches.report_plots import plot_history, probabilities, result_curve, stability_curve, trial_scores
+from archloom.spaces import Architecture, Decision
+from search_runs import make_entry, make_epoch
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -20,33 +24,45 @@ def texts(svg: str) -> list[str]:
     return ["".join(element.itertext()).strip() for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
-def scored(rows: list[Any], *, name: str = "edge") -> list[dict[str, Any]]:
-    return [{"epoch": epoch, "scores": {name: row}} for epoch, row in enumerate(rows)]
+def with_probabilities(rows: list[list[float]], *, name: str = "edge") -> list[EpochRecord]:
+    return [make_epoch(epoch, probabilities={name: row}) for epoch, row in enumerate(rows)]
+
+
+def curves(history: Any) -> str:
+    epochs = epochs_of(history)
+    return learning_curves([record.epoch for record in epochs], metric_series(epochs))
 
 
 def test_learning_curves_group_losses_and_accuracies(make_run: Any) -> None:
-    shown = texts(learning_curves(make_run("nb201_mini", epochs=3).history))
-    assert {"loss", "accuracy, %", "temperature", "learning rate"} <= set(shown)
+    shown = texts(curves(make_run("nb201_mini", epochs=3).history))
+    assert {"loss", "accuracy, %", "temperature"} <= set(shown)
     assert {"train loss", "valid loss", "train accuracy", "valid accuracy"} <= set(shown)
 
 
 def test_accuracies_are_drawn_in_percent() -> None:
-    shown = texts(learning_curves([{"metrics": {"valid_accuracy": value}} for value in (0.2, 0.8)]))
+    shown = texts(curves([make_epoch(metrics={"valid_accuracy": value}) for value in (0.2, 0.8)]))
     assert "80" in shown
     assert "0.8" not in shown
 
 
-def test_curves_survive_none_nan_and_infinity() -> None:
-    values = [1.0, None, math.nan, math.inf, "no", 2.0]
-    assert "loss" in texts(learning_curves([{"epoch": i, "metrics": {"loss": v}} for i, v in enumerate(values)]))
+def test_curves_survive_nan() -> None:
+    values = [1.0, math.nan, 2.0]
+    assert "loss" in texts(curves([make_epoch(i, metrics={"loss": v}) for i, v in enumerate(values)]))
 
 
-@pytest.mark.parametrize("history", [[], [{}], [{"epoch": 0, "metrics": {"loss": None}, "scores": None}]])
-def test_nothing_to_draw_gives_no_picture(history: list[dict[str, Any]]) -> None:
-    assert learning_curves(history) == ""
-    assert trial_scores(history) == ""
-    assert stability_curve(history) == ""
+@pytest.mark.parametrize("history", [[], [make_epoch(metrics={"loss": math.nan}, derived_accuracy=math.nan)]])
+def test_nothing_to_draw_gives_no_picture(history: list[EpochRecord]) -> None:
+    assert curves(history) == ""
+    assert stability_curve(history) == result_curve(history) == ""
     assert probabilities(history, [Decision("edge", ("a", "b"))]) == ""
+    assert trial_scores([]) == ""
+
+
+def test_a_search_can_be_plotted_as_a_figure(make_run: Any, make_trials: Any) -> None:
+    (axes,) = plot_history(make_run("nb201", epochs=2).history).axes
+    assert axes.get_ylabel() == "accuracy with shared weights, %"
+    (axes,) = plot_history(make_trials(trials=3).history).axes
+    assert axes.get_xlabel() == "trial"
 
 
 def test_stability_shows_the_table_and_its_best(make_run: Any) -> None:
@@ -63,14 +79,14 @@ def test_stability_without_a_table_shows_shared_weights(make_run: Any) -> None:
 
 def test_stability_marks_changes_only_where_there_are_any() -> None:
     label = "it differs from the one before"
-    same = [{"architecture": {"x": "1"}, "derived_accuracy": 0.5}] * 3
+    same = [make_epoch(epoch) for epoch in range(3)]
     assert label not in texts(stability_curve(same))
-    assert label in texts(stability_curve([*same, {"architecture": {"x": "2"}, "derived_accuracy": 0.6}]))
+    assert label in texts(stability_curve([*same, make_epoch(3, architecture=Architecture({"edge": "b"}))]))
 
 
-def test_a_table_without_regret_has_no_line_for_its_best() -> None:
-    shown = texts(stability_curve([{"standing": {"test": 90.0, "regret": None}}]))
-    assert not any("best of the table" in text for text in shown)
+def test_table_that_lacks_an_architecture_leaves_a_gap() -> None:
+    shown = texts(stability_curve([make_epoch(0), make_epoch(1, table_entry=make_entry(90.0))]))
+    assert "test accuracy in the table, %" in shown
 
 
 def test_every_decision_has_a_panel_with_its_final_option(make_run: Any) -> None:
@@ -79,7 +95,7 @@ def test_every_decision_has_a_panel_with_its_final_option(make_run: Any) -> None
     assert all(decision.name in shown for decision in run.space.decisions)
     options = run.space.decisions[0].options
     for option in options:
-        chosen = sum(value == option for value in run.history[-1]["architecture"].values())
+        chosen = sum(value == option for value in run.history[-1].architecture.values())
         assert shown.count(option) == chosen + 1  # once more in the legend
 
 
@@ -97,21 +113,22 @@ def test_many_decisions_are_drawn_as_entropy(make_run: Any) -> None:
     assert run.space.decisions[0].name in texts(svg)
 
 
-def test_probabilities_survive_rows_of_another_length_and_numbers_that_are_none() -> None:
-    history = scored([[0.5, 0.5], [1.0], None, [None, math.nan], [0.2, 0.8]])
+def test_probabilities_survive_rows_of_another_length_and_nan() -> None:
+    history = with_probabilities([[0.5, 0.5], [1.0], [math.nan, math.nan], [0.2, 0.8]])
     assert "edge" in texts(probabilities(history, [Decision("edge", ("a", "b")), Decision("absent", ("a",))]))
 
 
 def test_entropy_of_numbers_that_are_no_probabilities_is_left_blank() -> None:
     decisions = [Decision(f"edge{index}", ("a", "b")) for index in range(30)]
-    history = [{"scores": {decision.name: row for decision in decisions}} for row in ([-1.0, 2.0], [0.0, 0.0], [1, 0])]
+    rows = ([-1.0, 2.0], [0.0, 0.0], [1.0, 0.0])
+    history = [make_epoch(i, probabilities={one.name: row for one in decisions}) for i, row in enumerate(rows)]
     assert "edge0" in texts(probabilities(history, decisions))
 
 
-def test_scores_beyond_one_are_not_cut_off() -> None:
+def test_values_above_one_are_not_cut_off() -> None:
     decision = Decision("edge", ("a", "b"))
-    assert "4" in texts(probabilities(scored([[0.0, 5.0], [0.0, 4.0]]), [decision]))
-    assert "4" not in texts(probabilities(scored([[0.0, 0.5], [0.0, 0.4]]), [decision]))
+    assert "4" in texts(probabilities(with_probabilities([[0.0, 5.0], [0.0, 4.0]]), [decision]))
+    assert "4" not in texts(probabilities(with_probabilities([[0.0, 0.5], [0.0, 0.4]]), [decision]))
 
 
 def test_trials_show_scores_and_the_best(make_trials: Any) -> None:
@@ -120,9 +137,9 @@ def test_trials_show_scores_and_the_best(make_trials: Any) -> None:
 
 def test_hostile_names_are_drawn_as_text() -> None:
     evil = "_$\\frac{<script>alert(1)</script>\x00"
-    history = [{"metrics": {evil: 1.0, f"{evil}loss": 2.0, "b_loss": 1.0}, "architecture": {evil: evil}}]
-    history[0]["scores"] = {evil: [0.4, 0.6]}
-    for svg in (learning_curves(history), probabilities(history, [Decision(evil, (evil, "b"))])):
+    metrics, chosen = {evil: 1.0, f"{evil}loss": 2.0, "b_loss": 1.0}, Architecture({evil: evil})
+    history = [make_epoch(metrics=metrics, architecture=chosen, probabilities={evil: [0.4, 0.6]})]
+    for svg in (curves(history), probabilities(history, [Decision(evil, (evil, "b"))])):
         assert "<script" not in svg
         assert any("frac{<script>" in text.replace(" ", "") for text in texts(svg))
 
@@ -130,7 +147,7 @@ def test_hostile_names_are_drawn_as_text() -> None:
 def test_inline_pictures_have_no_prologue_no_style_and_no_clashing_ids(make_run: Any) -> None:
     run = make_run("nb201", epochs=3, table=True)
     pictures = [
-        learning_curves(run.history),
+        curves(run.history),
         stability_curve(run.history),
         probabilities(run.history, run.space.decisions),
     ]
@@ -148,10 +165,10 @@ def test_inline_pictures_have_no_prologue_no_style_and_no_clashing_ids(make_run:
 
 def test_the_same_history_gives_the_same_picture(make_run: Any) -> None:
     history = make_run("nb201_mini", epochs=2).history
-    assert learning_curves(history) == learning_curves(history)
+    assert curves(history) == curves(history)
 
 
 def test_settings_of_the_user_are_left_as_they_were(make_run: Any) -> None:
     before = dict(matplotlib.rcParams)
-    learning_curves(make_run("nb201_mini", epochs=2).history)
+    curves(make_run("nb201_mini", epochs=2).history)
     assert dict(matplotlib.rcParams) == before
