@@ -23,7 +23,7 @@ from archloom.core.errors import SettingError
 from archloom.core.events import JobEnded, JobEvent, JobListener, JobProgressed, JobStarted
 
 if TYPE_CHECKING:
-    from archloom.comparisons.results import Outcome
+    from archloom.comparisons.results import ComparisonResult
 
 FAILED = 1
 WIDEST = 1000
@@ -79,9 +79,9 @@ def compare(
     left = len(searches) - states["finished"]
     with stopping_cleanly("compare", folder) as stop, shown_progress(messages(), total=left, quiet=quiet) as listen:
         executor = ProcessExecutor(jobs or jobs_that_fit(resolved))
-        outcome = run_comparison(resolved, folder, executor=executor, only=only or (), emit=listen, stop=stop)
-    print_comparison(outcome, folder, results())
-    if outcome.failures:
+        result = run_comparison(resolved, folder, executor=executor, only=only or (), emit=listen, stop=stop)
+    print_comparison(result, folder, results())
+    if result.failures:
         raise typer.Exit(FAILED)
 
 
@@ -161,24 +161,24 @@ class Bars:
 # --- the table
 
 
-def print_comparison(outcome: Outcome, folder: Path, console: Console) -> None:
-    """The whole outcome. The table is as wide as it is: figures broken over lines cannot be read or copied."""
-    from archloom.comparisons.report import FILES, explanations, summary_table, verdict_lines
+def print_comparison(result: ComparisonResult, folder: Path, console: Console) -> None:
+    """The whole result. The table is as wide as it is: figures broken over lines cannot be read or copied."""
+    from archloom.comparisons.report import FILES, explain_figures, list_verdicts
 
-    table = summary_table(outcome)
-    say(outcome.title, console=console)
+    table = result.to_table()
+    say(result.title, console=console)
     say("", console=console)
     shown = table_of(table.columns, table.rows)
     unbounded = Console(file=console.file, width=WIDEST, markup=False, highlight=False, emoji=False)
     unbounded.width = unbounded.measure(shown).maximum
     unbounded.print(shown)
-    for line in explanations(outcome):
+    for line in explain_figures(result):
         console.print(line, style="dim")
-    if outcome.verdicts:
-        say(f"\nVerdict against {outcome.against}:", console=console)
-        console.print(facts_of(verdict_lines(outcome)))
-    for name, failure in outcome.failures.items():
+    if result.verdicts:
+        say(f"\nVerdict against {result.against}:", console=console)
+        console.print(facts_of(list_verdicts(result)))
+    for name, failure in result.failures.items():
         say(f"failed: {name}: {failure}", console=console)
-    if outcome.missing > len(outcome.failures):
-        say(f"not finished: {outcome.missing - len(outcome.failures):,} searches", console=console)
+    if result.missing > len(result.failures):
+        say(f"not finished: {result.missing - len(result.failures):,} searches", console=console)
     say(f"\n{', '.join(FILES)} in {folder}", console=console)

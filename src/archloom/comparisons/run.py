@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from archloom.comparisons import report as comparison_report
-from archloom.comparisons.results import Outcome, check_limit, outcome_of
+from archloom.comparisons.evaluation import check_limit, evaluate_comparison
+from archloom.comparisons.report import render_files
+from archloom.comparisons.results import ComparisonResult
 from archloom.comparisons.spec import ComparisonSpec, jobs_that_fit, longest_first, open_comparison
 from archloom.core.events import JobEnded, JobEvent, JobListener
 from archloom.core.files import write_atomically
@@ -29,7 +30,7 @@ def compare(
     listen: JobListener = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
     executor: Executor | None = None,
-) -> Outcome:
+) -> ComparisonResult:
     """Run every entry of a comparison with every seed in worker processes, and compare the results.
 
     Finished searches are kept, interrupted ones resume, and a failed one is retried once.
@@ -53,7 +54,7 @@ def compare(
         Interrupted: If `stop` was true before every search finished.
 
     Example:
-        >>> outcome = archloom.compare("compare/first", jobs=2)
+        >>> result = archloom.compare("compare/first", jobs=2)
     """
     resolved, folder = open_comparison(
         comparison, RUNS, out=None if out is None else Path(out), seeds=seeds, assigned=settings
@@ -70,7 +71,7 @@ def run_comparison(
     only: Sequence[str] = (),
     emit: JobListener = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
-) -> Outcome:
+) -> ComparisonResult:
     """Begin or resume a resolved comparison in its folder."""
     check_limit(comparison)
     jobs, chosen = comparison.jobs(folder), comparison.jobs(folder, only=only)
@@ -84,9 +85,10 @@ def run_comparison(
             emit(event)
 
         failures = executor.run(longest_first(comparison, chosen), emit=listen, stop=stop)
-        outcome = outcome_of(comparison, jobs, {name: failure.message for name, failure in failures.items()})
-        for name, text in comparison_report.files_of(outcome).items():
+        messages = {name: failure.message for name, failure in failures.items()}
+        result = evaluate_comparison(comparison, jobs, messages, folder)
+        for name, text in render_files(result).items():
             write_atomically(folder / name, text.encode())
     if stop() and any(job.state != "finished" for job in chosen):
         raise Interrupted
-    return outcome
+    return result

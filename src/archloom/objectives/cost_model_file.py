@@ -39,15 +39,19 @@ class TimingSetup:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
-        counts = {name: int(value[name]) for name in ("classes", "batch", "threads", "repeats", "seed")}
-        tables = {name: dict(value[name]) for name in ("space_settings", "network", "versions")}
         colours, height, width = map(int, value["image_shape"])
         return cls(
             space=str(value["space"]),
-            device=str(value["device"]),
+            space_settings=dict(value["space_settings"]),
+            classes=int(value["classes"]),
             image_shape=(colours, height, width),
-            **counts,
-            **tables,
+            batch=int(value["batch"]),
+            network=dict(value["network"]),
+            device=str(value["device"]),
+            threads=int(value["threads"]),
+            repeats=int(value["repeats"]),
+            seed=int(value["seed"]),
+            versions=dict(value["versions"]),
         )
 
     def to_json(self) -> dict[str, Any]:

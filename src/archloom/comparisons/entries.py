@@ -1,0 +1,125 @@
+"""What the searches of one entry of a comparison found, over all seeds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self, get_args
+
+from archloom.core.json_object import JsonObject, to_json_object
+
+Timing = Literal["measured", "looked up", "by seconds_per_trial", "unknown"]
+"""Where the seconds of an entry come from: looking a score up takes next to no time. Old files do not say."""
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """What the search with one seed found, and what it cost."""
+
+    seed: int
+    text: str
+    value: float | None  # of the metric; None if a partial table does not hold the architecture
+    tests: Mapping[str, float]  # by data set of the table
+    regret: float | None
+    seconds: float
+    trainings: float
+    curve: tuple[float, ...] = ()  # of a one-shot search: test accuracy of the derived architecture after every epoch
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        return cls(
+            seed=int(value["seed"]),
+            text=str(value["text"]),
+            value=value["value"],
+            tests={str(name): float(test) for name, test in value["tests"].items()},
+            regret=value["regret"],
+            seconds=float(value["seconds"]),
+            trainings=float(value["trainings"]),
+            curve=tuple(map(float, value["curve"])),
+        )
+
+
+@dataclass(frozen=True)
+class EntryResult:
+    """An entry of a comparison: the results of its finished searches."""
+
+    name: str
+    strategy: str
+    black_box: bool
+    metric: str
+    datasets: tuple[str, ...]  # of the table, that of the searches first; empty without a table
+    results: tuple[SeedResult, ...]
+    seeds: int  # that the comparison asks for
+    timing: Timing = "measured"
+    failures: Mapping[str, str] = field(default_factory=dict)  # the reason, by run
+
+    @property
+    def values(self) -> list[float]:
+        return [result.value for result in self.results if result.value is not None]
+
+    def tests(self, dataset: str) -> list[float]:
+        return [result.tests[dataset] for result in self.results if dataset in result.tests]
+
+    @property
+    def cells(self) -> int:
+        """How many different architectures the searches found."""
+        return len({result.text for result in self.results})
+
+    @property
+    def seconds(self) -> float | None:
+        return mean_of([result.seconds for result in self.results])
+
+    @property
+    def trainings(self) -> float | None:
+        return mean_of([result.trainings for result in self.results])
+
+    @property
+    def regrets(self) -> list[float]:
+        return [result.regret for result in self.results if result.regret is not None]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` reads, apart from the name and the figures that follow from the results."""
+        return {
+            "black_box": self.black_box,
+            "datasets": list(self.datasets),
+            "timing": self.timing,
+            "failures": dict(self.failures),
+            "runs": [to_json_object(result) for result in self.results],
+        }
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        """Return an entry; files of the first edition lack what kind of search it is, data sets and timing."""
+        results = tuple(map(SeedResult.from_json, value["runs"]))
+        tables = dict.fromkeys(name for result in results for name in result.tests)
+        trained = any(result.trainings for result in results)
+        return cls(
+            name=str(value["entry"]),
+            strategy=str(value["strategy"]),
+            black_box=bool(value.get("black_box", trained)),
+            metric=str(value["metric"]),
+            datasets=tuple(map(str, value.get("datasets", tables))),
+            results=results,
+            seeds=int(value["seeds"]),
+            timing=_read_timing(value.get("timing", "unknown")),
+            failures={str(run): str(reason) for run, reason in value["failures"].items()},
+        )
+
+
+def _read_timing(value: Any) -> Timing:
+    if value not in get_args(Timing):
+        raise ValueError(f"timing must be one of {', '.join(get_args(Timing))}, got {value!r}")
+    timing: Timing = value
+    return timing
+
+
+def mean_of(values: Sequence[float]) -> float | None:
+    return statistics.mean(values) if values else None
+
+
+def deviation_of(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+__all__ = ["EntryResult", "SeedResult", "Timing", "deviation_of", "mean_of"]

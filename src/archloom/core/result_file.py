@@ -1,0 +1,36 @@
+"""Read JSON files of results: check their version and report damage in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from archloom.core.errors import CheckpointError, one_line
+from archloom.core.files import reading
+from archloom.core.json_object import JsonObject
+
+Result = TypeVar("Result")
+
+
+def read_result_file(path: Path, parse: Callable[[JsonObject], Result], *, version: int) -> Result:
+    """Return what `parse` makes of a JSON file; files without a version are of the first edition.
+
+    Raises:
+        CheckpointError: If the file is damaged, or written by a later version.
+        StorageError: If the file cannot be read.
+    """
+    with reading(path):
+        data = path.read_bytes()
+    try:
+        value = json.loads(data)
+        found = value.get("version", 1)
+        if found <= version:
+            return parse(value)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {one_line(error)})") from error
+    raise CheckpointError(f"{path} has version {found}, expected {version} or less; update archloom")
+
+
+__all__ = ["read_result_file"]
