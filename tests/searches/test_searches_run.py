@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ import archloom
 from archloom.benchmarks.nb201 import Nb201Table
 from archloom.core.errors import CheckpointError, DataError, SettingError
 from archloom.execution.loop import Interrupted
+from archloom.execution.run import RunOptions
+from archloom.policies.posterior import Posterior
 from archloom.searches.paths import trained_paths
 from archloom.searches.report_draws import SHOWN_WITH_DRAWS
-from archloom.searches.run import run_experiment
+from archloom.searches.run import run_search
 from archloom.searches.spec import SearchSpec
 from archloom.spaces import Nb201
 from archloom.strategies.rsps import Rsps
@@ -34,7 +37,7 @@ def search(out: Path, **options) -> archloom.SearchResult:
     return archloom.search(epochs=2, settings=TINY, out=out, **options)
 
 
-def test_a_search_returns_what_its_directory_holds(tmp_path):
+def test_a_search_returns_what_its_folder_holds(tmp_path):
     result = search(tmp_path / "run", seed=3)
     assert {path.name for path in (tmp_path / "run").iterdir()} == FILES
     stored = json.loads((tmp_path / "run/architecture.json").read_text())
@@ -82,7 +85,8 @@ def test_resuming_a_complete_run_returns_it(tmp_path):
     first = search(tmp_path / "run")
     again = archloom.resume(tmp_path / "run")
     assert again.architecture == first.architecture
-    assert again.details == first.details
+    assert again.to_json() == first.to_json()
+    assert again.history == first.history
 
 
 def test_a_run_that_was_cut_off_before_its_first_checkpoint_starts_anew(tmp_path):
@@ -147,7 +151,7 @@ def test_own_data_is_asked_for_again_on_resume(tmp_path):
     assert archloom.resume(run, data=own).text
 
 
-def test_bad_data_leaves_no_directory_behind(tmp_path):
+def test_bad_data_leaves_no_folder_behind(tmp_path):
     with pytest.raises(ValueError, match=r"at least (2|two) classes|one class"):
         archloom.search(data=(torch.randn(9, 1, 8, 8), torch.zeros(9, dtype=torch.int64)), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -174,8 +178,8 @@ def test_black_box_search_on_the_embedded_table(tmp_path):
     settings = {"search": {"trials": 30}, "machine": {"torch_threads": 1}}
     result = archloom.search("nb201_mini", "random_search", "digits", settings=settings, out=tmp_path / "run")
     assert len(result.history) == 30
-    assert result.standing["count"] == 125
-    assert 1 <= result.standing["rank"] <= 125
+    assert result.table_entry.count == 125
+    assert 1 <= result.table_entry.rank <= 125
 
 
 def of_a_table(folder: Path, **search) -> dict:
@@ -187,22 +191,22 @@ def test_a_search_on_a_table_needs_no_images(tmp_path, nb201_dir):
     folder.mkdir()
     (folder / "nb201").symlink_to(nb201_dir)
     result = archloom.search("nb201", "random_search", "cifar10", settings=of_a_table(folder), out=tmp_path / "run")
-    assert result.details["data"] == "cifar10"
-    assert result.standing["count"] == 15625
+    assert result.data == "cifar10"
+    assert result.table_entry.count == 15625
     table = Nb201Table.open(folder)
-    assert result.details["cost"]["parameters"] == table.query(result.architecture, "cifar10", metric="params")
+    assert result.cost.parameters == table.query(result.architecture, "cifar10", metric="params")
     short = archloom.search(
         "nb201", "random_search", "cifar10", settings=of_a_table(folder, score_epochs=12), out=tmp_path / "short"
     )
-    assert [record["text"] for record in short.history] == [record["text"] for record in result.history]
-    told = [table.query(short.space.parse(r["text"]), "cifar10", metric="valid", epochs=12) for r in short.history]
-    assert [record["score"] for record in short.history] == told
-    assert short.history[-1]["trainings"] == 20.0
+    assert [record.text for record in short.history] == [record.text for record in result.history]
+    scores = [table.query(record.architecture, "cifar10", metric="valid", epochs=12) for record in short.history]
+    assert [record.score for record in short.history] == scores
+    assert short.history[-1].trainings == 20.0
     with pytest.raises(SettingError, match=r"search\.score_epochs must be 200 or 12 for the nb201 table, got 7"):
         archloom.search(
             "nb201", "random_search", "cifar10", settings=of_a_table(folder, score_epochs=7), out=tmp_path / "no"
         )
-    with pytest.raises(DataError, match="cifar10"):  # whoever trains needs them
+    with pytest.raises(DataError, match="cifar10"):  # training needs them
         archloom.search("nb201", "random_search", "cifar10", settings=of_a_table(folder, score="training"))
 
 
@@ -210,7 +214,7 @@ def test_a_run_may_leave_its_report_for_later(tmp_path):
     experiment = SearchSpec.resolve(
         {"space": {"name": "nb201_mini"}, "strategy": {"name": "random_search"}, **of_a_table(tmp_path)}
     )
-    run_experiment(experiment, out=tmp_path / "run", report=False)
+    run_search(experiment, out=tmp_path / "run", options=RunOptions(report=False))
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         "config.toml",
         "metrics.jsonl",
@@ -232,10 +236,8 @@ def test_a_search_under_trained_weights(tmp_path):
     }
     result = archloom.search("nb201", "regularized_evolution", settings=settings, out=tmp_path / "run")
     paths = trained_paths(tmp_path / "shared", images=20)
-    assert [record["score"] for record in result.history] == [
-        paths(result.space.parse(record["text"])) for record in result.history
-    ]
-    assert result.history[-1]["trainings"] == 0.0
+    assert [record.score for record in result.history] == [paths(record.architecture) for record in result.history]
+    assert result.history[-1].trainings == 0.0
     with pytest.raises(SettingError, match=r"searched other decisions than space 'nb201_mini' has"):
         archloom.search("nb201_mini", "random_search", settings={**settings, "space": {}}, out=tmp_path / "no")
     for wrong in ({"score": "shared"}, {"shared_run": "somewhere"}):
@@ -268,12 +270,13 @@ def test_a_sampling_strategy_has_a_posterior_and_its_checkpoint_the_same(tmp_pat
     sampled = {"draw_images": 16, "warmup": 0.0, "finalists": 1}
     settings = {**TINY, "space": {}, "strategy": sampled}
     result = archloom.search("nb201_mini", "gibbs", epochs=3, settings=settings, out=tmp_path / "run")
-    assert result.posterior == result.details["posterior"]
+    stored = json.loads((tmp_path / "run/architecture.json").read_text())
+    assert Posterior.from_json(stored["posterior"]) == result.posterior
     again = archloom.posterior(tmp_path / "run")
-    assert again.pop("runs") == [str(tmp_path / "run")]
-    assert again == result.posterior
-    told = result.history[-1]["metrics"]
-    assert {name for name in told if name.startswith(("a_", "w_", "entropy", "skip"))} <= SHOWN_WITH_DRAWS
+    assert list(again.runs) == [str(tmp_path / "run")]
+    assert replace(again, runs=result.posterior.runs) == result.posterior
+    metrics = result.history[-1].metrics
+    assert {name for name in metrics if name.startswith(("a_", "w_", "entropy", "skip"))} <= SHOWN_WITH_DRAWS
     page = (tmp_path / "run/report.html").read_text()
     assert '<section id="posterior">' in page
     assert "test accuracy in the table" in page  # the packaged table knows this space

@@ -142,9 +142,9 @@ def print_model(result: RetrainResult, console: Console) -> None:
     console.print()
     console.print(facts_of(_facts(details)))
     console.print()
-    run = shlex.quote(str(result.directory))
+    run = shlex.quote(str(result.folder))
     say(f"model: {result.model}", console=console)
-    say(f"report: {result.directory / 'report.html'}", console=console)
+    say(f"report: {result.folder / 'report.html'}", console=console)
     say(f"use it elsewhere: archloom export {run}", console=console)
     say(f"try it: archloom predict {run} IMAGES...", console=console)
 

@@ -48,6 +48,10 @@ class FolderRun(ABC, Generic[OutcomeT, ResultT]):
     def write_report(self, result: ResultT | None) -> None:
         """Write the report of the run so far; the result is None before the end."""
 
+    def make_listeners(self) -> Sequence[Listener]:
+        """Return listeners that write to the folder, which exists by now."""
+        return ()
+
     def load(self, state: Any) -> None:
         """Load the state of a checkpoint."""
         self.loop.load_state_dict(state)
@@ -96,7 +100,7 @@ def resume_run(
 def _run(run: FolderRun[OutcomeT, ResultT], options: RunOptions) -> ResultT:
     folder, loop = run.folder, run.loop
     folder.write_metrics([record_to_json(record) for record in loop.history])
-    for listener in options.listeners:
+    for listener in (*options.listeners, *run.make_listeners()):
         loop.listen(listener)
     start = time.perf_counter()
     try:

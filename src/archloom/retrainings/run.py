@@ -40,7 +40,7 @@ MAY_DIFFER = ("machine.", "data.directory")  # where a run is resumed
 class RetrainResult:
     """A trained model, how good it is, and where all of it is kept."""
 
-    directory: Path
+    folder: Path
     model: Path  # the file of the model that counts
     test: Mapping[str, Any] | None  # on the test images, where there are any
     details: Mapping[str, Any]  # all of result.json
@@ -272,7 +272,7 @@ def _card_details(described: Mapping[str, Any]) -> dict[str, Any]:
 def _read_result(folder: RunFolder) -> RetrainResult:
     details = folder.read_result()
     assert details is not None, "called for finished runs only"
-    return RetrainResult(directory=folder.path, model=folder.path / BEST, test=details["test"], details=details)
+    return RetrainResult(folder=folder.path, model=folder.path / BEST, test=details["test"], details=details)
 
 
 __all__ = ["RetrainRequest", "RetrainResult", "resolve_request", "resume_retraining", "retrain", "run_retraining"]

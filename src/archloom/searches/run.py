@@ -132,12 +132,13 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
         super().__init__(folder, build_search(spec, data=data))
         # before the search: a network that cannot be counted is refused now
         self._costs = _cost_table(self.loop.space, facts, spec.network.settings)
-        if spec.search.tensorboard:
-            self.loop.listen(tensorboard_listener(folder.path / "tensorboard"))
 
     @property
     def settings(self) -> Settings:
         return self._spec.to_settings()
+
+    def make_listeners(self) -> Sequence[Listener]:
+        return [tensorboard_listener(self.folder.path / "tensorboard")] if self._spec.search.tensorboard else []
 
     def load(self, state: Any) -> None:
         super().load(state)
