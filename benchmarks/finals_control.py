@@ -56,7 +56,7 @@ def finals(options: argparse.Namespace, seed: int, run: Path | None, table: Nb20
     given = {"seed": seed, "data": {"directory": str(options.data_dir)}, "machine": {"torch_threads": options.threads}}
     experiment = SearchSpec.resolve(merge(read_toml(options.recipe), given))
     search = build_search(experiment)
-    count = experiment.settings["strategy"]["finalists"]
+    count = experiment.strategy.settings["finalists"]
     if run is None:
         named = by_chance(search.space, count, seed)
     else:

@@ -37,7 +37,7 @@ def test_a_recipe_resolves_and_says_what_it_is(name: str) -> None:
     given = read_toml(path)
     experiment = resolved(name)
     for section in ("space", "strategy", "data"):
-        assert experiment.names[section] == given[section]["name"]
+        assert experiment.to_settings()[section]["name"] == given[section]["name"]
 
 
 @pytest.mark.parametrize("name", comparisons())
@@ -47,7 +47,7 @@ def test_a_comparison_resolves_and_says_what_it_is(name: str) -> None:
     assert find_comparison(name) == find_comparison(name.removeprefix("compare/")) == path
     made = ComparisonSpec.resolve(read_toml(path), beside=path.parent)
     assert made.against is not None and len(made.contenders) > 2
-    rival = made.contenders[made.against].experiment.names["strategy"]
+    rival = made.contenders[made.against].experiment.strategy.name
     assert rival == ("darts" if name == "compare/stability" else "random_search")
 
 
@@ -67,16 +67,16 @@ def test_the_nb201_comparisons_have_the_rows_of_the_table_and_what_was_published
 @pytest.mark.parametrize(("name", "epochs"), [("gdas", 10), ("rsps", 20), ("darts_first", 5)])
 def test_the_searches_on_cifar10_share_a_small_supernet(name: str, epochs: int) -> None:
     experiment = resolved(f"cifar10/{name}")
-    assert experiment.settings["search"]["epochs"] == epochs
-    assert experiment.settings["space"]["cells_per_stage"] == 1
-    assert experiment.settings["network"]["channels"] == 8
-    assert experiment.settings["data"]["split"] == "nb201"
-    assert experiment.settings["machine"]["torch_threads"] == 0
+    assert experiment.search.epochs == epochs
+    assert experiment.space.settings["cells_per_stage"] == 1
+    assert experiment.network.settings["channels"] == 8
+    assert experiment.data.split == "nb201"
+    assert experiment.machine.torch_threads == 0
 
 
 def test_papers_keep_their_settings() -> None:
     def settings(name: str, section: str) -> Any:
-        return resolved(f"papers/{name}").settings[section]
+        return resolved(f"papers/{name}").to_settings()[section]
 
     assert settings("gdas_darts", "strategy")["temperature_end"] == 1.0
     assert settings("gdas_darts", "search")["epochs"] == 240
@@ -104,13 +104,13 @@ def test_every_row_of_the_nb201_table_has_a_recipe() -> None:
     assert {name.removeprefix("nb201/") for name in RECIPES if name.startswith("nb201/")} == set(NB201_ROWS)
     for name, strategy in NB201_ROWS.items():
         experiment = resolved(f"nb201/{name}")
-        assert (experiment.names["space"], experiment.names["strategy"]) == ("nb201", strategy)
-        assert experiment.names["data"] == "cifar10"
+        assert (experiment.space.name, experiment.strategy.name) == ("nb201", strategy)
+        assert experiment.data_set.name == "cifar10"
 
 
 @pytest.mark.parametrize("name", ["rsps", "darts_first", "darts_second", "gdas", "setn", "enas", "gibbs"])
 def test_one_shot_rows_search_at_full_size_on_the_benchmarks_own_split(name: str) -> None:
-    settings = resolved(f"nb201/{name}").settings
+    settings = resolved(f"nb201/{name}").to_settings()
     assert (settings["space"]["cells_per_stage"], settings["network"]["channels"]) == (5, 16)
     assert settings["data"]["split"] == "nb201"
     assert settings["data"]["train_images"] is None
@@ -118,13 +118,13 @@ def test_one_shot_rows_search_at_full_size_on_the_benchmarks_own_split(name: str
 
 @pytest.mark.parametrize("name", ["rea", "random_search", "reinforce", "bohb"])
 def test_black_box_rows_are_told_short_trainings_of_the_table(name: str) -> None:
-    search = resolved(f"nb201/{name}").settings["search"]
-    assert (search["score"], search["score_epochs"], search["trials"]) == ("table", 12, 100)
+    search = resolved(f"nb201/{name}").search
+    assert (search.score, search.score_epochs, search.trials) == ("table", 12, 100)
 
 
 def test_rows_of_the_nb201_table_keep_their_settings() -> None:
     def settings(name: str, section: str) -> Any:
-        return resolved(f"nb201/{name}").settings[section]
+        return resolved(f"nb201/{name}").to_settings()[section]
 
     assert settings("gdas", "strategy")["temperature_end"] == 0.1
     assert settings("gdas", "weights")["nesterov"] is True
@@ -137,17 +137,17 @@ def test_rows_of_the_nb201_table_keep_their_settings() -> None:
 @pytest.mark.parametrize(("space", "cells"), [("s1", 8), ("s2", 20)])
 def test_amended_darts_searches_in_the_network_that_is_evaluated(space: str, cells: int) -> None:
     experiment = resolved(f"papers/amended_{space}")
-    assert experiment.names["space"] == space
-    assert (experiment.settings["space"]["cells"], experiment.settings["space"]["edges"]) == (cells, "fixed")
-    network, search = experiment.settings["network"], experiment.settings["search"]
-    assert (network["channels"], network["auxiliary"], search["cutout"]) == (36, True, 16)
+    assert experiment.space.name == space
+    assert (experiment.space.settings["cells"], experiment.space.settings["edges"]) == (cells, "fixed")
+    network, search = experiment.network.settings, experiment.search
+    assert (network["channels"], network["auxiliary"], search.cutout) == (36, True, 16)
     assert network["dropout"] > 0
-    assert (search["epochs"], search["batch_size"]) == (100, 96)
-    assert experiment.settings["strategy"]["inverse"] == "hessian"
-    assert experiment.settings["strategy"]["eta"] == 0.1
+    assert (search.epochs, search.batch_size) == (100, 96)
+    assert experiment.strategy.settings["inverse"] == "hessian"
+    assert experiment.strategy.settings["eta"] == 0.1
 
 
 def test_the_small_s2_searches_differ_in_their_strategy_alone() -> None:
-    amended, darts = (resolved(f"stability/{name}").settings for name in ("s2_amended", "s2_darts_second"))
+    amended, darts = (resolved(f"stability/{name}").to_settings() for name in ("s2_amended", "s2_darts_second"))
     assert amended["strategy"] != darts["strategy"]
     assert {**amended, "strategy": None} == {**darts, "strategy": None}

@@ -49,11 +49,11 @@ def test_options_win_over_the_recipe_and_assignments_over_both(tmp_path: Path) -
     options = {"seed": 2, "search": {"epochs": 8, "batch_size": None}, "network": {"channels": None}}
     experiment = resolved(str(recipe), options, ["search.epochs=9", "strategy.weight_decay=0.1"])
     assert experiment.seed == 2
-    assert experiment.names["strategy"] == "darts"
-    assert experiment.settings["search"]["epochs"] == 9
-    assert experiment.settings["search"]["batch_size"] == 8
-    assert experiment.settings["strategy"]["learning_rate"] == 0.5
-    assert experiment.settings["strategy"]["weight_decay"] == 0.1
+    assert experiment.strategy.name == "darts"
+    assert experiment.search.epochs == 9
+    assert experiment.search.batch_size == 8
+    assert experiment.strategy.settings["learning_rate"] == 0.5
+    assert experiment.strategy.settings["weight_decay"] == 0.1
 
 
 def test_every_option_reaches_the_configuration(

@@ -56,11 +56,11 @@ def test_entries_are_experiments_with_seeds(two: ComparisonSpec) -> None:
     random, gdas = two.contenders["random"], two.contenders["gdas"]
     assert (random.seeds, random.black_box) == ((4, 9), True)
     assert (gdas.seeds, gdas.black_box) == ((0, 1, 2), False)
-    assert random.experiment.settings["search"]["trials"] == 7
-    assert gdas.experiment.settings["search"]["trials"] == 8  # an entry wins over all
-    assert gdas.experiment.settings["strategy"]["temperature_start"] == 5.0
-    assert {c.experiment.names["space"] for c in two.contenders.values()} == {"nb201_mini"}
-    assert {c.experiment.settings["machine"]["torch_threads"] for c in two.contenders.values()} == {1}
+    assert random.experiment.search.trials == 7
+    assert gdas.experiment.search.trials == 8  # an entry wins over all
+    assert gdas.experiment.strategy.settings["temperature_start"] == 5.0
+    assert {c.experiment.space.name for c in two.contenders.values()} == {"nb201_mini"}
+    assert {c.experiment.machine.torch_threads for c in two.contenders.values()} == {1}
     assert two.against == "random"
 
 
@@ -89,11 +89,11 @@ def test_recipe_then_all_then_entry_then_the_command_line(tmp_path: Path) -> Non
     search.score_epochs = 4
     """
     made = resolved(text, beside=tmp_path, assigned={"search": {"score_epochs": 5}}, seeds="6")
-    search = made.contenders["a"].experiment.settings["search"]
-    assert [search[name] for name in ("epochs", "trials", "batch_size", "score_epochs")] == [2, 3, 32, 5]
+    search = made.contenders["a"].experiment.search
+    assert [getattr(search, name) for name in ("epochs", "trials", "batch_size", "score_epochs")] == [2, 3, 32, 5]
     assert made.contenders["a"].seeds == (6,)
     shipped = resolved('[entry.a]\nrecipe = "first"').contenders["a"].experiment
-    assert shipped.names == {"space": "nb201", "strategy": "gdas", "data": "digits"}
+    assert (shipped.space.name, shipped.strategy.name, shipped.data_set.name) == ("nb201", "gdas", "digits")
 
 
 def test_what_is_written_gives_the_same_comparison_and_needs_nothing_else(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from states import differences
 from toy import GOOD, ToySpace, toy_images
 
 from archloom.core.errors import SettingError
-from archloom.core.settings import schema
+from archloom.core.settings import merge, schema
 from archloom.data.arrays import from_tensors
 from archloom.execution.checkpoint import decode, encode
 from archloom.execution.loop import Interrupted
@@ -36,7 +37,7 @@ SMALL = {  # settings that keep a tiny search tiny
     "rsps": {"candidates": 6, "candidates_each_epoch": 2},
     "setn": {"candidates": 6, "candidates_each_epoch": 2},
     "enas": {"candidates": 6, "candidates_each_epoch": 2, "controller_steps": 2, "samples": 3},
-    "gibbs": {"draw_images": 8, "finalists": 2},
+    "gibbs": {"logits": {"images": 8}, "finalists": 2},
 }
 VARIANTS = [
     *((name, SMALL.get(name, {})) for name in STRATEGIES),
@@ -46,24 +47,35 @@ VARIANTS = [
     ("darts", {"order": "second", "products": "differences"}),
     ("amended_darts", {"inverse": "conjugate_gradient:2", "products": "exact", "independent": True}),
     ("amended_darts", {"inverse": "identity"}),
-    ("gibbs", {"order": "second", "draw_images": 8, "finalists": 1}),
-    ("gibbs", {"draw_images": 16, "none": "absent", "center": False, "schedule": "cosine", "finalists": 1}),
-    ("gibbs", {"w_update": "mean", "a_update": "mean", "draw_images": 8, "finalists": 1}),
-    ("gibbs", {"w_update": "sample", "a_update": "adam", "draw_images": 8, "w_mean": "direction", "finalists": 1}),
-    ("gibbs", {"w_update": "sgd", "a_update": "sgd", "learning_rate_a": 1.0, "draw_images": 8, "finalists": 1}),
-    ("gibbs", {"learn_every": 2, "draw_images": 8, "finalists": 1}),
+    ("gibbs", {"order": "second", "logits": {"images": 8}, "finalists": 1}),
+    ("gibbs", {"logits": {"images": 16, "center": False, "schedule": "cosine"}, "none": "absent", "finalists": 1}),
+    ("gibbs", {"weights": {"update": "mean"}, "logits": {"update": "mean", "images": 8}, "finalists": 1}),
+    (
+        "gibbs",
+        {
+            "weights": {"update": "sample"},
+            "logits": {"update": "adam", "images": 8},
+            "weight_curvature": {"mean": "direction"},
+            "finalists": 1,
+        },
+    ),
+    (
+        "gibbs",
+        {"weights": {"update": "sgd"}, "logits": {"update": "sgd", "learning_rate": 1.0, "images": 8}, "finalists": 1},
+    ),
+    ("gibbs", {"logit_curvature": {"learn_every": 2}, "logits": {"images": 8}, "finalists": 1}),
     (
         "gibbs",
         {
             "order": "second",
-            "gamma_shape": 1.0,
-            "draw_images": 8,
-            "reset_every": 2,
-            "w_start": "scalar",
+            "posterior": {"gamma_shape": 1.0},
+            "logits": {"images": 8},
+            "logit_curvature": {"reset_every": 2},
+            "weight_curvature": {"start": "scalar"},
             "finalists": 1,
         },
     ),
-    ("gibbs", {"pairs": "different", "learn_every": 1, "draw_images": 8, "finalists": 1}),
+    ("gibbs", {"logit_curvature": {"pairs": "different", "learn_every": 1}, "logits": {"images": 8}, "finalists": 1}),
     ("gdas", {"sampling": "sample"}),
     ("gdas", {"gradient": "nb201_code"}),
     ("gdas", {"gradient": "all", "none": "absent"}),
@@ -71,8 +83,11 @@ VARIANTS = [
     ("setn", {"none": "absent", "keep_none": False, "candidates": 6, "candidates_each_epoch": 2}),
     ("enas", {"controller_steps": 7, "samples": 4, "layers": 1, "units": 8, "keep_none": False, "candidates": 6}),
     ("snas", {"none": "absent", "temperature_end": 0.5, "finalists": 2}),
-    ("tunas", {"order": "policy_first", "delay": 0.0, "operation_warmup": 0.0, "width_warmup": 0.0}),
-    ("tunas", {"optimizer": "rmsprop", "valid_batches": 2, "keep_none": False}),
+    (
+        "tunas",
+        {"order": "policy_first", "policy": {"delay": 0.0}, "weights": {"operation_warmup": 0.0, "width_warmup": 0.0}},
+    ),
+    ("tunas", {"weights": {"optimizer": "rmsprop"}, "policy": {"valid_batches": 2}, "keep_none": False}),
 ]
 BAD_SETTINGS = {
     "amended_darts": [
@@ -93,43 +108,43 @@ BAD_SETTINGS = {
         ("order", "third"),
     ],
     "gibbs": [
-        ("learning_rate_a", 2.5),
-        ("learning_rate_a", 0.0),
-        ("learning_rate_w", 0.0),
-        ("learning_rate_w", 2.0),
-        ("weight_decay_a", -1.0),
-        ("weight_decay_w", -1.0),
-        ("n_eff", 0),
-        ("n_eff_least", 0),
-        ("temperature_w", -1.0),
-        ("temperature_a", -1.0),
-        ("noise_rule", "two"),
-        ("noise_limit", -1.0),
-        ("noise_wait", 1.0),
-        ("noise_ramp", -0.1),
-        ("draw_images", 0),
+        ("logits.learning_rate", 2.5),
+        ("logits.learning_rate", 0.0),
+        ("weights.learning_rate", 0.0),
+        ("weights.learning_rate", 2.0),
+        ("logits.weight_decay", -1.0),
+        ("weights.weight_decay", -1.0),
+        ("posterior.observations", 0),
+        ("posterior.least_observations", 0),
+        ("weights.temperature", -1.0),
+        ("logits.temperature", -1.0),
+        ("posterior.noise_rule", "two"),
+        ("posterior.noise_limit", -1.0),
+        ("weights.noise_wait", 1.0),
+        ("weights.noise_ramp", -0.1),
+        ("logits.images", 0),
         ("finalists", 0),
-        ("steps_per_draw", 0),
-        ("smallest_a", 0.0),
-        ("largest_a", 1e-4),
-        ("smallest_w", 0.0),
-        ("largest_w", 1e-4),
-        ("step_clip_a", -1.0),
-        ("step_clip_w", -1.0),
-        ("noise_clip_w", -1.0),
-        ("learn_every", 0),
-        ("reset_every", -1),
-        ("lbfgs_memory", -1),
-        ("w_start_every", 0),
-        ("w_start_average", 1.0),
-        ("damping_w", -1.0),
-        ("gamma_shape", -1.0),
-        ("gamma_rate", 0.0),
-        ("derive_from", "best"),
-        ("burn_in", 1.0),
+        ("logits.weight_steps", 0),
+        ("logit_curvature.smallest", 0.0),
+        ("logit_curvature.largest", 1e-4),
+        ("weight_curvature.smallest", 0.0),
+        ("weight_curvature.largest", 1e-4),
+        ("logits.step_clip", -1.0),
+        ("weights.step_clip", -1.0),
+        ("weights.noise_clip", -1.0),
+        ("logit_curvature.learn_every", 0),
+        ("logit_curvature.reset_every", -1),
+        ("weight_curvature.memory", -1),
+        ("weight_curvature.start_every", 0),
+        ("weight_curvature.start_average", 1.0),
+        ("weight_curvature.damping", -1.0),
+        ("posterior.gamma_shape", -1.0),
+        ("posterior.gamma_rate", 0.0),
+        ("posterior.derive_from", "best"),
+        ("posterior.burn_in", 1.0),
         ("warmup", 1.0),
-        ("w_update", "adam"),
-        ("a_update", "newton"),
+        ("weights.update", "adam"),
+        ("logits.update", "newton"),
     ],
     "gdas": [
         ("temperature_start", 0.0),
@@ -162,19 +177,19 @@ BAD_SETTINGS = {
     ],
     "snas": [("temperature_start", 0.0), ("temperature_end", 1.5), ("learning_rate", 0.0), ("finalists", 0)],
     "tunas": [
-        ("learning_rate", 0.0),
-        ("growth", 0.0),
-        ("delay", 1.0),
-        ("operation_warmup", 0.5),
-        ("width_warmup", -0.1),
-        ("baseline_momentum", 0.0),
-        ("baseline_momentum", 1.0),
+        ("policy.learning_rate", 0.0),
+        ("policy.growth", 0.0),
+        ("policy.delay", 1.0),
+        ("weights.operation_warmup", 0.5),
+        ("weights.width_warmup", -0.1),
+        ("policy.baseline_momentum", 0.0),
+        ("policy.baseline_momentum", 1.0),
         ("order", "both"),
-        ("valid_batches", 0),
-        ("optimizer", "adam"),
-        ("rmsprop_learning_rate", 0.0),
-        ("rmsprop_weight_decay", -1.0),
-        ("cost_paths", 1),
+        ("policy.valid_batches", 0),
+        ("weights.optimizer", "adam"),
+        ("weights.rmsprop_learning_rate", 0.0),
+        ("weights.rmsprop_weight_decay", -1.0),
+        ("policy.cost_paths", 1),
         ("derive", "nearest"),
     ],
     "random_search": [("window", 0.0), ("most_draws", 0)],
@@ -212,8 +227,8 @@ def test_every_strategy_is_of_one_of_the_two_families():
 def test_runs_on_every_space(make_search, name, settings, space):
     search = make_search(name, space, strategy=settings, search={"epochs": 1, "batch_size": 24, "trials": 2})
     outcome = search.run()
-    assert search.space.check(outcome["architecture"]) == search.space.parse(outcome["text"])
-    assert outcome["verdict"]
+    assert search.space.check(outcome.architecture) == search.space.parse(outcome.text)
+    assert outcome.verdict
     assert len(search.history) == (2 if name in BLACK_BOX else 1)
 
 
@@ -283,12 +298,14 @@ def test_no_strategy_touches_the_global_generators(make_search, name, settings):
     ids=str,
 )
 def test_finds_the_right_way_through_a_toy(name, settings):
-    """Chance finds it one time in eight; a flipped sign finds the opposite."""
-    learning = {"learning_rate": 0.05} if "learning_rate" in schema(STRATEGIES[name].load()) else {}
+    """Check on a toy problem: uniform sampling finds it one time in eight, a flipped sign finds the opposite."""
+    rate = {"learning_rate": 0.05}
+    learning = rate if "learning_rate" in schema(STRATEGIES[name].load()) else {}
+    learning = {"policy": rate} if name == "tunas" else learning
     experiment = SearchSpec.resolve(
         {
             "space": {"name": "toy:ToySpace"},
-            "strategy": {"name": name, **learning, **settings},
+            "strategy": {"name": name, **merge(learning, settings)},
             "data": {"name": "given"},
             "weights": {"learning_rate": 0.1},
             "search": {"epochs": 15, "batch_size": 16, "random_baseline_samples": 0, "finalist_steps": 0},
@@ -298,12 +315,18 @@ def test_finds_the_right_way_through_a_toy(name, settings):
     )
     search = build_search(experiment, data=from_tensors(*toy_images()))
     outcome = search.run()
-    assert set(outcome["architecture"].values()) == {GOOD}
-    assert outcome["shared_accuracy"] > 0.9
+    assert set(outcome.architecture.values()) == {GOOD}
+    assert outcome.shared_accuracy > 0.9
     scores = search.strategy.probabilities()
     if scores is not None:
         options = ToySpace().operations
         assert all(row[options.index(GOOD)] > 0.6 for row in scores.values())
+
+
+def nest(key: str, value: Any) -> dict[str, Any]:
+    """Return a setting by its dotted name as tables."""
+    first, _, rest = key.partition(".")
+    return {first: nest(rest, value) if rest else value}
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -313,7 +336,7 @@ def test_bad_settings_are_refused_by_name_and_value(name):
     assert bool(rows) == bool(keywords), "a strategy with settings needs rows in BAD_SETTINGS"
     for key, value in rows:
         with pytest.raises(SettingError) as caught:
-            SearchSpec.resolve({"strategy": {"name": name, key: value}})
+            SearchSpec.resolve({"strategy": {"name": name, **nest(key, value)}})
         problem = caught.value.problems[0]
         assert problem.startswith(f"strategy.{key} must")
         assert problem.endswith(f"got {value!r}")
@@ -330,9 +353,9 @@ def test_a_mistyped_setting_gets_a_suggestion(name):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_presets_resolve(name):
     for preset in STRATEGIES[name].load().presets:
-        settings = SearchSpec.resolve({"strategy": {"name": name, "preset": preset}}).settings
+        settings = SearchSpec.resolve({"strategy": {"name": name, "preset": preset}}).to_settings()
         for section, values in STRATEGIES[name].load().presets[preset].items():
-            assert {key: settings[section][key] for key in values} == dict(values)
+            assert merge(settings[section], values) == settings[section]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -27,10 +27,10 @@ def test_searches_have_seeds_and_a_thread_each(tmp_path: Path) -> None:
     jobs = PipelineSpec.resolve(GIVEN).searches(tmp_path)
     assert [(job.seed, job.spec.seed) for job in jobs] == [(0, 0), (1, 1), (2, 2)]
     assert [job.folder for job in jobs] == [tmp_path / "searches" / f"seed-{seed}" for seed in range(3)]
-    assert {job.spec.settings["machine"]["torch_threads"] for job in jobs} == {1}
+    assert {job.spec.machine.torch_threads for job in jobs} == {1}
     assert PipelineSpec.resolve({**GIVEN, "seeds": "4,9"}).seeds == (4, 9)
     one = PipelineSpec.resolve({"searches": 1, "search": {"data": {"name": "cifar10"}}})
-    assert one.experiment.settings["machine"]["torch_threads"] == 0  # one search alone has all cores
+    assert one.experiment.machine.torch_threads == 0  # one search alone has all cores
 
 
 def test_retrainings_of_the_best_or_of_all(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_short_trainings_only_where_something_is_picked(tmp_path: Path) -> None:
 def test_what_is_written_gives_the_same_pipeline_and_needs_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('seed = 3\n[space]\nname = "nb201_mini"\n[search]\nepochs = 2\n')
     made = PipelineSpec.resolve({**GIVEN, "search": {"recipe": "mine.toml"}, "seeds": [1, 5]}, beside=tmp_path)
-    assert made.experiment.settings["search"]["epochs"] == 2
+    assert made.experiment.search.epochs == 2
     made.write(tmp_path / "out")
     (tmp_path / "mine.toml").unlink()
     again, folder = open_pipeline(tmp_path / "out", tmp_path)
@@ -119,7 +119,7 @@ def test_a_budget_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(module, "usable_cores", lambda: 3)
     given = {**GIVEN, "budget": "10m", "retrain": {"recipe": "auto"}}
     begun, folder = open_pipeline(given, tmp_path)
-    assert measured == [240.0] and begun.experiment.settings["search"]["epochs"] == 5
+    assert measured == [240.0] and begun.experiment.search.epochs == 5
     assert begun.retrainings(folder, [0])[0].budget == "300s"  # two side by side
     begun.write(folder)
     again, _ = open_pipeline(given, tmp_path)

@@ -73,7 +73,7 @@ def _checked(name: str, settings: dict[str, Any], space: Any, samples: int, seed
     kind = type(experiment.build_strategy(space))
     return check_gradient(
         name,
-        lambda the_space, generator: kind(the_space, generator, **experiment.settings["strategy"]),
+        lambda the_space, generator: kind(the_space, generator, **experiment.strategy.settings),
         space,
         samples=samples,
         seed=seed,

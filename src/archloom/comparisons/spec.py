@@ -19,7 +19,7 @@ from archloom.core.errors import SettingError, require, suggestion
 from archloom.core.files import write_atomically
 from archloom.core.recipes import find_comparison, find_recipe
 from archloom.core.seeds import parse_seeds, seeds_text
-from archloom.core.settings import check, merge, read_toml, write_toml
+from archloom.core.settings import check, merge, read_toml, settings_of, write_toml
 from archloom.execution.machine import pick_device
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.survey import usable_cores
@@ -203,7 +203,7 @@ def longest_first(comparison: ComparisonSpec, jobs: Sequence[SearchJob]) -> list
 
 def jobs_that_fit(comparison: ComparisonSpec) -> int:
     """How many searches this machine can run side by side: as many as their threads leave cores for."""
-    machines = [contender.experiment.settings["machine"] for contender in comparison.contenders.values()]
+    machines = [settings_of(contender.experiment.machine) for contender in comparison.contenders.values()]
     if any(pick_device(machine["device"]).type != "cpu" for machine in machines):
         return 1  # several would share one GPU and its memory
     cores = usable_cores()
@@ -276,7 +276,7 @@ class _Resolver:
         recipe = {name: value for name, value in self._recipe(values).items() if name != "seed"}
         layers = (FEWEST_THREADS, recipe, self._settings.all, own, self._assigned)
         experiment = SearchSpec.resolve({**merge(*layers), "seed": seed})
-        folder = experiment.settings["data"]["directory"]
+        folder = experiment.data.directory
         require({f"no data folder {folder}; check --data-dir": folder is None or folder.exists()})
         return experiment
 
@@ -310,4 +310,4 @@ class _Resolver:
 
 
 def _strategy(contender: Contender) -> str:
-    return contender.experiment.names["strategy"]
+    return contender.experiment.strategy.name

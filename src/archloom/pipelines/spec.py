@@ -20,7 +20,7 @@ from archloom.core.errors import SettingError, require, suggestion
 from archloom.core.files import write_atomically
 from archloom.core.recipes import find_pipeline, find_recipe
 from archloom.core.seeds import parse_seeds, seeds_text
-from archloom.core.settings import check, merge, read_toml, write_toml
+from archloom.core.settings import check, merge, read_toml, settings_of, write_toml
 from archloom.execution.machine import pick_device
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.survey import usable_cores
@@ -159,8 +159,8 @@ class PipelineSpec:
     def _sections(self, count: int, over: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What a retraining is told; several side by side get a thread each."""
         threads = FEWEST_THREADS if count > 1 else {}
-        name = self.experiment.names["space"]
-        plugin = {} if name in SPACES else {"space": {"name": name, **self.experiment.settings["space"]}}
+        name = self.experiment.space.name
+        plugin = {} if name in SPACES else {"space": {"name": name, **self.experiment.space.settings}}
         return merge(threads, plugin, self.retrain, over or {})
 
     def _retrain_budget(self, count: int) -> str | None:
@@ -172,7 +172,7 @@ class PipelineSpec:
     @property
     def search_jobs(self) -> int:
         """How many searches this machine can do side by side."""
-        return _jobs(len(self.seeds), self.experiment.settings["machine"])
+        return _jobs(len(self.seeds), settings_of(self.experiment.machine))
 
     def retrain_jobs(self, count: int) -> int:
         """How many of so many retrainings this machine can do side by side."""
@@ -232,7 +232,7 @@ def _with_epochs(pipeline: PipelineSpec, folder: Path, tell: Callable[[str], Non
         begun = read_toml(folder / FILE_NAME)
         if begun.get("budget") == pipeline.settings.budget:
             return _of_epochs(pipeline, int(begun["search"]["search"]["epochs"]))
-    most = pipeline.experiment.settings["search"]["epochs"]
+    most = pipeline.experiment.search.epochs
     rounds = math.ceil(len(pipeline.seeds) / pipeline.search_jobs)
     seconds = SEARCH_SHARE * parse_budget(pipeline.settings.budget) / rounds
     epochs = epochs_that_fit(build_search(pipeline.experiment), seconds, most=most)
@@ -246,7 +246,7 @@ def _of_epochs(pipeline: PipelineSpec, epochs: int) -> PipelineSpec:
 
 
 def epochs_that_fit(
-    search: SearchLoop, seconds: float, *, most: int, clock: Callable[[], float] = time.perf_counter
+    search: SearchLoop[Any], seconds: float, *, most: int, clock: Callable[[], float] = time.perf_counter
 ) -> int:
     """How many epochs a search can do in this time, told from its first steps; at least a few."""
     for _ in range(STEPS_BEFORE):
@@ -266,7 +266,7 @@ def sample_of(experiment: SearchSpec) -> str:
     """Some architecture of the space that is searched, as JSON: to check what comes after a search before it."""
     space = experiment.build_space()
     content = {
-        "space": {"name": experiment.names["space"], **experiment.settings["space"]},
+        "space": experiment.space.to_settings(),
         "architecture": dict(space.sample(random.Random(0))),
     }
     return json.dumps(content, default=str)
@@ -312,7 +312,7 @@ class _Resolver:
         recipe = {name: value for name, value in self._search_recipe().items() if name != "seed"}
         threads = FEWEST_THREADS if len(seeds) > 1 else {}
         experiment = SearchSpec.resolve({**merge(threads, recipe, own), "seed": seeds[0]})
-        folder = experiment.settings["data"]["directory"]
+        folder = experiment.data.directory
         require({f"no data folder {folder}; check --data-dir": folder is None or folder.exists()})
         return experiment
 

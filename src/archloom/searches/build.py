@@ -40,7 +40,9 @@ FINALISTS_SEE = 4  # times as many images as judge a path: by fewer, luck decide
 SCORE_EPOCHS = 5  # of a trial that is trained, unless said otherwise
 
 
-def build_search(spec: SearchSpec, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()) -> SearchLoop:
+def build_search(
+    spec: SearchSpec, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()
+) -> SearchLoop[Any]:
     """The search, ready to run or to be given a saved state. Data that are not given are read if it needs them."""
     return _Builder(spec, data).search(listeners)
 
@@ -62,7 +64,7 @@ class _Builder:
     def _shape(self) -> dict[str, int]:
         return {"classes": len(self._data.classes), "colours": self._data.channels}
 
-    def search(self, listeners: Sequence[Listener]) -> SearchLoop:
+    def search(self, listeners: Sequence[Listener]) -> SearchLoop[Any]:
         strategy = self._spec.build_strategy(self._space)
         name = self._spec.data_set.name  # not that of the files: a folder may be called like a published data set
         found = find_benchmark(self._space, name, self._spec.data.directory)

@@ -70,7 +70,7 @@ def trained_paths(
     own = {"search": {"evaluation_images": images}}
     experiment = SearchSpec.resolve(merge(directory.config, settings or {}, own))
     refuse_without_shared_weights(directory, experiment)
-    if experiment.names["data"] == GIVEN and data is None:
+    if experiment.data_set.name == GIVEN and data is None:
         raise DataError(f"{run} was given its data in Python, and has to be given them again: archloom.rank(data=...)")
     data = data or experiment.load_data()
     search = build_search(experiment, data=data)
@@ -81,7 +81,7 @@ def trained_paths(
     def build(architecture: Architecture) -> Any:
         with seeded(0):  # every number is copied over, but drawing must not disturb the caller's generator
             resolve = Only(architecture, affine=False)  # as in the supernet: there is no scale to inherit
-            return build_network(search.space, resolve, **shape, **deployed(experiment.settings["network"]))
+            return build_network(search.space, resolve, **shape, **deployed(experiment.network.settings))
 
     return Paths(search, build=build, batches=recalibrate)
 
@@ -90,7 +90,7 @@ def refuse_without_shared_weights(run: RunFolder, experiment: SearchSpec) -> Non
     """A line for runs that have no trained weights to look at."""
     if not isinstance(experiment.build_strategy(experiment.build_space()), OneShot):
         raise SettingError(
-            f"{run.path} has no shared weights: its strategy, {experiment.names['strategy']}, trains none; "
+            f"{run.path} has no shared weights: its strategy, {experiment.strategy.name}, trains none; "
             "name a run of a one-shot strategy"
         )
     if not run.checkpoints.paths():

@@ -72,11 +72,11 @@ class _Ranked:
         self._table, self._dataset = self._found()
 
     def _found(self) -> tuple[Benchmark, str]:
-        names, folder = self._experiment.names, self._experiment.settings["data"]["directory"]
-        found = find_benchmark(self._experiment.build_space(), names["data"], folder)
+        spec, folder = self._experiment, self._experiment.data.directory
+        found = find_benchmark(spec.build_space(), spec.data_set.name, folder)
         if found is None:
             raise BenchmarkError(
-                f"no table of known scores covers {self._path} (space {names['space']}, data {names['data']}, folder "
+                f"no table of known scores covers {self._path} (space {spec.space.name}, data {spec.data_set.name}, folder "
                 f"{folder or 'not set'}); if there is one, pass --data-dir with the folder that holds it"
             )
         return found
@@ -101,7 +101,7 @@ class _Ranked:
             progress(str(self._path), len(judged), len(rows))
             if stop():
                 break
-        data = self._experiment.names["data"]
+        data = self._experiment.data_set.name
         return {
             "run": str(self._path),
             "title": self._experiment.title,
