@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from archloom.core.files import write_atomically
+from archloom.core.settings import merge
 from archloom.execution.machine import keep_memory
 from archloom.execution.survey import load_average
 from archloom.latency.step_timing import Workload, prepare_step, time_rounds
@@ -32,13 +33,14 @@ from archloom.samplers import DiagonalLbfgsPosterior
 from one_step import Task, run_alone
 
 DEFAULT = Path(__file__).parent.parent / "docs/results/gibbs-overhead"
-PAIR = {"steps_per_draw": 1, "noise_wait": 0.0, "noise_ramp": 0.0}
+PAIR = {"logits": {"weight_steps": 1}, "weights": {"noise_wait": 0.0, "noise_ramp": 0.0}}
+EVERY_DRAW = {"logit_curvature": {"learn_every": 1}}
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "DARTS, first order": ("darts", {}),
     "GibbsNAS, first order, curvature at every 4th draw (default)": ("gibbs", PAIR),
-    "GibbsNAS, first order, curvature at every draw": ("gibbs", {**PAIR, "learn_every": 1}),
+    "GibbsNAS, first order, curvature at every draw": ("gibbs", {**PAIR, **EVERY_DRAW}),
     "GibbsNAS, second order, curvature at every 4th draw": ("gibbs", {**PAIR, "order": "second"}),
-    "GibbsNAS, second order, curvature at every draw": ("gibbs", {**PAIR, "order": "second", "learn_every": 1}),
+    "GibbsNAS, second order, curvature at every draw": ("gibbs", {**PAIR, "order": "second", **EVERY_DRAW}),
 }
 PARAMETERS = (20_000, 100_000, 250_000, 500_000, 1_000_000)
 MEMORIES = (5, 10, 20)
@@ -77,7 +79,7 @@ def measure_pairs(options: argparse.Namespace) -> dict[str, dict[str, float]]:
             channels=options.channels,
             batch=64,
             space_settings={"cells_per_stage": 1},
-            strategy_settings=settings | ({"draw_images": 64} if strategy == "gibbs" else {}),
+            strategy_settings=merge(settings, {"logits": {"images": 64}} if strategy == "gibbs" else {}),
         )
         for name, (strategy, settings) in SETTINGS.items()
     }

@@ -21,7 +21,7 @@ from archloom.objectives.latency import MeasuredLatency
 from archloom.objectives.target import Reward, Target
 from archloom.policies.multinomial import sample_architectures
 from archloom.spaces import Architecture, Nb201
-from archloom.strategies.tunas import Tunas
+from archloom.strategies.tunas import PolicySettings, SupernetSettings, Tunas
 
 DATASET = "cifar10"
 ROWS: Sequence[tuple[Reward, float, int]] = (
@@ -39,10 +39,8 @@ def searched(table: Nb201Table, target: Target, *, cost_paths: int, scores: int,
     strategy = Tunas(
         space,
         torch.Generator().manual_seed(seed),
-        delay=0.0,
-        operation_warmup=0.0,
-        width_warmup=0.0,
-        cost_paths=cost_paths,
+        policy=PolicySettings(delay=0.0, cost_paths=cost_paths),
+        weights=SupernetSettings(operation_warmup=0.0, width_warmup=0.0),
     )
     strategy.set_target(target)
     for score in range(scores):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from archloom.core.settings import merge
 from archloom.latency.step_timing import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -161,16 +162,16 @@ def test_growth_measures_at_least_four_points_a_line(script: Any) -> None:
 
 def test_a_draw_of_gibbs_is_counted_in_passes_and_its_sampler_grows_with_its_parameters(script: Any) -> None:
     module = script("gibbs_overhead")
-    settings = {**module.PAIR, "draw_images": 2}
+    settings = merge(module.PAIR, {"logits": {"images": 2}})
 
     def passes(strategy: str, **chosen: Any) -> float:
         return module.count_passes(replace(TINY, strategy=strategy, strategy_settings=chosen), steps=20)
 
     assert passes("darts") == 2
     assert passes("gibbs", **settings) == 2.25  # a second look at every fourth draw
-    assert passes("gibbs", **settings, learn_every=1) == 3
+    assert passes("gibbs", **settings, **module.EVERY_DRAW) == 3
     assert (
-        passes("gibbs", **settings, learn_every=1, order="second") == 4.2
+        passes("gibbs", **settings, **module.EVERY_DRAW, order="second") == 4.2
     )  # weights: twice, and every fifth time more
     found = module.sampler_step(200, 3, rounds=1)
     assert found["numbers_per_parameter"] == 6

@@ -25,7 +25,7 @@ OPTIONS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3
 
 def write_run(path: Path, *, seed: int = 0, best: tuple[int, ...] = (3, 3, 3, 1), strategy: str = "gibbs") -> Path:
     """A run whose draws all have the first two edges of nb201_mini at a 1x1 convolution, and the last at `best`."""
-    burn_in = {"burn_in": 0.5} if strategy == "gibbs" else {}
+    burn_in = {"posterior": {"burn_in": 0.5}} if strategy == "gibbs" else {}
     settings = {"seed": seed, "space": {"name": "nb201_mini"}, "strategy": {"name": strategy, **burn_in}}
     run = RunFolder.create(path, settings=SearchSpec.resolve(settings).to_settings())
     chain = Chain(15)

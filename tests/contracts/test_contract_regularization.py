@@ -16,7 +16,7 @@ ROWS = pytest.mark.parametrize(
         ("darts", {"order": "second", "products": "differences"}),
         ("darts", {"order": "second", "products": "exact"}),
         ("amended_darts", {"inverse": "hessian", "limit": 0.0}),
-        ("gibbs", {"order": "second", "draw_images": 8, "finalists": 2}),
+        ("gibbs", {"order": "second", "logits": {"images": 8}, "finalists": 2}),
     ],
     ids=str,
 )
@@ -49,4 +49,4 @@ def test_another_seed_drops_others(make_search, name, settings) -> None:
 def test_runs_on_the_spaces_of_the_darts_family(make_search, space) -> None:
     search = make_search("darts", space, network=NETWORK, search={"epochs": 1, "batch_size": 24})
     outcome = search.run()
-    assert search.space.check(outcome["architecture"]) == search.space.parse(outcome["text"])
+    assert search.space.check(outcome.architecture) == search.space.parse(outcome.text)

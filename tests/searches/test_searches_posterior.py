@@ -16,7 +16,7 @@ from archloom.searches.spec import SearchSpec
 
 def write_chain(path: Path, draws: torch.Tensor, *, seed: int = 0, **settings) -> Path:
     """A gibbs run on nb201_mini, of which nothing is there but its configuration and its draws."""
-    chosen = {"name": "gibbs", "burn_in": 0.5, "none": "absent", **settings}
+    chosen = {"name": "gibbs", "posterior": {"burn_in": 0.5}, "none": "absent", **settings}
     given = {"seed": seed, "space": {"name": "nb201_mini"}, "strategy": chosen}
     run = RunFolder.create(path, settings=SearchSpec.resolve(given).to_settings())
     chain = Chain(draws.shape[1])
@@ -66,10 +66,12 @@ def test_what_a_softmax_cannot_see_does_not_part_chains(tmp_path):
 
 def test_runs_that_are_no_parallel_chains_are_refused(tmp_path):
     first = write_chain(tmp_path / "a", noise(0, 4))
-    other = write_chain(tmp_path / "b", noise(1, 4), seed=1, temperature_a=0.5)
+    other = write_chain(tmp_path / "b", noise(1, 4), seed=1, logits={"temperature": 0.5})
     with pytest.raises(SettingError) as caught:
         archloom.posterior([first, other])
-    assert str(caught.value) == f"{other} is no parallel chain of {first}: strategy.temperature_a is 0.5, there 1.0"
+    assert (
+        str(caught.value) == f"{other} is no parallel chain of {first}: strategy.logits.temperature is 0.5, there 1.0"
+    )
     twin = write_chain(tmp_path / "c", noise(1, 4))
     with pytest.raises(SettingError, match=f"^{twin} has seed 0 like {first}: parallel chains have seeds of their own"):
         archloom.posterior([first, twin])

@@ -247,7 +247,7 @@ def test_a_search_under_trained_weights(tmp_path):
 
 def test_interrupted_among_its_finalists_and_resumed_trains_only_the_others(tmp_path):
     own = {"search": {**TINY["search"], "finalist_steps": 1, "finalist_sweeps": 1}}
-    settings = {**TINY, **own, "space": {}, "strategy": {"draw_images": 16, "warmup": 0.0, "finalists": 3}}
+    settings = {**TINY, **own, "space": {}, "strategy": {"logits": {"images": 16}, "warmup": 0.0, "finalists": 3}}
 
     def run(name: str, stop=lambda: False) -> None:
         archloom.search("nb201_mini", "gibbs", epochs=1, settings=settings, out=tmp_path / name, stop=stop)
@@ -267,7 +267,7 @@ def test_interrupted_among_its_finalists_and_resumed_trains_only_the_others(tmp_
 
 
 def test_a_sampling_strategy_has_a_posterior_and_its_checkpoint_the_same(tmp_path):
-    sampled = {"draw_images": 16, "warmup": 0.0, "finalists": 1}
+    sampled = {"logits": {"images": 16}, "warmup": 0.0, "finalists": 1}
     settings = {**TINY, "space": {}, "strategy": sampled}
     result = archloom.search("nb201_mini", "gibbs", epochs=3, settings=settings, out=tmp_path / "run")
     stored = json.loads((tmp_path / "run/architecture.json").read_text())

@@ -15,7 +15,7 @@ from archloom.strategies.amended_darts import (
     parse_inverse,
 )
 from archloom.strategies.darts import Darts
-from archloom.supernet import SharedWeights, flat
+from archloom.supernet import SharedWeights, to_vector
 
 DECAY = 0.05
 
@@ -32,11 +32,12 @@ def dense(strategy, weights: SharedWeights, batch) -> tuple[Tensor, Tensor]:
     """The Hessian of the training loss by the weights, and its mixed derivative [logits, weights], row by row."""
     parameters, values = list(weights.parameters.values()), strategy.policy.values
     loss = weights.loss(batch.train, strategy.policy.mixture())
-    gradient = flat(torch.autograd.grad(loss, parameters, create_graph=True))
+    gradient = to_vector(torch.autograd.grad(loss, parameters, create_graph=True))
     rows, columns = [], []
     for entry in gradient:
         *by_weights, by_logits = torch.autograd.grad(entry, [*parameters, values], retain_graph=True, allow_unused=True)
-        rows.append(flat(torch.zeros_like(p) if g is None else g for p, g in zip(parameters, by_weights, strict=True)))
+        pairs = zip(parameters, by_weights, strict=True)
+        rows.append(to_vector(torch.zeros_like(p) if g is None else g for p, g in pairs))
         columns.append(by_logits)
     return torch.stack(rows), torch.stack(columns, dim=1)
 
@@ -44,7 +45,7 @@ def dense(strategy, weights: SharedWeights, batch) -> tuple[Tensor, Tensor]:
 def of_validation(strategy, weights: SharedWeights, batch) -> tuple[Tensor, Tensor]:
     loss = weights.loss(batch.valid, strategy.policy.mixture())
     direct, *vector = torch.autograd.grad(loss, [strategy.policy.values, *weights.parameters.values()])
-    return direct, flat(vector)
+    return direct, to_vector(vector)
 
 
 def wanted(inverse: str, hessian: Tensor, mixed: Tensor, vector: Tensor, eta: float) -> Tensor:
@@ -143,8 +144,8 @@ def test_two_halves_of_a_batch_serve_the_two_derivatives():
     assert (len(first), len(second)) == (6, 6)
     assert torch.equal(torch.cat([first.labels, second.labels]), batch.train.labels)
     _, vector = of_validation(strategy, weights, batch)
-    solved = 0.1 * strategy._curvature(weights, first).of_weights(vector)
-    right = -strategy._curvature(weights, second).mixed(solved)
+    solved = 0.1 * strategy._curvature(weights, first).multiply_weight_hessian(vector)
+    right = -strategy._curvature(weights, second).multiply_mixed_derivative(solved)
     assert torch.allclose(strategy.gradients(weights, batch)[1], right, rtol=0, atol=1e-14)
     assert not torch.allclose(make(inverse="hessian", products="exact").gradients(weights, batch)[1], right)
 

@@ -1,4 +1,4 @@
-"""GibbsNAS: what it does to the logits and the weights, when it draws, and what the draws say."""
+"""GibbsNAS: how it moves logits and weights, when it draws, and how draws are summarized."""
 
 from __future__ import annotations
 
@@ -9,27 +9,32 @@ import pytest
 import torch
 from smooth import SPACE, batch, smooth_weights
 
-from archloom.core.errors import DivergedError
+from archloom.core.errors import DivergedError, SettingError
+from archloom.core.settings import check
 from archloom.policies import Chain
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior
 from archloom.spaces import NONE
 from archloom.strategies.base import Plan, SearchBatch, Validation
 from archloom.strategies.gibbs import Gibbs
+from archloom.strategies.gibbs_settings import LogitDrawSettings
 
 PLAN = Plan(train_images=120, valid_images=96, batch_size=12, valid_batch_size=12, steps=40)
 
 
-def made(*, plan: Plan = PLAN, weights=None, seed: int = 0, **settings) -> tuple[Gibbs, object]:
-    strategy = Gibbs(SPACE, torch.Generator().manual_seed(seed), **{"order": "second"} | settings)
+def make(*, plan: Plan = PLAN, shared=None, seed: int = 0, **settings) -> tuple[Gibbs, object]:
+    """Return the strategy with settings as a file has them, and its shared weights."""
+    values, problems = check("strategy", Gibbs, {"order": "second"} | settings)
+    assert problems == []
+    strategy = Gibbs(SPACE, torch.Generator().manual_seed(seed), **values)
     strategy.policy.double()
-    weights = weights or smooth_weights()
-    strategy.begin(weights, plan)
-    return strategy, weights
+    shared = shared or smooth_weights()
+    strategy.begin(shared, plan)
+    return strategy, shared
 
 
 def step_batch(number: int, *, valids: int = 1, epoch: int = 0, epochs: int = 4) -> SearchBatch:
-    judging = tuple(batch(1000 + 10 * number + part) for part in range(valids))
-    return SearchBatch(batch(number), judging, epoch, epochs, progress=number / 40)
+    valid_batches = tuple(batch(1000 + 10 * number + part) for part in range(valids))
+    return SearchBatch(batch(number), valid_batches, epoch, epochs, progress=number / 40)
 
 
 # --- the limit in which it is DARTS
@@ -39,8 +44,8 @@ def step_batch(number: int, *, valids: int = 1, epoch: int = 0, epochs: int = 4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_without_curvature_and_noise_it_is_darts_with_sgd_to_the_bit(momentum, dtype):
     of_weights = {"learning_rate": 0.1, "learning_rate_end": 0.1, "momentum": momentum, "weight_decay": 1e-3, "clip": 0}
-    settings = {"w_update": "sgd", "a_update": "sgd", "schedule": "constant", "draw_images": 12}
-    strategy, weights = made(weights=smooth_weights(**of_weights), learning_rate_a=0.5, weight_decay_a=1e-2, **settings)
+    logits = {"update": "sgd", "schedule": "constant", "images": 12, "learning_rate": 0.5, "weight_decay": 1e-2}
+    strategy, weights = make(shared=smooth_weights(**of_weights), weights={"update": "sgd"}, logits=logits)
     weights._network.to(dtype)
     strategy.policy.to(dtype)
     other = copy.deepcopy(weights._network)
@@ -66,7 +71,10 @@ def _as(given, dtype):
 
 
 def test_sampling_leaves_that_limit():
-    quiet, noisy = (made(order="first", a_update=update, draw_images=12, n_eff=100)[0] for update in ("mean", "sample"))
+    quiet, noisy = (
+        make(order="first", logits={"update": update, "images": 12}, posterior={"observations": 100})[0]
+        for update in ("mean", "sample")
+    )
     for strategy in (quiet, noisy):
         weights = smooth_weights()
         for number in range(15):
@@ -78,43 +86,49 @@ def test_sampling_leaves_that_limit():
 
 
 def test_the_first_mean_step_goes_down_the_gradient_over_all_validation_batches():
-    strategy, weights = made(order="first", a_update="mean", draw_images=36, learning_rate_a=0.3, weight_decay_a=0.5)
+    strategy, weights = make(
+        order="first", logits={"update": "mean", "images": 36, "learning_rate": 0.3, "weight_decay": 0.5}
+    )
     start = strategy.policy.values.detach().clone()
     given = step_batch(0, valids=3)
     weights.fit(given.train, strategy.policy.mixture())  # a twin of the weights step, to know where the draw is taken
     loss = sum(weights.loss(valid, strategy.policy.mixture()) for valid in given.valids) / 3
     gradient = weights.gradient(loss, of=strategy.policy.values) + 0.5 * start
-    fresh, twin = made(order="first", a_update="mean", draw_images=36, learning_rate_a=0.3, weight_decay_a=0.5)
+    fresh, twin = make(
+        order="first", logits={"update": "mean", "images": 36, "learning_rate": 0.3, "weight_decay": 0.5}
+    )
     fresh.step(twin, given)
     moved = fresh.policy.values.detach() - start
     torch.testing.assert_close(moved, -0.3 * fresh.policy.center(gradient), rtol=1e-6, atol=1e-9)
 
 
 def test_the_learning_rate_of_the_logits_stays_or_falls_on_a_cosine():
-    strategy, weights = made(order="first", draw_images=12, learning_rate_a=0.4, schedule="cosine")
+    strategy, weights = make(order="first", logits={"images": 12, "learning_rate": 0.4, "schedule": "cosine"})
     strategy.step(weights, step_batch(30))
     assert strategy.optimizer.param_groups[0]["lr"] == pytest.approx(0.2 * (1 + math.cos(math.pi * 30 / 40)))
-    strategy, weights = made(order="first", draw_images=12, learning_rate_a=0.4)
+    strategy, weights = make(order="first", logits={"images": 12, "learning_rate": 0.4})
     strategy.step(weights, step_batch(30))
     assert strategy.optimizer.param_groups[0]["lr"] == 0.4
 
 
-def test_draws_keep_to_what_a_softmax_can_see():
+def test_draws_stay_in_directions_that_a_softmax_sees():
     for none in ("free", "absent"):
-        strategy, weights = made(order="first", draw_images=12, n_eff=10, none=none)
+        strategy, weights = make(order="first", logits={"images": 12}, posterior={"observations": 10}, none=none)
         start = strategy.policy.values.detach().clone()
         for number in range(5):
             strategy.step(weights, step_batch(number))
         moved = strategy.policy.values.detach() - start
         assert moved.abs().max() > 0.01
         torch.testing.assert_close(strategy.policy.center(moved), moved)
-    free, weights = made(order="first", draw_images=12, n_eff=10, center=False)
+    free, weights = make(order="first", logits={"images": 12, "center": False}, posterior={"observations": 10})
     free.step(weights, step_batch(0))
     assert float(free.policy.values.detach().sum().abs()) > 1e-3
 
 
-def test_none_outside_the_mixture_has_no_share_and_never_wins():
-    strategy, weights = made(order="first", draw_images=12, n_eff=1, none="absent", keep_none=None)
+def test_absent_none_has_no_probability_and_never_wins():
+    strategy, weights = make(
+        order="first", logits={"images": 12}, posterior={"observations": 1}, none="absent", keep_none=None
+    )
     start = strategy.policy.values.detach().clone()
     strategy.step(weights, step_batch(0))
     place = SPACE.decisions[0].options.index(NONE)
@@ -128,7 +142,7 @@ def test_none_outside_the_mixture_has_no_share_and_never_wins():
 
 @pytest.mark.parametrize(("settings", "wins"), [({}, False), ({"keep_none": True}, True), ({"keep_none": None}, True)])
 def test_none_in_the_mixture_wins_only_if_asked(settings, wins):
-    strategy, _ = made(order="first", **settings)
+    strategy, _ = make(order="first", **settings)
     first = SPACE.decisions[0]
     with torch.no_grad():
         strategy.policy.values[first.options.index(NONE)] = 9.0
@@ -136,7 +150,7 @@ def test_none_in_the_mixture_wins_only_if_asked(settings, wins):
 
 
 def test_weights_warm_up_alone():
-    strategy, weights = made(draw_images=12, warmup=0.5)
+    strategy, weights = make(logits={"images": 12}, warmup=0.5)
     start = strategy.policy.values.detach().clone()
     assert "valid_loss" not in strategy.step(weights, step_batch(0, epoch=1))
     assert torch.equal(strategy.policy.values, start)
@@ -151,15 +165,19 @@ def test_weights_warm_up_alone():
     ("settings", "plan", "wanted"),
     [
         ({}, Plan(25_000, 25_000, 64, 64, 1), Validation(every=4, batches=4)),
-        ({"draw_images": 2048}, Plan(25_000, 25_000, 64, 64, 1), Validation(every=32, batches=32)),
-        ({"draw_images": 2048, "steps_per_draw": 1}, Plan(25_000, 25_000, 64, 64, 1), Validation(every=1, batches=32)),
-        ({"draw_images": 500}, Plan(25_000, 25_000, 64, 250, 1), Validation(every=8, batches=2)),
-        ({"draw_images": 2048}, Plan(700, 700, 32, 64, 1), Validation(every=20, batches=10)),
+        ({"logits": {"images": 2048}}, Plan(25_000, 25_000, 64, 64, 1), Validation(every=32, batches=32)),
+        (
+            {"logits": {"images": 2048, "weight_steps": 1}},
+            Plan(25_000, 25_000, 64, 64, 1),
+            Validation(every=1, batches=32),
+        ),
+        ({"logits": {"images": 500}}, Plan(25_000, 25_000, 64, 250, 1), Validation(every=8, batches=2)),
+        ({"logits": {"images": 2048}}, Plan(700, 700, 32, 64, 1), Validation(every=20, batches=10)),
         ({}, Plan(700, 30, 32, 30, 1), Validation(every=1, batches=1)),
     ],
 )
 def test_a_draw_takes_its_images_and_waits_for_as_many_training_images(settings, plan, wanted):
-    strategy, _ = made(plan=plan, order="first", **settings)
+    strategy, _ = make(plan=plan, order="first", **settings)
     assert strategy.validation == wanted
 
 
@@ -168,25 +186,31 @@ def test_a_draw_takes_its_images_and_waits_for_as_many_training_images(settings,
     [
         ({}, 500, 25_000),
         ({}, 40_000, 40_000),
-        ({"n_eff": 7}, 500, 7),
-        ({"n_eff_least": 1}, 500, 500),
+        ({"posterior": {"observations": 7}}, 500, 7),
+        ({"posterior": {"least_observations": 1}}, 500, 500),
     ],
 )
-def test_how_many_images_the_posterior_believes_in(settings, images, wanted):
-    strategy, weights = made(plan=Plan(images, images, 10, 10, 1), **settings)
+def test_number_of_observations_of_the_posterior(settings, images, wanted):
+    strategy, weights = make(plan=Plan(images, images, 10, 10, 1), **settings)
     for optimizer in (strategy.optimizer, weights._optimizer):
         assert optimizer.param_groups[0]["observations"] == wanted
 
 
-def test_decays_beside_a_summed_loss_are_divided_by_the_images():
-    strategy, weights = made(n_eff=50, weight_decay_a=2.0, weight_decay_w=3.0, decay_units="sum")
+def test_decays_of_a_summed_loss_are_divided_by_the_observations():
+    strategy, weights = make(
+        posterior={"observations": 50, "decay_units": "sum"},
+        logits={"weight_decay": 2.0},
+        weights={"weight_decay": 3.0},
+    )
     assert strategy.optimizer.param_groups[0]["decay"] == pytest.approx(2 / 50)
     assert weights._optimizer.param_groups[0]["decay"] == pytest.approx(3 / 50)
 
 
-def test_precisions_are_drawn_around_what_their_block_says():
+def test_precisions_are_drawn_around_the_mean_of_their_conditional():
     """The mean of Gamma(shape + n/2, rate + squares/2) is the one over the other; the decay is that over the images."""
-    strategy, weights = made(gamma_shape=200.0, gamma_rate=100.0, draw_images=12, n_eff=50)
+    strategy, weights = make(
+        posterior={"gamma_shape": 200.0, "gamma_rate": 100.0, "observations": 50}, logits={"images": 12}
+    )
     strategy.step(weights, step_batch(0))
     for optimizer, tensors in (
         (strategy.optimizer, [strategy.policy.values]),
@@ -196,12 +220,12 @@ def test_precisions_are_drawn_around_what_their_block_says():
         shape = 200 + count / 2
         mean = shape / (100 + squares / 2) / 50
         assert optimizer.param_groups[0]["decay"] == pytest.approx(mean, rel=5 / math.sqrt(shape))
-    first, weights = made(order="first", gamma_shape=1.0, draw_images=12)
+    first, weights = make(order="first", posterior={"gamma_shape": 1.0}, logits={"images": 12})
     first.step(weights, step_batch(0))
     assert weights._optimizer.param_groups[0]["weight_decay"] != 3e-4
 
 
-# --- settings name updates
+# --- settings
 
 
 @pytest.mark.parametrize(
@@ -209,25 +233,39 @@ def test_precisions_are_drawn_around_what_their_block_says():
     [
         ({}, (DiagonalLbfgsPosterior, True), (BfgsPosterior, True)),
         ({"order": "first"}, (torch.optim.SGD, None), (BfgsPosterior, True)),
-        ({"order": "first", "a_update": "mean"}, (torch.optim.SGD, None), (BfgsPosterior, False)),
-        ({"a_update": "mean"}, (DiagonalLbfgsPosterior, True), (BfgsPosterior, False)),
-        ({"w_update": "mean", "a_update": "mean"}, (DiagonalLbfgsPosterior, False), (BfgsPosterior, False)),
-        ({"a_update": "adam"}, (DiagonalLbfgsPosterior, True), (torch.optim.Adam, None)),
-        ({"a_update": "sgd"}, (DiagonalLbfgsPosterior, True), (torch.optim.SGD, None)),
+        ({"order": "first", "logits": {"update": "mean"}}, (torch.optim.SGD, None), (BfgsPosterior, False)),
+        ({"logits": {"update": "mean"}}, (DiagonalLbfgsPosterior, True), (BfgsPosterior, False)),
+        (
+            {"weights": {"update": "mean"}, "logits": {"update": "mean"}},
+            (DiagonalLbfgsPosterior, False),
+            (BfgsPosterior, False),
+        ),
+        ({"logits": {"update": "adam"}}, (DiagonalLbfgsPosterior, True), (torch.optim.Adam, None)),
+        ({"logits": {"update": "sgd"}}, (DiagonalLbfgsPosterior, True), (torch.optim.SGD, None)),
     ],
 )
 def test_updates_by_name(settings, of_weights, of_logits):
-    strategy, weights = made(**settings)
+    strategy, weights = make(**settings)
     for optimizer, (kind, sample) in ((weights._optimizer, of_weights), (strategy.optimizer, of_logits)):
         assert type(optimizer) is kind
         assert optimizer.param_groups[0].get("sample") is sample
 
 
-# --- what the draws say
+def test_all_problems_of_a_table_are_reported_with_their_dotted_names():
+    with pytest.raises(SettingError) as caught:
+        LogitDrawSettings(learning_rate=2.0, images=0, temperature=-1.0)
+    assert list(caught.value.problems) == [
+        "strategy.logits.learning_rate must lie in (0, 2), where a step converges, got 2.0",
+        "strategy.logits.images must be above 0, got 0",
+        "strategy.logits.temperature must be 0 or more, got -1.0",
+    ]
 
 
-def test_scores_are_the_mean_of_the_latest_draws():
-    strategy, _ = made(order="first", burn_in=0.5)
+# --- the summary of the draws
+
+
+def test_probabilities_are_the_mean_of_the_latest_draws():
+    strategy, _ = make(order="first", posterior={"burn_in": 0.5})
     size = strategy.policy.values.numel()
     draws = torch.randn(4, size, generator=torch.Generator().manual_seed(1))
     for values in draws:
@@ -236,20 +274,20 @@ def test_scores_are_the_mean_of_the_latest_draws():
         name: rows[-2:].softmax(dim=-1).mean(dim=0).tolist() for name, rows in strategy.policy.split(draws).items()
     }
     assert strategy.probabilities() == {name: pytest.approx(row) for name, row in wanted.items()}
-    last, _ = made(order="first", derive_from="last")
+    last, _ = make(order="first", posterior={"derive_from": "last"})
     last.chain = strategy.chain
     wanted = {name: rows[-1].softmax(dim=-1).tolist() for name, rows in strategy.policy.split(draws).items()}
     assert last.probabilities() == {name: pytest.approx(row) for name, row in wanted.items()}
 
 
 def test_before_the_first_draw_probabilities_are_those_of_the_logits_and_there_is_no_posterior():
-    strategy, _ = made()
+    strategy, _ = make()
     assert strategy.probabilities() == strategy.policy.probabilities()
     assert strategy.findings().posterior is None
 
 
 def test_findings_leave_out_the_burn_in():
-    strategy, _ = made(order="first", burn_in=0.75)
+    strategy, _ = make(order="first", posterior={"burn_in": 0.75})
     for number in range(8):
         values = torch.zeros(strategy.policy.values.numel())
         values[1 if number < 6 else 2] = 5.0  # the first decision changes its mind
@@ -260,11 +298,11 @@ def test_findings_leave_out_the_burn_in():
     assert first.best[SPACE.decisions[0].options[2]] == 1.0
     assert first.credible_set == (SPACE.decisions[0].options[2],)
     assert found.architectures[0].frequency == 1.0
-    assert made(a_update="mean")[0].chain.draws.shape == Chain(strategy.policy.values.numel()).draws.shape
+    assert make(logits={"update": "mean"})[0].chain.draws.shape == Chain(strategy.policy.values.numel()).draws.shape
 
 
 def test_a_step_reports_figures_of_both_draws():
-    strategy, weights = made(draw_images=12, n_eff=1200)
+    strategy, weights = make(logits={"images": 12}, posterior={"observations": 1200})
     figures = strategy.step(weights, step_batch(0))
     assert figures["a_batch_noise_ratio"] == pytest.approx(0.1 * 1200 / (1.9 * 12))
     assert figures["w_batch_noise_ratio"] == pytest.approx(0.1 * 1200 / (1.9 * 12))
@@ -274,19 +312,19 @@ def test_a_step_reports_figures_of_both_draws():
 
 
 def test_a_chain_that_diverges_stops_with_a_diagnosis():
-    strategy, weights = made(order="first", draw_images=12)
+    strategy, weights = make(order="first", logits={"images": 12})
     with torch.no_grad():
         next(iter(weights.parameters.values())).fill_(torch.nan)
     with pytest.raises(DivergedError, match="draw 1 of BfgsPosterior"):
-        strategy._draw(weights, step_batch(0))
+        strategy._draw_logits(weights, step_batch(0))
     assert torch.isfinite(strategy.policy.values).all()
 
 
 # --- finalists
 
 
-def test_finalists_are_what_the_draws_favour_and_its_neighbours():
-    strategy, _ = made(burn_in=0.0, finalists=3)
+def test_finalists_are_the_derived_architecture_and_its_neighbours():
+    strategy, _ = make(posterior={"burn_in": 0.0}, finalists=3)
     for strength in (1.0, 2.0):
         values = torch.zeros(strategy.policy.values.numel())
         values[1:4] = strength * torch.tensor([1.0, 0.9, 0.0])  # the first decision wavers between two options
@@ -297,4 +335,4 @@ def test_finalists_are_what_the_draws_favour_and_its_neighbours():
     assert finalists[0] == strategy.best(lambda _: 0.0)
     assert finalists == SPACE.neighbours(strategy.probabilities(), 3, keep_none=False)
     assert [one[first.name] for one in finalists[:2]] == list(first.options[1:3])
-    assert made(finalists=1)[0].finalists() == []
+    assert make(finalists=1)[0].finalists() == []

@@ -6,8 +6,7 @@ from archloom.objectives.cost_source import ModelledCost
 from archloom.objectives.linear_cost import LinearCost
 from archloom.objectives.target import Target
 from archloom.spaces import Nb201
-from archloom.strategies.base import Trial
-from archloom.strategies.base import StrategyFindings
+from archloom.strategies.base import StrategyFindings, Trial
 from archloom.strategies.random_search import RandomSearch
 
 

@@ -10,13 +10,14 @@ import pytest
 import torch
 from smooth import SPACE, batch, smooth_weights
 
+from archloom.core.settings import check
 from archloom.objectives.cost_source import ModelledCost
 from archloom.objectives.linear_cost import LinearCost
 from archloom.objectives.target import Target
 from archloom.policies.multinomial import log_likelihood, sample_architectures
 from archloom.spaces import Nb201
 from archloom.strategies.base import Plan, SearchBatch
-from archloom.strategies.tunas import Delayed, Tunas
+from archloom.strategies.tunas import DelayedValidation, PolicySettings, SupernetSettings, Tunas
 
 PATHS = list(SPACE.enumerate())  # 64
 ACCURACIES = torch.rand(len(PATHS), dtype=torch.float64, generator=torch.Generator().manual_seed(2)).tolist()
@@ -44,8 +45,14 @@ class Still:
         self.gradients.append(self.strategy.policy.values.grad.clone())
 
 
+def _sections(settings: dict) -> dict:
+    values, problems = check("strategy", Tunas, settings)
+    assert problems == []
+    return values
+
+
 def make(space=SPACE, *, spread: float = 1.0, still: bool = False, **settings) -> Tunas:
-    strategy = Tunas(space, torch.Generator().manual_seed(0), **settings)
+    strategy = Tunas(space, torch.Generator().manual_seed(0), **_sections(settings))
     strategy.policy.double()
     with torch.no_grad():
         strategy.policy.values.copy_(spread * torch.randn(12, generator=torch.Generator().manual_seed(1)))
@@ -55,7 +62,7 @@ def make(space=SPACE, *, spread: float = 1.0, still: bool = False, **settings) -
 
 
 def mean_gradient(strategy: Tunas, rewards) -> torch.Tensor:
-    """Of the step that one drawn path gives, on average over what is drawn: exactly, by enumeration."""
+    """Return the expected step of one sampled path, exactly, by enumeration."""
     mean = torch.zeros_like(strategy.policy.values)
     for path, reward in zip(PATHS, rewards, strict=True):
         strategy.average, strategy.weight = 0.3 * 0.5, 0.5  # a baseline of 0.3, half filled
@@ -75,7 +82,7 @@ def test_the_mean_step_is_the_gradient_of_the_expected_reward():
     assert (mean_gradient(strategy, ACCURACIES) - kept * wanted).norm() < 1e-12
 
 
-def test_a_choice_that_makes_no_difference_learns_nothing():
+def test_an_inactive_choice_learns_nothing():
     strategy = make(Partly(), still=True)
     idle = next(path for path in PATHS if path["0->1"] == "none")
     strategy.average, strategy.weight = 0.1, 0.5
@@ -85,7 +92,7 @@ def test_a_choice_that_makes_no_difference_learns_nothing():
     assert torch.count_nonzero(parts["0->1"]) == torch.count_nonzero(parts["0->2"]) == 4
 
 
-def test_with_choices_that_make_no_difference_the_mean_step_is_right_all_the_same():
+def test_the_mean_step_is_right_with_inactive_choices():
     space = Partly()
     strategy = make(space, still=True)
     same = {path: ACCURACIES[PATHS.index(path.changed("1->2", "skip"))] for path in PATHS}
@@ -98,7 +105,7 @@ def test_with_choices_that_make_no_difference_the_mean_step_is_right_all_the_sam
     assert (mean_gradient(strategy, rewards) - kept * wanted).norm() < 1e-12
 
 
-def test_the_baseline_begins_without_bias_and_holds_the_reward_itself():
+def test_the_baseline_starts_unbiased_and_includes_the_reward_itself():
     strategy = make(still=True)
     path = PATHS[7]
     strategy.reinforce(path, 0.8, rate=0.1)
@@ -110,8 +117,8 @@ def test_the_baseline_begins_without_bias_and_holds_the_reward_itself():
 
 
 def test_without_momentum_no_reward_would_be_better_than_its_baseline():
-    strategy = make(still=True)
-    strategy._momentum = 0.0  # which settings refuse
+    strategy = make(still=True, policy={})  # settings of its own, not the shared default
+    object.__setattr__(strategy._settings, "baseline_momentum", 0.0)  # which settings refuse
     for reward in (0.1, 0.9, 0.4):
         strategy.reinforce(PATHS[3], reward, rate=0.1)
     assert all(torch.count_nonzero(gradient) == 0 for gradient in strategy.optimizer.gradients)
@@ -144,7 +151,7 @@ class Weights:
 
     def score(self, given, gates):
         path = [gate.index for gate in gates.values()]
-        self.seen.append(("judge", given, gates))
+        self.seen.append(("score", given, gates))
         return torch.tensor(ACCURACIES[path[0] * 16 + path[1] * 4 + path[2]])
 
 
@@ -154,24 +161,24 @@ def at(progress: float, valids: int = 2) -> SearchBatch:
 
 @pytest.mark.parametrize(
     ("order", "wanted"),
-    [("weights_first", ["fit", "judge", "judge"]), ("policy_first", ["judge", "judge", "fit"])],
+    [("weights_first", ["fit", "score", "score"]), ("policy_first", ["score", "score", "fit"])],
 )
-def test_a_path_is_trained_and_judged_in_the_order_asked_for(order, wanted):
+def test_a_path_is_trained_and_scored_in_the_chosen_order(order, wanted):
     weights, given = Weights(), at(0.5)
     strategy = make(order=order)
     figures = strategy.step(weights, given)
     assert [what for what, _, _ in weights.seen] == wanted
-    assert [one for what, one, _ in weights.seen if what == "judge"] == list(given.valids)
+    assert [one for what, one, _ in weights.seen if what == "score"] == list(given.valids)
     gates = [one for _, _, one in weights.seen]
     assert gates[0] == gates[1] == gates[2]  # one path
     assert figures["valid_accuracy"] == figures["reward"]
     assert {"entropy", "train_loss"} <= figures.keys() and "cost" not in figures
 
 
-def test_until_the_policy_learns_nothing_is_judged():
+def test_paths_are_not_scored_until_the_policy_learns():
     strategy, weights = make(), Weights()
     strategy.begin(smooth_weights(), Plan(100, 100, 12, 12, steps=40))
-    assert strategy.validation == Delayed(batches=4, first=10)
+    assert strategy.validation == DelayedValidation(batches=4, first=10)
     assert [strategy.validation.at(position) for position in (0, 9, 10, 39)] == [0, 0, 4, 4]
     assert [strategy.validation.before(position) for position in (0, 10, 11, 40)] == [0, 0, 4, 120]
     before = strategy.policy.values.detach().clone()
@@ -180,7 +187,7 @@ def test_until_the_policy_learns_nothing_is_judged():
 
 
 def test_the_learning_rate_waits_and_rises_tenfold():
-    strategy = make(learning_rate=0.02)
+    strategy = make(policy={"learning_rate": 0.02})
     assert strategy.learning_rate(0.25) == pytest.approx(0.02)
     assert strategy.learning_rate(0.625) == pytest.approx(0.02 * 10**0.5)
     assert strategy.learning_rate(1.0) == pytest.approx(0.2)
@@ -202,7 +209,7 @@ class Wide(Nb201):
 
 
 @pytest.mark.parametrize(("progress", "share"), [(0.0, 1.0), (0.125, 0.5), (0.25, 0.0), (0.9, 0.0)])
-def test_warm_ups_are_drawn_for_each_decision_and_fade(progress, share):
+def test_warm_ups_are_sampled_for_each_decision_and_fade(progress, share):
     space = Wide()
     strategy = Tunas(space, torch.Generator().manual_seed(0))
     path = space.sample(random.Random(0)).changed("0->2", "8")
@@ -222,7 +229,7 @@ def test_warm_ups_are_drawn_for_each_decision_and_fade(progress, share):
 
 
 def test_one_warm_up_can_be_left_out():
-    strategy = Tunas(Wide(), torch.Generator().manual_seed(0), operation_warmup=0.0)
+    strategy = Tunas(Wide(), torch.Generator().manual_seed(0), weights=SupernetSettings(operation_warmup=0.0))
     gates = strategy.sample_warmup_gates(Wide().sample(random.Random(0)), 0.0)
     assert gates["0->1"].weights is None and gates["0->2"].index == 1
 
@@ -234,7 +241,7 @@ WEIGHTS = {((d.name, option),): 10.0 * place for d in SPACE.decisions for place,
 SOURCE = ModelledCost(LinearCost(SPACE, 0.0, WEIGHTS), unit="ms", provenance="by hand")
 
 
-def test_a_target_is_part_of_the_reward_and_costs_are_told():
+def test_a_target_is_part_of_the_reward_and_costs_are_reported():
     strategy, weights = make(derive="most_probable"), Weights()
     strategy.set_target(Target(source=SOURCE, value=40.0, beta=-0.5))
     figures = strategy.step(weights, at(0.5))
@@ -256,43 +263,43 @@ def gradients(strategy: Tunas) -> torch.Tensor:
     return torch.stack([torch.autograd.grad(one, [strategy.policy.values])[0] for one in logs])
 
 
-def test_paths_that_tell_their_cost_follow_the_target_on_average():
+def test_cost_paths_follow_the_target_on_average():
     strategy = make()
     target = Target(source=SOURCE, value=40.0, beta=-0.5)
     strategy.set_target(target)
     with torch.no_grad():  # not asked for by aiming at a first target
-        chances = torch.stack([log_likelihood(SPACE, strategy.policy, [path], [1.0]) for path in PATHS]).exp()
+        probabilities = torch.stack([log_likelihood(SPACE, strategy.policy, [path], [1.0]) for path in PATHS]).exp()
     rows = gradients(strategy)
     mean = torch.zeros_like(rows[0])
     for one, first in enumerate(PATHS):
         for other, second in enumerate(PATHS):
             left, right = strategy._cost_advantages([first, second])
-            mean += chances[one] * chances[other] * (left * rows[one] + right * rows[other])
-    worths = torch.tensor([-0.5 * abs(SOURCE.measure(path) / 40 - 1) for path in PATHS], dtype=torch.float64)
-    wanted = (chances * worths) @ rows  # the gradient of the mean
+            mean += probabilities[one] * probabilities[other] * (left * rows[one] + right * rows[other])
+    terms = torch.tensor([-0.5 * abs(SOURCE.measure(path) / 40 - 1) for path in PATHS], dtype=torch.float64)
+    wanted = (probabilities * terms) @ rows  # the gradient of the mean
     assert wanted.norm() > 1e-2
     assert (mean - wanted).norm() < 1e-12
 
 
-def test_a_step_joins_what_the_judged_path_and_the_costs_of_others_say():
+def test_a_step_adds_the_reward_of_the_scored_path_and_the_costs_of_others():
     strategy = make(still=True)
     strategy.set_target(Target(source=SOURCE, value=40.0, beta=-0.5))
     strategy.average, strategy.weight = 0.3 * 0.5, 0.5
     others = PATHS[3:40:9]
     strategy.reinforce(PATHS[7], 0.9, rate=0.1, others=others)
-    rows, worths = gradients(strategy), [strategy.target.cost_term(path) for path in others]
+    rows, terms = gradients(strategy), [strategy.target.cost_term(path) for path in others]
     advantage = 0.9 - (0.95 * 0.15 + 0.05 * 0.9) / (0.95 * 0.5 + 0.05)
     wanted = advantage * rows[7]
-    for path, worth in zip(others, worths, strict=True):
-        wanted = wanted + (worth - (sum(worths) - worth) / 4) / 5 * rows[PATHS.index(path)]
+    for path, term in zip(others, terms, strict=True):
+        wanted = wanted + (term - (sum(terms) - term) / 4) / 5 * rows[PATHS.index(path)]
     assert (strategy.optimizer.gradients[0] + wanted).norm() < 1e-12
 
 
 @pytest.mark.parametrize(
     ("reward", "paths", "wanted"), [("absolute", 16, 16), ("absolute", 0, 0), ("soft", 16, 0), ("hard", 16, 0)]
 )
-def test_costs_are_asked_of_others_only_where_they_are_a_part_of_the_reward_by_themselves(reward, paths, wanted):
-    strategy = make(cost_paths=paths)
+def test_cost_paths_are_sampled_only_if_the_reward_has_a_cost_term(reward, paths, wanted):
+    strategy = make(policy={"cost_paths": paths})
     assert strategy._sample_cost_paths() == []
     strategy.set_target(Target(source=SOURCE, value=40.0, reward=reward))
     assert len(strategy._sample_cost_paths()) == wanted
@@ -320,7 +327,10 @@ def test_the_most_probable_change_that_meets_the_target_is_taken(settings, rewar
 def searched(beta: float, *, reward="absolute", steps: int = 600) -> float:
     """The cost of what is found where accuracy rises by 0.2 for each unit of log cost, relative to the target."""
     strategy = Tunas(
-        SPACE, torch.Generator().manual_seed(0), learning_rate=0.05, delay=0.0, operation_warmup=0.0, width_warmup=0.0
+        SPACE,
+        torch.Generator().manual_seed(0),
+        policy=PolicySettings(learning_rate=0.05, delay=0.0),
+        weights=SupernetSettings(operation_warmup=0.0, width_warmup=0.0),
     )
     target = Target(source=SOURCE, value=40.0, beta=beta, reward=reward)
 
@@ -331,7 +341,7 @@ def searched(beta: float, *, reward="absolute", steps: int = 600) -> float:
     return target.cost(strategy.best(lambda one: 0.0)) / 40.0
 
 
-def test_a_beta_that_binds_meets_the_target_and_one_that_does_not_goes_beyond():
+def test_a_strong_beta_meets_the_target_and_a_weak_one_exceeds_it():
     assert searched(-0.6) == 1.0
     assert searched(-0.05) > 1.3
 
@@ -340,7 +350,7 @@ def test_a_beta_that_binds_meets_the_target_and_one_that_does_not_goes_beyond():
 
 
 def test_the_paper_moves_weights_by_rmsprop_on_a_rising_rate():
-    strategy, weights = make(optimizer="rmsprop"), smooth_weights()
+    strategy, weights = make(weights={"optimizer": "rmsprop"}), smooth_weights()
     strategy.begin(weights, Plan(100, 100, 128, 128, steps=40))
     group = weights._optimizer.param_groups[0]
     assert isinstance(weights._optimizer, torch.optim.RMSprop)
@@ -354,7 +364,7 @@ def test_the_paper_moves_weights_by_rmsprop_on_a_rising_rate():
     assert weights.learning_rate == pytest.approx(0.165 / 4)  # half of the cosine
 
 
-def test_by_default_weights_are_left_to_their_section():
+def test_by_default_section_weights_optimizes_the_weights():
     weights = smooth_weights()
     make().begin(weights, Plan(100, 100, 128, 128, steps=40))
     assert isinstance(weights._optimizer, torch.optim.SGD)

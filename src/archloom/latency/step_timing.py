@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import torch
 
 from archloom import fast as kernels
-from archloom.core.settings import Settings
+from archloom.core.errors import SettingError
+from archloom.core.settings import Settings, check
 from archloom.data.loader import Batch
 from archloom.families import build_network
 from archloom.searches.short_training import seeded
@@ -82,8 +83,11 @@ def prepare_step(
 
 def _build_strategy(workload: Workload, space: SearchSpace, seed: int) -> OneShot:
     entry = STRATEGIES.find(workload.strategy)
-    settings = {**entry.settings, **workload.strategy_settings}
-    strategy: OneShot = entry.load()(space, torch.Generator().manual_seed(seed), **settings)
+    kind = entry.load()
+    settings, problems = check("strategy", kind, {**entry.settings, **workload.strategy_settings})
+    if problems:
+        raise SettingError(problems)
+    strategy: OneShot = kind(space, torch.Generator().manual_seed(seed), **settings)
     return strategy
 
 

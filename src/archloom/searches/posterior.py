@@ -1,12 +1,13 @@
-"""The draws of one run, or of several parallel ones: what they say together."""
+"""The posterior of one run, or of several parallel ones together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from archloom.core.errors import CheckpointError, SettingError
+from archloom.core.settings import Settings
 from archloom.execution.run_folder import RunFolder
 from archloom.policies import Chain
 from archloom.policies.posterior import Posterior
@@ -44,7 +45,7 @@ def _posterior_strategy(experiment: SearchSpec, space: SearchSpace, run: RunFold
 
 
 def _read_chain(run: RunFolder, experiment: SearchSpec, space: SearchSpace, warn: Callable[[str], None]) -> Chain:
-    """The draws that the latest checkpoint of a run holds."""
+    """Return the draws in the latest checkpoint of a run."""
     chain = _posterior_strategy(experiment, space, run).chain
     size, state = chain.draws.shape[1], run.checkpoints.load_latest(warn=warn)
     if state is None:
@@ -62,9 +63,9 @@ def _read_chain(run: RunFolder, experiment: SearchSpec, space: SearchSpace, warn
 
 def _refuse_different(runs: Sequence[RunFolder], experiments: Sequence[SearchSpec]) -> None:
     """A SettingError where runs are not chains of one experiment, or are the same chain twice."""
-    wanted, seeds = _of_the_posterior(experiments[0]), {experiments[0].seed: runs[0].path}
+    wanted, seeds = _relevant_settings(experiments[0]), {experiments[0].seed: runs[0].path}
     for run, experiment in zip(runs[1:], experiments[1:], strict=True):
-        own = _of_the_posterior(experiment)
+        own = _relevant_settings(experiment)
         for name in (*wanted, *own):
             if own.get(name) != wanted.get(name):
                 raise SettingError(
@@ -79,8 +80,15 @@ def _refuse_different(runs: Sequence[RunFolder], experiments: Sequence[SearchSpe
         seeds[experiment.seed] = run.path
 
 
-def _of_the_posterior(experiment: SearchSpec) -> dict[str, Any]:
-    """The settings on which draws depend: all but the seed, the machine, and where the data lie."""
-    sections = {name: values for name, values in experiment.to_settings().items() if name in SECTIONS}
-    flat = {f"{name}.{key}": value for name, values in sections.items() for key, value in values.items()}
+def _relevant_settings(experiment: SearchSpec) -> dict[str, Any]:
+    """Return the settings on which draws depend: all but the seed, the machine, and where the data are."""
+    flat = _flatten({name: values for name, values in experiment.to_settings().items() if name in SECTIONS})
     return {name: value for name, value in flat.items() if not name.startswith(("machine.", "data.directory"))}
+
+
+def _flatten(table: Settings, prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested tables by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in table.items():
+        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
