@@ -63,8 +63,8 @@ def test_a_black_box_strategy_trains_each_architecture_where_no_table_helps(data
     search = build(data, strategy={"name": "random_search"})
     assert isinstance(search, BlackBoxLoop)
     outcome = search.run()
-    assert 0 <= search.history[0]["score"] <= 100
-    assert "architectures tried" in outcome["verdict"]
+    assert 0 <= search.history[0].score <= 100
+    assert "Best score of" in outcome.verdict
 
 
 def test_asking_for_a_table_that_is_not_there_is_one_line(data):
@@ -108,9 +108,9 @@ def test_real_cifar10_with_the_split_and_table_of_nb201(cifar10_dir, shared_data
         }
     )
     outcome = build_search(experiment).run()
-    assert outcome["standing"]["dataset"] == "cifar10"
-    assert outcome["standing"]["count"] == 15625
-    assert "The cifar10 table knows it" in outcome["verdict"]
+    assert outcome.table_entry.dataset == "cifar10"
+    assert outcome.table_entry.count == 15625
+    assert "In the cifar10 table it has" in outcome.verdict
 
 
 def test_a_device_that_is_not_here_is_told_before_a_search(data):
@@ -118,13 +118,13 @@ def test_a_device_that_is_not_here_is_told_before_a_search(data):
         build(data, machine={"device": "tpu9"})
 
 
-def test_a_table_judges_data_it_stands_in_for_but_does_not_lead_the_search(data, shared_data):
+def test_table_of_another_data_set_is_looked_up_but_does_not_score_trials(data, shared_data):
     own = {"name": "given", "directory": str(shared_data)}
     search = build(data, space={"name": "nb201", "cells_per_stage": 1}, strategy={"name": "random_search"}, data=own)
     outcome = search.run()
     assert isinstance(search._score, StandaloneScore)
-    assert (outcome["standing"]["dataset"], outcome["standing"]["instead_of"]) == ("cifar10", "given")
-    assert "The cifar10 table (instead of given) knows it" in outcome["verdict"]
+    assert (outcome.table_entry.dataset, outcome.table_entry.instead_of) == ("cifar10", "given")
+    assert "In the cifar10 table (instead of given) it has" in outcome.verdict
 
 
 def test_data_called_like_a_published_set_are_not_taken_for_it(data):

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import sqlite3
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 import archloom
 from archloom.core.errors import SettingError, StorageError
 from archloom.searches.black_box import BlackBoxLoop, TableScore
+from archloom.searches.records import TrialRecord
 from archloom.searches.studies import SILENCE, Scored, SharedStudy
 from archloom.spaces import Nb201
 from archloom.strategies import STRATEGIES
@@ -44,8 +46,8 @@ def make(path: Path, name: str = "random_search", trials: int = 6, seed: int = 0
     return BlackBoxLoop(SPACE, strategy, ByConvolutions(), trials=trials, study=open_study(path, trials))
 
 
-def without_seconds(history) -> list[dict]:
-    return [{name: value for name, value in record.items() if name != "seconds"} for record in history]
+def without_seconds(history) -> list[TrialRecord]:
+    return [replace(record, seconds=0.0) for record in history]
 
 
 def trial_states(path: Path) -> list[str]:
@@ -54,7 +56,7 @@ def trial_states(path: Path) -> list[str]:
 
 
 def let_time_pass(path: Path) -> None:
-    """All signs of life so far are older than a process may be silent."""
+    """Make all heartbeats so far older than a process may be silent."""
     with sqlite3.connect(path / "study.db") as database:
         database.execute(f"UPDATE trial_heartbeats SET heartbeat = datetime(heartbeat, '-{SILENCE + 60} seconds')")
         database.execute(f"UPDATE trials SET datetime_start = datetime(datetime_start, '-{SILENCE + 60} seconds')")
@@ -64,40 +66,38 @@ def let_time_pass(path: Path) -> None:
     ("name", "settings"),
     [("regularized_evolution", {"population": 2}), ("bohb", {})],
 )
-def test_two_searches_in_turns_tell_their_strategies_the_same_trials(tmp_path, name, settings):
+def test_two_searches_report_the_same_trials_to_their_strategies(tmp_path, name, settings):
     first, second = (make(tmp_path, name, trials=8, **settings) for _ in range(2))
     while first.position < 8 or second.position < 8:
         for search in (first, second):
             record = search.advance() if search.position < 8 else None
             if record is not None:
                 search.history.append(record)
-    assert sorted(record["trial"] for record in first.history) == list(range(8))
-    by_number = [sorted(without_seconds(s.history), key=lambda r: r["trial"]) for s in (first, second)]
+    assert sorted(record.trial for record in first.history) == list(range(8))
+    by_number = [sorted(search.history, key=lambda record: record.trial) for search in (first, second)]
     for one, other in zip(*by_number, strict=True):
-        assert {key: one[key] for key in ("score", "text", "epochs", "pruned")} == {
-            key: other[key] for key in ("score", "text", "epochs", "pruned")
-        }
-    assert first.history[-1]["trainings"] == second.history[-1]["trainings"]
-    assert len({record["text"] for record in first.history}) > 4  # of equal seed, but no two draw the same stream
+        assert (one.score, one.text, one.epochs, one.pruned) == (other.score, other.text, other.epochs, other.pruned)
+    assert first.history[-1].trainings == second.history[-1].trainings
+    assert len({record.text for record in first.history}) > 4  # of equal seed, but no two draw the same stream
 
 
-def test_processes_of_equal_seed_do_not_draw_the_same(tmp_path):
+def test_processes_with_the_same_seed_sample_different_architectures(tmp_path):
     first, second = make(tmp_path), make(tmp_path)
     drawn = [search._study.begin(search.strategy, 0) for search in (first, second)]
     assert [trial.number for trial in drawn] == [0, 1]
     assert drawn[0].architecture != drawn[1].architecture
 
 
-def test_what_a_strategy_is_told_by_others_is_in_its_state(tmp_path):
+def test_foreign_trials_are_in_the_state_of_a_strategy(tmp_path):
     make(tmp_path, "bohb", trials=6).run()
     late = make(tmp_path, "bohb", trials=6, seed=9)
     late.run()
     told = late.strategy.told.state_dict()["trials"]
-    assert [trial["score"] for trial in told] == [record["score"] for record in late.history]
-    assert [len(trial["reports"]) for trial in told] == [min(record["epochs"], 2) for record in late.history]
+    assert [trial["score"] for trial in told] == [record.score for record in late.history]
+    assert [len(trial["reports"]) for trial in told] == [min(record.epochs, 2) for record in late.history]
 
 
-def test_a_search_resumed_from_an_old_state_hears_of_the_rest_again(tmp_path):
+def test_search_resumed_from_an_old_state_reads_the_other_trials_again(tmp_path):
     search = make(tmp_path)
     for _ in range(2):
         search.history.append(search.advance())
@@ -110,7 +110,7 @@ def test_a_search_resumed_from_an_old_state_hears_of_the_rest_again(tmp_path):
     assert trial_states(tmp_path) == ["COMPLETE"] * 6
 
 
-def test_the_trial_of_a_dead_process_fails_after_a_while_and_another_takes_its_place(tmp_path):
+def test_trial_of_a_dead_process_fails_and_is_replaced(tmp_path):
     dead = make(tmp_path)
     assert dead._study.begin(dead.strategy, 0).number == 0
     alive = make(tmp_path)
@@ -120,10 +120,10 @@ def test_the_trial_of_a_dead_process_fails_after_a_while_and_another_takes_its_p
     let_time_pass(tmp_path)
     alive.run()
     assert trial_states(tmp_path) == ["FAIL", *["COMPLETE"] * 6]
-    assert [record["trial"] for record in alive.history] == [1, 2, 3, 4, 5, 6]
+    assert [record.trial for record in alive.history] == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_result_that_comes_too_late_does_not_count(tmp_path):
+def test_late_result_does_not_count(tmp_path):
     slow = make(tmp_path, trials=2)
     scores = slow._score
 
@@ -140,10 +140,10 @@ def test_a_result_that_comes_too_late_does_not_count(tmp_path):
     assert slow.advance() is None
     slow.run()
     assert trial_states(tmp_path) == ["FAIL", "COMPLETE", "COMPLETE"]
-    assert [record["trial"] for record in slow.history] == [1, 2]
+    assert [record.trial for record in slow.history] == [1, 2]
 
 
-def test_one_that_died_before_its_first_sign_of_life_is_noticed_too(tmp_path):
+def test_trial_without_any_heartbeat_fails_too(tmp_path):
     search = make(tmp_path, trials=1)
     search._study._study.ask()
     assert search.advance() is None
@@ -152,11 +152,11 @@ def test_one_that_died_before_its_first_sign_of_life_is_noticed_too(tmp_path):
     assert trial_states(tmp_path) == ["FAIL", "COMPLETE"]
 
 
-def test_whoever_asks_too_much_at_the_same_moment_gives_way(tmp_path, monkeypatch):
+def test_trial_above_the_limit_is_given_up(tmp_path, monkeypatch):
     search = make(tmp_path, trials=1)
-    study, counted = search._study, search._study._ahead_of
-    other = study._study.ask()  # another process, between our look and our asking
-    monkeypatch.setattr(study, "_ahead_of", lambda number: 0 if number is None else counted(number))
+    study, count = search._study, search._study._count_before
+    other = study._study.ask()  # another process, between our count and our ask
+    monkeypatch.setattr(study, "_count_before", lambda number: 0 if number is None else count(number))
     assert search.advance() is None
     assert trial_states(tmp_path) == ["RUNNING", "FAIL"]
     assert other.number == 0
@@ -184,7 +184,7 @@ def test_a_study_of_another_experiment_is_refused_by_the_setting_that_differs(tm
     open_study(tmp_path, name="another", experiment={**EXPERIMENT, "strategy.sample": 4})
 
 
-def test_a_place_that_is_no_database_is_one_line_without_its_password(tmp_path):
+def test_bad_database_is_one_line_without_its_password(tmp_path):
     with pytest.raises(StorageError, match=r"search\.study: .*missing/study\.db cannot be used: .*unable to open"):
         open_study(tmp_path / "missing")
     (tmp_path / "study.db").write_text("no database at all, but long enough to be read as one" * 20)
@@ -215,7 +215,7 @@ def shared(path: Path) -> dict:
 
 
 def start(path: Path, name: str, *, seconds: float):
-    """Forked, so that it need not import everything again; and what it says while it scores."""
+    """Fork a search, which need not import everything again; return it with the messages it sends while it scores."""
     heard, said = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=search_slowly, args=(path, name, seconds, said))
     process.start()
@@ -228,7 +228,7 @@ def trials_of(run: Path) -> list[tuple[int, str]]:
     return sorted((record["trial"], record["text"]) for record in map(json.loads, lines))
 
 
-def test_processes_share_a_study_and_one_that_is_killed_loses_only_its_trial(tmp_path):
+def test_killed_process_loses_only_its_trial(tmp_path):
     doomed, heard = start(tmp_path, "doomed", seconds=600)
     assert heard.recv() == "doomed"
     doomed.kill()
@@ -242,7 +242,7 @@ def test_processes_share_a_study_and_one_that_is_killed_loses_only_its_trial(tmp
     assert trials_of(tmp_path / "one") == trials_of(tmp_path / "two")
     assert [number for number, _ in trials_of(tmp_path / "one")] == list(range(1, 9))
     resumed = archloom.resume(tmp_path / "doomed")  # finds everything done by the others
-    assert [record["trial"] for record in resumed.history] == list(range(1, 9))
+    assert [record.trial for record in resumed.history] == list(range(1, 9))
     with pytest.raises(SettingError, match=r"strategy\.\w+ is .* there and .* here"):
         archloom.search("nb201_mini", "regularized_evolution", settings=shared(tmp_path), out=tmp_path / "three")
     assert not (tmp_path / "three").exists()

@@ -17,6 +17,7 @@ from archloom.objectives.cost_model_file import CostModelFile, TimingSetup
 from archloom.objectives.linear_cost import fit_linear_cost
 from archloom.objectives.target import TargetSettings
 from archloom.searches.spec import SearchSpec
+from archloom.searches.target_check import check_target
 from archloom.searches.targets import find_target
 from archloom.spaces import SPACES, Nb201
 
@@ -87,7 +88,7 @@ def test_a_model_of_networks_laid_out_otherwise_says_so(tmp_path):
         path.write_text(json.dumps({**content, "space_settings": settings}), encoding="utf-8")
         target = found(metric="latency", value=20.0, source=str(path))
         assert target.source.caveat == caveat
-        sentence = target.told(SPACE.sample(random.Random(0)), binding=None)["sentence"]
+        sentence = check_target(target, SPACE.sample(random.Random(0)), list).sentence
         assert ("of networks with another" in sentence) is bool(caveat)
 
 
