@@ -47,17 +47,17 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_one_run_is_told_in_sentences(archloom: Archloom, finished_run: Path) -> None:
+def test_one_run_is_described_in_sentences(archloom: Archloom, finished_run: Path) -> None:
     finished = archloom("rank", finished_run, "--samples", "6", "--images", "32")
     assert finished.code == 0
     assert "gdas on nb201_mini, digits, seed 0" in finished.out
     assert "(6 architectures, test accuracy on digits)" in words(finished.out)
-    assert "The one they like best has" in finished.out
+    assert "The architecture that they rank first has" in words(finished.out)
 
 
-def test_weights_that_know_the_order_are_praised(archloom: Archloom, finished_run: Path, asked: list[Any]) -> None:
+def test_weights_that_know_the_order_rank_very_well(archloom: Archloom, finished_run: Path, asked: list[Any]) -> None:
     said = words(archloom("rank", finished_run, "--samples", "80").out)
-    assert "Shared weights order architectures very well: Kendall's tau 1.00, 95 % CI 1.00 to 1.00" in said
+    assert "Shared weights rank architectures very well: Kendall's tau 1.00, 95 % CI 1.00 to 1.00" in said
     assert "in the table's top tenth: Kendall's tau 1.00" in said
     assert len(asked) == 80
 
@@ -72,17 +72,17 @@ def test_several_runs_are_rows_and_files_hold_all(
     assert len([line for line in finished.out.splitlines() if line.startswith("1.00  1.00 to")]) == 2
     assert finished.out.splitlines()[-3:] == ["rank.svg", "rank.json", "rank.csv"]
     figures = json.loads(Path("rank.json").read_text())
-    assert [run["judged"] for run in figures] == [6, 6]
+    assert [run["evaluated"] for run in figures] == [6, 6]
     rows = list(csv.DictReader(Path("rank.csv").read_text().splitlines()))
     assert len(rows) == 12
-    assert float(rows[0]["table_accuracy"]) == pytest.approx(figures[0]["architectures"][0]["known"])
+    assert float(rows[0]["table_accuracy"]) == pytest.approx(figures[0]["architectures"][0]["table"])
     assert ElementTree.parse("rank.svg").getroot().tag.endswith("svg")
 
 
-def test_ctrl_c_keeps_what_was_judged(
+def test_ctrl_c_keeps_what_was_evaluated(
     archloom: Archloom, finished_run: Path, asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = ranking.judged_rows
+    real = ranking.score_rows
 
     def interrupted(*arguments: Any) -> Any:
         for one in real(*arguments):
@@ -90,14 +90,14 @@ def test_ctrl_c_keeps_what_was_judged(
                 os.kill(os.getpid(), signal.SIGINT)
             yield one
 
-    monkeypatch.setattr(ranking, "judged_rows", interrupted)
+    monkeypatch.setattr(ranking, "score_rows", interrupted)
     finished = archloom("rank", finished_run, finished_run, "--samples", "20", "--out", "kept.json")
     assert finished.code == 130
     assert f"these are 6 of 20 architectures of {finished_run}; runs that were not begun: 1" in words(finished.err)
-    assert json.loads(Path("kept.json").read_text())[0]["judged"] == 6
+    assert json.loads(Path("kept.json").read_text())[0]["evaluated"] == 6
 
 
-def test_nothing_is_judged_for_files_that_could_not_be_written(
+def test_nothing_is_evaluated_for_files_that_cannot_be_written(
     archloom: Archloom, finished_run: Path, asked: list[Any]
 ) -> None:
     finished = archloom("rank", finished_run, "--out", "rank.pdf", "--out", "nowhere/rank.svg")
@@ -120,4 +120,4 @@ def test_no_table_is_one_line(archloom: Archloom, unfinished_run: Path, monkeypa
     monkeypatch.setattr(ranking, "find_benchmark", lambda *arguments: None)
     finished = archloom("rank", unfinished_run)
     assert (finished.code, len(finished.lines)) == (2, 1)
-    assert "no table of known scores covers" in finished.err
+    assert "no benchmark table covers" in finished.err

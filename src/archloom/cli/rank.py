@@ -1,33 +1,36 @@
-"""`archloom rank`: how well the shared weights of runs order architectures."""
+"""`archloom rank`: how well the shared weights of runs rank architectures."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from archloom.cli.attend import stop_on_signals
 from archloom.cli.console import messages, results, say, table_of
+from archloom.cli.interactive import stop_on_signals
 from archloom.cli.outputs import check_outputs, write_outputs
+
+if TYPE_CHECKING:  # help needs no torch
+    from archloom.searches.ranking import RankResult
 
 
 def rank(
     runs: Annotated[list[Path], typer.Argument(help="The folders of one-shot runs, finished or not.")],
     *,
-    samples: Annotated[int, typer.Option(help="Architectures to judge, drawn uniformly.")] = 100,
-    seed: Annotated[int, typer.Option(help="Of the draw: the same for all runs.")] = 0,
-    images: Annotated[int, typer.Option(help="Validation images that judge each.")] = 1000,
+    samples: Annotated[int, typer.Option(help="Architectures to evaluate, sampled uniformly.")] = 100,
+    seed: Annotated[int, typer.Option(help="Of the sample, which is the same for all runs.")] = 0,
+    images: Annotated[int, typer.Option(help="Validation images that each is evaluated on.")] = 1000,
     recalibrate: Annotated[
         int,
         typer.Option(help="Training batches for running statistics of each path. 0: the batch's own statistics."),
     ] = 0,
-    metric: Annotated[str, typer.Option(help="What the table says: test or valid.")] = "test",
+    metric: Annotated[str, typer.Option(help="The column of the table: test or valid.")] = "test",
     data_dir: Annotated[
         Path | None, typer.Option(help="Where data and table lie now. Default: where the run found them.")
     ] = None,
@@ -36,17 +39,17 @@ def rank(
         list[Path] | None, typer.Option(help="Write a plot (.svg) or all figures (.json, .csv); may be repeated.")
     ] = None,
 ) -> None:
-    """How well the shared weights of a run order architectures: rank correlation with the table of known scores.
+    """Measure how well the shared weights of a run rank architectures: rank correlation with the benchmark table.
 
-    A search by shared weights can be no better than the order they give. The table knows the order of networks that are
-    trained by themselves; a uniform sample is judged by both.
+    A one-shot search can be no better than the ranking by its shared weights. The table has the accuracy of networks
+    trained alone; both rank a uniform sample.
 
         archloom rank runs/first
 
         archloom rank runs/a runs/b --samples 200 --recalibrate 20 --out rank.svg --out rank.json
     """
     from archloom.searches.ranking import rank
-    from archloom.searches.report_ranking import as_csv, scatter
+    from archloom.searches.report_ranking import scatter, to_csv
 
     check_outputs(out or [], (".svg", ".json", ".csv"))
     console = messages()
@@ -69,30 +72,34 @@ def rank(
     print_ranks(found, results())
     write_outputs(
         out or [],
-        {".svg": lambda: scatter(found), ".json": lambda: json.dumps(found, indent=2), ".csv": lambda: as_csv(found)},
+        {
+            ".svg": lambda: scatter(found),
+            ".json": lambda: json.dumps([one.to_json() for one in found], indent=2),
+            ".csv": lambda: to_csv(found),
+        },
     )
     if stop():
-        _tell_stopped(found, len(runs), console)
+        _print_stopped(found, len(runs), console)
         raise typer.Exit(stop.exit_code)
 
 
-def print_ranks(found: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """One run in sentences, several in a table."""
-    from archloom.searches.report_ranking import rank_table, sentences
+def print_ranks(found: Sequence[RankResult], console: Console) -> None:
+    """Print one run in sentences, several in a table."""
+    from archloom.searches.report_ranking import describe_ranking, rank_table
 
     if len(found) == 1:
-        say(found[0]["title"], console=console)
-        for sentence in sentences(found[0]):
+        say(found[0].title, console=console)
+        for sentence in describe_ranking(found[0]):
             console.print(sentence)
     else:
         table = rank_table(found)
         console.print(table_of(table.columns, table.rows))
 
 
-def _tell_stopped(found: Sequence[Mapping[str, Any]], runs: int, console: Console) -> None:
+def _print_stopped(found: Sequence[RankResult], runs: int, console: Console) -> None:
     last, left = found[-1], runs - len(found)
     rest = f"; runs that were not begun: {left}" if left else ""
-    say(f"stopped: these are {last['judged']} of {last['asked']} architectures of {last['run']}{rest}", console=console)
+    say(f"stopped: these are {last.evaluated} of {last.asked} architectures of {last.run}{rest}", console=console)
 
 
 @contextmanager
@@ -100,7 +107,7 @@ def _shown(console: Console) -> Iterator[Callable[[str, int, int], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("opening the run", total=None)
 
-        def tell(run: str, done: int, total: int) -> None:
-            bar.update(task, description=f"judging paths of {Path(run).name}", completed=done, total=total)
+        def show(run: str, done: int, total: int) -> None:
+            bar.update(task, description=f"evaluating paths of {Path(run).name}", completed=done, total=total)
 
-        yield tell
+        yield show

@@ -15,8 +15,8 @@ def make_frame(rows: Sequence[Mapping[str, object]]) -> Any:
         ArchloomError: If pandas is not installed.
     """
     try:
-        import pandas
-    except ImportError as error:  # optional
+        import pandas  # type: ignore[import-untyped]  # late: optional
+    except ImportError as error:
         raise ArchloomError("to_frame() needs pandas, which is not installed; use: pip install pandas") from error
     return pandas.DataFrame(list(rows))
 

@@ -94,7 +94,8 @@ class Monitor:
 
         `policy` belongs to strategies whose logits mix all operations; others have no sharpness and no gap.
         """
-        health = Health(**shares(space, architecture))
+        share = shares(space, architecture)
+        health = Health(skip=share["skip"], none=share["none"], pool=share["pool"])
         if probabilities is not None:
             entropies = [_entropy(row) for row in probabilities.values()]
             health = replace(health, entropy=_mean(entropies), entropy_least=min(entropies))
@@ -111,7 +112,7 @@ class Monitor:
         curvature = Curvature(weights, batch, policy.mixture, policy.values, step=step)
         values = policy.values.detach()
         start = torch.randn(values.shape, generator=torch.Generator().manual_seed(0)).to(values)
-        return largest_eigenvalue(curvature.of_logits, start, steps=self.settings.eigenvalue_steps)
+        return largest_eigenvalue(curvature.multiply_logit_hessian, start, steps=self.settings.eigenvalue_steps)
 
     def alarm(self, history: Sequence[EpochRecord]) -> Alarm | None:
         """Return what is wrong with the last epoch, given all epochs so far; None if nothing is."""

@@ -1,7 +1,7 @@
-"""How well shared weights order architectures, told by a table that knows what each reaches when trained by itself.
+"""How well shared weights rank architectures, by a table of what each reaches when trained alone.
 
-A one-shot search stands on the belief that a path which does well under shared weights does well alone. Over a uniform
-sample that is a rank correlation, and it has an error bar.
+A one-shot search assumes that a path which scores well under shared weights scores well alone. Over a uniform sample
+that is a rank correlation, with a confidence interval.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from archloom.benchmarks.base import Benchmark, Column
 from archloom.core.bootstrap import bootstrap_interval
 from archloom.spaces import Architecture, SearchSpace
 
-TOP_SHARE = 0.1  # of the table: whether good ones are told from very good ones
+TOP_SHARE = 0.1  # of the table: whether very good ones rank above good ones
 FEWEST = 5  # architectures that a correlation is computed from
 RESAMPLES = 1000  # half a millisecond each
 
@@ -29,12 +29,12 @@ Coefficient = Callable[[Numbers, Numbers], float]
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One architecture by both judges, in percent."""
+class ScoredPath:
+    """The two accuracies of one architecture, in percent."""
 
     text: str
     shared: float  # under the shared weights
-    known: float  # in the table
+    table: float  # in the table
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Order:
-    """How far two judges agree on the order of so many architectures."""
+class RankAgreement:
+    """How far the two accuracies agree on the order of architectures."""
 
     count: int
     kendall: Estimate  # tau-b
@@ -57,20 +57,20 @@ class Order:
 
 @dataclass(frozen=True)
 class RankQuality:
-    """What a sample says of shared weights as a judge."""
+    """How well shared weights rank a sample of architectures."""
 
-    all: Order
-    top: Order  # those of the sample that are in the table's top tenth
-    picked: Judged | None  # the best of the sample by shared weights
-    best: Judged | None  # the best of the sample by the table
+    all: RankAgreement
+    top: RankAgreement  # those of the sample that are in the table's top tenth
+    picked: ScoredPath | None  # the best of the sample by shared weights
+    best: ScoredPath | None  # the best of the sample by the table
     regret: float | None  # of the picked one: points below the best of the whole table
-    average: float | None  # what one of the sample reaches in the table on average
+    average: float | None  # of the sample, in the table
 
 
-def sampled_rows(table: Benchmark, space: SearchSpace, dataset: str, *, count: int, seed: int) -> list[int]:
-    """Rows of the table, distinct, drawn uniformly from those that lie in the space; all of them if there are fewer.
+def sample_rows(table: Benchmark, space: SearchSpace, dataset: str, *, count: int, seed: int) -> list[int]:
+    """Return distinct rows of the table, sampled uniformly from those in the space; all of them if there are fewer.
 
-    A seed draws the same architectures for every run, so that runs are compared on the same ones.
+    The same seed gives the same architectures for every run.
     """
     rows = list(range(len(table.column(dataset))))
     random.Random(seed).shuffle(rows)
@@ -78,62 +78,62 @@ def sampled_rows(table: Benchmark, space: SearchSpace, dataset: str, *, count: i
     return [row for row, _ in zip(inside, range(count), strict=False)]
 
 
-def judged_rows(
+def score_rows(
     paths: Callable[[Architecture], float], space: SearchSpace, table: Benchmark, column: Column, rows: Sequence[int]
-) -> Iterator[Judged]:
-    """Each row by both judges, one by one, since the first judge takes its time."""
+) -> Iterator[ScoredPath]:
+    """Yield both accuracies of each row, one by one, since evaluating a path takes time."""
     for row in rows:
         architecture = space.check(table.architecture(row))
-        yield Judged(space.format(architecture), paths(architecture), float(column[row]))
+        yield ScoredPath(space.format(architecture), paths(architecture), float(column[row]))
 
 
-def rank_quality(judged: Sequence[Judged], column: Column, *, seed: int = 0) -> RankQuality:
-    """The figures of a sample; `column` holds the same metric for all architectures of the table."""
+def measure_rank_quality(scored: Sequence[ScoredPath], column: Column, *, seed: int = 0) -> RankQuality:
+    """Return the figures of a sample; `column` has the same metric of all architectures of the table."""
     least = float(np.quantile(column, 1 - TOP_SHARE))
-    picked = max(judged, key=lambda one: one.shared, default=None)
+    picked = max(scored, key=lambda one: one.shared, default=None)
     return RankQuality(
-        all=order(judged, seed=seed),
-        top=order([one for one in judged if one.known >= least], seed=seed),
+        all=measure_agreement(scored, seed=seed),
+        top=measure_agreement([one for one in scored if one.table >= least], seed=seed),
         picked=picked,
-        best=max(judged, key=lambda one: one.known, default=None),
-        regret=None if picked is None else float(column.max()) - picked.known,
-        average=sum(one.known for one in judged) / len(judged) if judged else None,
+        best=max(scored, key=lambda one: one.table, default=None),
+        regret=None if picked is None else float(column.max()) - picked.table,
+        average=sum(one.table for one in scored) / len(scored) if scored else None,
     )
 
 
-def order(judged: Sequence[Judged], *, seed: int = 0) -> Order:
-    """Both coefficients of a sample."""
+def measure_agreement(scored: Sequence[ScoredPath], *, seed: int = 0) -> RankAgreement:
+    """Return both coefficients of a sample."""
     from scipy import stats  # takes a second to import, which a search need not wait for
 
-    shared, known = (np.array(values, dtype=np.float64) for values in _columns(judged))
-    return Order(
-        count=len(judged),
-        kendall=_estimate(lambda x, y: float(stats.kendalltau(x, y).statistic), shared, known, seed),
-        spearman=_estimate(lambda x, y: float(stats.spearmanr(x, y).statistic), shared, known, seed),
+    shared, table = (np.array(values, dtype=np.float64) for values in _columns(scored))
+    return RankAgreement(
+        count=len(scored),
+        kendall=_estimate(lambda x, y: float(stats.kendalltau(x, y).statistic), shared, table, seed),
+        spearman=_estimate(lambda x, y: float(stats.spearmanr(x, y).statistic), shared, table, seed),
     )
 
 
-def _columns(judged: Sequence[Judged]) -> tuple[list[float], list[float]]:
-    return [one.shared for one in judged], [one.known for one in judged]
+def _columns(scored: Sequence[ScoredPath]) -> tuple[list[float], list[float]]:
+    return [one.shared for one in scored], [one.table for one in scored]
 
 
-def _estimate(coefficient: Coefficient, shared: Numbers, known: Numbers, seed: int) -> Estimate:
-    """Architectures are resampled as pairs."""
+def _estimate(coefficient: Coefficient, shared: Numbers, table: Numbers, seed: int) -> Estimate:
+    """Return a coefficient with its interval; architectures are resampled as pairs."""
 
-    def measured(x: Numbers, y: Numbers) -> float:
+    def coefficient_of(x: Numbers, y: Numbers) -> float:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of constant input
             return coefficient(x, y)
 
     def of_resample(x: Numbers, y: Numbers) -> float:
-        drawn = measured(x, y)
-        return 0.0 if math.isnan(drawn) else drawn  # a resample of equals shows no order
+        value = coefficient_of(x, y)
+        return 0.0 if math.isnan(value) else value  # a resample of equals shows no order
 
-    value = measured(shared, known) if len(shared) >= FEWEST else math.nan
-    if math.isnan(value):  # too few, or a judge that gives all the same order
+    value = coefficient_of(shared, table) if len(shared) >= FEWEST else math.nan
+    if math.isnan(value):  # too few, or all equal
         return Estimate(None)
     low, high = bootstrap_interval(
-        (shared, known), of_resample, resamples=RESAMPLES, seed=seed, paired=True, vectorized=False
+        (shared, table), of_resample, resamples=RESAMPLES, seed=seed, paired=True, vectorized=False
     )
     finite = math.isfinite(low) and math.isfinite(high)
     return Estimate(value, float(low), float(high)) if finite else Estimate(value)

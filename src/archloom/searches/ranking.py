@@ -1,25 +1,49 @@
-"""Rank quality of runs: their shared weights against the table that knows their space."""
+"""Rank quality of runs: their shared weights against the table that covers their space."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.core.errors import BenchmarkError, SettingError, require
+from archloom.core.json_object import to_json_object
 from archloom.core.settings import merge
 from archloom.data.source import ImageData
 from archloom.execution.run_folder import RunFolder
 from archloom.searches.paths import refuse_without_shared_weights, trained_paths
-from archloom.searches.rank_correlation import Judged, judged_rows, rank_quality, sampled_rows
+from archloom.searches.rank_correlation import RankQuality, ScoredPath, measure_rank_quality, sample_rows, score_rows
 from archloom.searches.spec import SearchSpec
 
 METRICS = ("test", "valid")
 
 Progress = Callable[[str, int, int], None]
-"""Told the run, how many architectures are judged, and of how many."""
+"""Receives the run, how many architectures are evaluated, and of how many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankResult(RankQuality):
+    """The rank quality of one run, and how it was measured."""
+
+    run: str
+    title: str
+    dataset: str  # of the table
+    instead_of: str | None  # the data set of the run, where the table has another
+    metric: str
+    images: int
+    recalibrate: int
+    seed: int
+    asked: int  # architectures to evaluate
+    architectures: tuple[ScoredPath, ...]
+
+    @property
+    def evaluated(self) -> int:
+        return len(self.architectures)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**to_json_object(self), "evaluated": self.evaluated}
 
 
 def rank(
@@ -35,12 +59,28 @@ def rank(
     progress: Progress = lambda run, done, total: None,
     stop: Callable[[], bool] = lambda: False,
     warn: Callable[[str], None] = lambda message: None,
-) -> list[dict[str, Any]]:
-    """How well the shared weights of runs order architectures, by the table that knows what each reaches alone.
+) -> list[RankResult]:
+    """Measure how well the shared weights of runs rank architectures, by a table of what each reaches alone.
 
-    `samples` architectures are drawn uniformly, the same for all runs of a space. Each is judged on `images` validation
-    images as the search judges paths or, with `recalibrate`, by running statistics from so many training batches.
-    Where `stop` says so, what was judged until then is what is told, and further runs are left out.
+    Args:
+        directories: A run folder, or several.
+        samples: Architectures to evaluate, sampled uniformly; the same for all runs of a space.
+        seed: Of the sample.
+        images: Validation images that each is evaluated on.
+        recalibrate: Training batches for running statistics of each path; 0 uses batch statistics, as the search does.
+        metric: The column of the table, `test` or `valid`.
+        data: The data of runs that got their data in Python.
+        settings: Settings that may differ here: device, data folder.
+        progress: Called after every architecture.
+        stop: If it returns true, the architectures evaluated so far are the result, and further runs are left out.
+        warn: Called with warnings.
+
+    Returns:
+        A `RankResult` for each run.
+
+    Raises:
+        BenchmarkError: If no table covers a run.
+        SettingError: If a run has no shared weights, or an option is out of range.
     """
     require(
         {
@@ -49,70 +89,69 @@ def rank(
         }
     )
     paths = [directories] if isinstance(directories, str | Path) else directories
-    runs = [
-        _Ranked(Path(path), settings or {}) for path in paths
-    ]  # what is wrong with the last is told before the first
+    runs = [_RankableRun(Path(path), settings or {}) for path in paths]  # problems of all before any is evaluated
     if not runs:
         raise SettingError("name at least one run")
-    results: list[dict[str, Any]] = []
+    results: list[RankResult] = []
     for run in runs:
         if not results or not stop():
-            judge = {"images": images, "recalibrate": recalibrate, "data": data, "settings": settings, "warn": warn}
-            results.append(run.result(judge, samples=samples, seed=seed, metric=metric, progress=progress, stop=stop))
+            options = {"images": images, "recalibrate": recalibrate, "data": data, "settings": settings, "warn": warn}
+            results.append(
+                run.measure(options, samples=samples, seed=seed, metric=metric, progress=progress, stop=stop)
+            )
     return results
 
 
-class _Ranked:
-    """A run that has all it takes: shared weights in a checkpoint, and a table of its space."""
+class _RankableRun:
+    """A run with shared weights in a checkpoint, and with a table of its space."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self._path, directory = path, RunFolder.open(path)
         self._experiment = SearchSpec.resolve(merge(directory.config, settings))
         refuse_without_shared_weights(directory, self._experiment)
-        self._table, self._dataset = self._found()
+        self._table, self._dataset = self._find_table()
 
-    def _found(self) -> tuple[Benchmark, str]:
+    def _find_table(self) -> tuple[Benchmark, str]:
         spec, folder = self._experiment, self._experiment.data.directory
         found = find_benchmark(spec.build_space(), spec.data_set.name, folder)
         if found is None:
             raise BenchmarkError(
-                f"no table of known scores covers {self._path} (space {spec.space.name}, data {spec.data_set.name}, folder "
+                f"no benchmark table covers {self._path} (space {spec.space.name}, data {spec.data_set.name}, folder "
                 f"{folder or 'not set'}); if there is one, pass --data-dir with the folder that holds it"
             )
         return found
 
-    def result(
+    def measure(
         self,
-        judge: dict[str, Any],
+        options: dict[str, Any],
         *,
         samples: int,
         seed: int,
         metric: str,
         progress: Progress,
         stop: Callable[[], bool],
-    ) -> dict[str, Any]:
+    ) -> RankResult:
         column = self._table.column(self._dataset, metric=metric)
-        paths = trained_paths(self._path, **judge)
-        rows = sampled_rows(self._table, paths.space, self._dataset, count=samples, seed=seed)
-        judged: list[Judged] = []
+        paths = trained_paths(self._path, **options)
+        rows = sample_rows(self._table, paths.space, self._dataset, count=samples, seed=seed)
+        scored: list[ScoredPath] = []
         progress(str(self._path), 0, len(rows))
-        for one in judged_rows(paths, paths.space, self._table, column, rows):
-            judged.append(one)
-            progress(str(self._path), len(judged), len(rows))
+        for one in score_rows(paths, paths.space, self._table, column, rows):
+            scored.append(one)
+            progress(str(self._path), len(scored), len(rows))
             if stop():
                 break
         data = self._experiment.data_set.name
-        return {
-            "run": str(self._path),
-            "title": self._experiment.title,
-            "dataset": self._dataset,
-            "instead_of": None if data == self._dataset else data,
-            "metric": metric,
-            "images": judge["images"],
-            "recalibrate": judge["recalibrate"],
-            "seed": seed,
-            "asked": len(rows),
-            "judged": len(judged),
-            **asdict(rank_quality(judged, column, seed=seed)),
-            "architectures": [asdict(one) for one in judged],
-        }
+        return RankResult(
+            **vars(measure_rank_quality(scored, column, seed=seed)),
+            run=str(self._path),
+            title=self._experiment.title,
+            dataset=self._dataset,
+            instead_of=None if data == self._dataset else data,
+            metric=metric,
+            images=options["images"],
+            recalibrate=options["recalibrate"],
+            seed=seed,
+            asked=len(rows),
+            architectures=tuple(scored),
+        )

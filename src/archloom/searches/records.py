@@ -38,9 +38,16 @@ class Health:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
-        measured = {name: _optional(value.get(name)) for name in ("entropy", "entropy_least", "gap", "eigenvalue")}
-        shares = {name: number(value.get(name)) for name in ("skip", "none", "pool")}
-        return cls(**shares, **measured, alarm=value.get("alarm"))
+        return cls(
+            skip=number(value.get("skip")),
+            none=number(value.get("none")),
+            pool=number(value.get("pool")),
+            entropy=_optional(value.get("entropy")),
+            entropy_least=_optional(value.get("entropy_least")),
+            gap=_optional(value.get("gap")),
+            eigenvalue=_optional(value.get("eigenvalue")),
+            alarm=value.get("alarm"),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

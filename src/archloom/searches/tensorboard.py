@@ -6,7 +6,7 @@ from pathlib import Path
 
 from archloom.core.errors import SettingError
 from archloom.core.events import Event, Listener, Recorded
-from archloom.searches.records import EpochRecord, SearchRecord
+from archloom.searches.records import EpochRecord, TrialRecord
 
 
 def tensorboard_listener(folder: Path) -> Listener:
@@ -20,7 +20,8 @@ def tensorboard_listener(folder: Path) -> Listener:
     def listen(event: Event) -> None:
         if not isinstance(event, Recorded):
             return
-        record: SearchRecord = event.record
+        record = event.record
+        assert isinstance(record, EpochRecord | TrialRecord), "a listener of searches"
         if isinstance(record, EpochRecord):
             figures = {**record.metrics, "derived_accuracy": record.derived_accuracy}
         else:
