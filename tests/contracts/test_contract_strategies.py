@@ -11,6 +11,7 @@ from states import differences
 from toy import GOOD, ToySpace, toy_images
 
 from archloom.core.errors import SettingError
+from archloom.core.json_object import to_json_object
 from archloom.core.settings import merge, schema
 from archloom.data.arrays import from_tensors
 from archloom.execution.checkpoint import decode, encode
@@ -206,7 +207,7 @@ variants = pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=lambda va
 def finish(search) -> dict:
     """Run to the end; the final state with the outcome."""
     outcome = search.run()
-    return {"outcome": dict(outcome), **search.state_dict()}
+    return {"outcome": to_json_object(outcome), **search.state_dict()}
 
 
 def test_every_strategy_is_of_one_of_the_two_families():

@@ -29,9 +29,9 @@ def layer_choice(part: str, make) -> LayerChoice:
 def bottleneck(stride: int = 1, activation: str = "hard_swish") -> InvertedBottleneck:
     torch.manual_seed(0)
     return InvertedBottleneck(
-        Width.of("in", ("8", "16")),
-        Width.of("out", ("8", "24")),
-        Width.of("expansion", ("2", "4")),
+        Width.from_options("in", ("8", "16")),
+        Width.from_options("out", ("8", "24")),
+        Width.from_options("expansion", ("2", "4")),
         layer_choice=layer_choice,
         normalize=normalize,
         stride=stride,
@@ -76,7 +76,7 @@ def test_a_warm_up_averages_depthwise_results_before_they_are_normalised() -> No
 
 def test_a_separable_convolution_widens_nothing() -> None:
     torch.manual_seed(0)
-    widths = Width.of("in", ("8", "16")), Width.of("out", ("8", "24"))
+    widths = Width.from_options("in", ("8", "16")), Width.from_options("out", ("8", "24"))
     module, x = SeparableConv(*widths, layer_choice=layer_choice, normalize=normalize, masked=False).double(), image(8)
     kernel = module.kernel.candidates["5"].weight[:8]
     looked = norm(F.conv2d(x, kernel, padding=2, groups=8)).relu()

@@ -11,7 +11,7 @@ from torch.func import functional_call, hessian
 from torch.nn import functional as F
 
 from archloom.data.loader import Batch
-from archloom.supernet import Curvature, Gate, Gates, SharedWeights, flat
+from archloom.supernet import Curvature, Gate, Gates, SharedWeights, to_vector
 
 LOGITS = torch.tensor([0.3, -0.5], dtype=torch.float64)
 FIRST: Gates = {"edge": Gate(index=0)}
@@ -84,13 +84,17 @@ def dense(weights: SharedWeights) -> Tensor:
         shaped = {n: part.view(v.shape) for (n, v), part in zip(weights.parameters.items(), parts, strict=True)}
         return F.cross_entropy(functional_call(weights._network, shaped, (data.images, mixture(logits))), data.labels)
 
-    matrix: Tensor = hessian(loss)(torch.cat([flat(weights.parameters.values()).detach(), LOGITS]))
+    matrix: Tensor = hessian(loss)(torch.cat([to_vector(weights.parameters.values()).detach(), LOGITS]))
     return matrix
 
 
 def products(made: Curvature, count: int, *, scale: float = 1.0) -> list[Tensor]:
     vector = direction(count, scale=scale)
-    return [made.of_weights(vector), made.mixed(vector), made.of_logits(direction(2, scale=scale))]
+    return [
+        made.multiply_weight_hessian(vector),
+        made.multiply_mixed_derivative(vector),
+        made.multiply_logit_hessian(direction(2, scale=scale)),
+    ]
 
 
 def expected(weights: SharedWeights, *, scale: float = 1.0) -> list[Tensor]:
@@ -139,8 +143,8 @@ def test_on_a_network_of_kinks_differences_are_another_quantity_however_small_th
     vector = direction(size(kinked))
 
     def error(weights: SharedWeights, step: float) -> float:
-        exact = curvature(weights).of_weights(vector)
-        return float((curvature(weights, step=step).of_weights(vector) - exact).norm() / exact.norm())
+        exact = curvature(weights).multiply_weight_hessian(vector)
+        return float((curvature(weights, step=step).multiply_weight_hessian(vector) - exact).norm() / exact.norm())
 
     assert error(kinked, 1.0) > 0.1
     assert error(kinked, 1e-5) < 1e-6
@@ -171,14 +175,14 @@ def test_products_leave_no_trace_and_see_the_same_random_numbers(step: float | N
 def test_the_product_of_nothing_is_zero(step: float | None) -> None:
     weights = smooth()
     made_once, count = curvature(weights, step=step), size(weights)
-    assert torch.equal(made_once.of_weights(torch.zeros(count).double()), torch.zeros(count).double())
-    assert torch.equal(made_once.mixed(torch.zeros(count).double()), torch.zeros(2).double())
-    assert torch.equal(made_once.of_logits(torch.zeros(2).double()), torch.zeros(2).double())
+    assert torch.equal(made_once.multiply_weight_hessian(torch.zeros(count).double()), torch.zeros(count).double())
+    assert torch.equal(made_once.multiply_mixed_derivative(torch.zeros(count).double()), torch.zeros(2).double())
+    assert torch.equal(made_once.multiply_logit_hessian(torch.zeros(2).double()), torch.zeros(2).double())
 
 
 @pytest.mark.parametrize("step", [None, 0.01])
 def test_products_are_zero_where_gates_do_not_depend_on_the_logits(step: float | None) -> None:
     weights = smooth()
     fixed = curvature(weights, step=step, gates=lambda _: FIRST)
-    assert torch.equal(fixed.mixed(direction(size(weights))), torch.zeros(2).double())
-    assert torch.equal(fixed.of_logits(direction(2)), torch.zeros(2).double())
+    assert torch.equal(fixed.multiply_mixed_derivative(direction(size(weights))), torch.zeros(2).double())
+    assert torch.equal(fixed.multiply_logit_hessian(direction(2)), torch.zeros(2).double())

@@ -27,7 +27,7 @@ class Network(nn.Module):
         self.first = SharedConv2d(1, 6, 1)
         self.second = SharedConv2d(6, 4, 1)
         self.last = SharedLinear(4, 2)
-        self.width = Width.of("w", ("2", "4", "6"))
+        self.width = Width.from_options("w", ("2", "4", "6"))
 
     def forward(self, images: Tensor, gates: Gates) -> Tensor:
         x: Tensor = self.second(self.first(images, self.width.extent(gates)), Extent(4))

@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from archloom.core.errors import SettingError
-from archloom.supernet import Extent, Gate, SharedConv2d, SharedLinear, Width, normalized
+from archloom.supernet import Extent, Gate, SharedConv2d, SharedLinear, Width, normalize_first_channels
 
-WIDTH = Width.of("w", ("2", "4", "6"))
+WIDTH = Width.from_options("w", ("2", "4", "6"))
 
 
 def test_a_path_takes_one_width_and_a_warm_up_the_largest() -> None:
@@ -20,7 +20,7 @@ def test_a_path_takes_one_width_and_a_warm_up_the_largest() -> None:
 
 
 def test_one_option_needs_no_gate() -> None:
-    assert Width.of("w", ("4",)).extent(None) == Extent(4)
+    assert Width.from_options("w", ("4",)).extent(None) == Extent(4)
 
 
 def test_a_mixture_gives_each_channel_the_weights_of_the_options_it_is_in() -> None:
@@ -83,12 +83,12 @@ def test_a_sliced_convolution_is_the_first_channels_of_the_masked_one(depthwise:
 def test_a_kernel_notes_what_of_it_a_graph_hangs_on() -> None:
     layer = SharedConv2d(6, 6, 1)
     layer(torch.zeros(1, 4, 2, 2), Extent(2))
-    assert layer.used == {"weight": (2, 4), "bias": (2,)}
+    assert layer.used_sizes == {"weight": (2, 4), "bias": (2,)}
     with torch.no_grad():
         layer(torch.zeros(1, 6, 2, 2), Extent(4))
-    assert layer.used == {"weight": (2, 4), "bias": (2,)}  # no graph hangs on an evaluation
+    assert layer.used_sizes == {"weight": (2, 4), "bias": (2,)}  # no graph hangs on an evaluation
     layer(torch.zeros(1, 6, 2, 2))
-    assert layer.used is None
+    assert layer.used_sizes is None
 
 
 def test_a_linear_layer_reads_the_features_that_there_are() -> None:
@@ -105,9 +105,9 @@ def test_a_normalisation_for_all_channels_serves_the_first() -> None:
     nn.init.normal_(norm.bias)
     mean, variance = x.mean((0, 2, 3)), x.var((0, 2, 3))
     expected = F.batch_norm(x, None, None, norm.weight[:4], norm.bias[:4], training=True)
-    torch.testing.assert_close(normalized(norm, x), expected)
+    torch.testing.assert_close(normalize_first_channels(norm, x), expected)
     assert norm.running_mean is not None and norm.running_var is not None
     torch.testing.assert_close(norm.running_mean, torch.cat([0.1 * mean, torch.zeros(2, dtype=torch.float64)]))
     norm.eval()
     expected = F.batch_norm(x, 0.1 * mean, 0.9 + 0.1 * variance, norm.weight[:4], norm.bias[:4])
-    torch.testing.assert_close(normalized(norm, x), expected)
+    torch.testing.assert_close(normalize_first_channels(norm, x), expected)

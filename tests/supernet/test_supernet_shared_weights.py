@@ -121,7 +121,7 @@ def assert_same(first: object, second: object) -> None:
         ({"label_smoothing": 1.0}, "weights.label_smoothing must lie in [0, 1), got 1.0"),
         (
             {"mixed_precision": True},
-            "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; take a GPU",
+            "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; use a GPU",
         ),
         ({"nesterov": True, "momentum": 0.0}, "weights.nesterov must be false where momentum is 0, got True"),
     ],
@@ -527,7 +527,9 @@ def test_curvature_has_the_auxiliary_part_too() -> None:
         weights = regularized(auxiliary_weight=auxiliary_weight)
         logits = LOGITS.clone().requires_grad_()
         size = sum(value.numel() for value in weights.parameters.values())
-        return Curvature(weights, batch(), mixture, logits).of_weights(torch.linspace(-1, 1, size).double())
+        return Curvature(weights, batch(), mixture, logits).multiply_weight_hessian(
+            torch.linspace(-1, 1, size).double()
+        )
 
     none, once, twice = (product(weight) for weight in (0.0, 1.0, 2.0))
     torch.testing.assert_close(twice - once, once - none)

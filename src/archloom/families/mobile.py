@@ -125,7 +125,7 @@ class _Plan:
         self._masked, self._rematerialize = masked, rematerialize
 
     def width(self, name: str) -> Width:
-        return scale_width(Width.of(name, self._built(name)), self._width_multiplier)
+        return scale_width(Width.from_options(name, self._built(name)), self._width_multiplier)
 
     def _built(self, name: str) -> tuple[str, ...]:
         return self._resolve.options(self._space.place(name))
@@ -165,7 +165,7 @@ class _Plan:
             return InvertedBottleneck(
                 self.width(layer.width_in),
                 width,
-                Width.of(expansion, self._built(expansion)),
+                Width.from_options(expansion, self._built(expansion)),
                 layer_choice=lambda part, make: self.layer_choice(f"{layer.name}.{part}", make),
                 normalize=self._resolve.normalize,
                 stride=layer.stride,

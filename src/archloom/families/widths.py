@@ -23,7 +23,7 @@ from archloom.families.cell_source import Edge, Modules, find_convolution, list_
 from archloom.families.regularization import flatten, rates
 from archloom.families.width_multiplier import check_multiplier, scale_width
 from archloom.spaces import Architecture, CellGraph, Widths
-from archloom.supernet import Extent, Gates, Resolve, SharedConv2d, SharedLinear, Width, normalized
+from archloom.supernet import Extent, Gates, Resolve, SharedConv2d, SharedLinear, Width, normalize_first_channels
 
 Normalize = Callable[[int], nn.Module]
 
@@ -47,7 +47,7 @@ class WidthsNetwork(nn.Module):
     ) -> None:
         super().__init__()
         require({**rates(0.0, dropout), **check_multiplier(width_multiplier)})
-        options = [Width.of(decision.name, resolve.options(decision)) for decision in space.decisions]
+        options = [Width.from_options(decision.name, resolve.options(decision)) for decision in space.decisions]
         self._widths = [scale_width(width, width_multiplier) for width in options]
         first, last = self._widths[0], self._widths[-1]
         self.stem = SharedConv2d(colours, first.largest, 3, padding=1, bias=False, masked=masked)
@@ -70,11 +70,11 @@ class WidthsNetwork(nn.Module):
     def forward(self, images: Tensor, gates: Gates | None = None) -> Tensor:
         extents = [width.extent(gates) for width in self._widths]
         before = extents[0]
-        x = before.weigh(before.limit(normalized(self.stem_norm, self.stem(images, before))))
+        x = before.weigh(before.limit(normalize_first_channels(self.stem_norm, self.stem(images, before))))
         for layer, extent in zip(self.layers, extents, strict=True):
             x = extent.weigh(layer(x, before, extent))
             before = extent
-        x = before.limit(F.relu(before.limit(normalized(self.head_norm, x))))
+        x = before.limit(F.relu(before.limit(normalize_first_channels(self.head_norm, x))))
         logits: Tensor = self.classifier(self.flatten(self.pool(x)))
         return logits
 
@@ -114,7 +114,7 @@ class _Convolution(nn.Module):
         self.normalize = step.normalize(step.width.largest)
 
     def forward(self, x: Tensor, before: Extent, extent: Extent) -> Tensor:
-        return extent.limit(normalized(self.normalize, self.convolution(F.relu(x), extent)))
+        return extent.limit(normalize_first_channels(self.normalize, self.convolution(F.relu(x), extent)))
 
 
 class _Shortcut(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archloom.spaces.mobile import ON, rounded
-from archloom.supernet import Extent, Gates, LayerChoice, SharedConv2d, Width, normalized
+from archloom.supernet import Extent, Gates, LayerChoice, SharedConv2d, Width, normalize_first_channels
 
 SQUEEZE = 0.25  # inner width of squeeze-and-excite, as a share of the width it scales
 
@@ -36,7 +36,7 @@ class SharedNorm(nn.Module):
         self.normalize, self._activation = normalize, activation
 
     def forward(self, x: Tensor, extent: Extent) -> Tensor:
-        x = extent.limit(normalized(self.normalize, x))
+        x = extent.limit(normalize_first_channels(self.normalize, x))
         return extent.limit(ACTIVATIONS[self._activation](x))
 
 

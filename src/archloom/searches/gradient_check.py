@@ -23,7 +23,7 @@ from archloom.fast import use_kernels
 from archloom.searches.short_training import seeded
 from archloom.spaces import NONE, SearchSpace
 from archloom.strategies.base import Differentiable, Plan, SearchBatch
-from archloom.supernet import Choice, Gates, SharedWeights, WeightSettings, flat
+from archloom.supernet import Choice, Gates, SharedWeights, WeightSettings, to_vector
 
 FEATURES, CLASSES, IMAGES = 4, 3, 24
 DECAY = 0.03  # of the weights: with it their best place is a place, and the Hessian there can be solved with
@@ -126,7 +126,7 @@ class Problem:
             found: Tensor = grad(loss, argnums=1)(self.train, weights, logits)
             return found
 
-        weights = flat(named.values())
+        weights = to_vector(named.values())
         vector, direct = grad(loss, argnums=(1, 2))(self.valid, weights, self.logits)
         solved = _solved(lambda v: grad(lambda w: by_weights(w, self.logits) @ v)(weights) + DECAY * v, vector)
         through = grad(lambda logits: by_weights(weights, logits) @ solved)(self.logits)

@@ -17,8 +17,9 @@ from typing import Annotated, Any, Literal, TypeVar
 import torch
 from annotated_doc import Doc
 
-from archloom.core.errors import DataError, require, suggestion
+from archloom.core.errors import DataError, SettingError, require, suggestion
 from archloom.core.files import data_folder
+from archloom.core.recipes import read_recipe
 from archloom.core.registry import Entry
 from archloom.core.sections import Sections
 from archloom.core.seeds import derive_seed
@@ -258,6 +259,31 @@ SECTION_TYPES: Mapping[str, type] = {
 }
 
 
+def resolve_member(
+    of: str,
+    table: Settings,
+    *,
+    seed: int,
+    beside: Path,
+    defaults: Settings | None = None,
+    shared: Settings | None = None,
+    overrides: Settings | None = None,
+) -> SearchSpec:
+    """Return a search of a comparison or a pipeline: sections of its own over those of its recipe.
+
+    The layers, from weakest to strongest: `defaults`, the recipe, `shared`, the table, `overrides`.
+    """
+    own = {name: value for name, value in table.items() if name not in ("seeds", "recipe")}
+    after = (shared or {}, own, overrides or {})
+    if any("seed" in layer for layer in after):
+        raise SettingError(f"{of} has seeds, not a seed")
+    layers = merge(defaults or {}, read_recipe(table.get("recipe"), beside), *after)
+    spec = SearchSpec.resolve({**layers, "seed": seed})
+    folder = spec.data.directory
+    require({f"no data folder {folder}; check --data-dir": folder is None or folder.exists()})
+    return spec
+
+
 def build_space(space: Component) -> SearchSpace:
     """Return the search space that a configuration names."""
     built: SearchSpace = SPACES.find(space.name).load()(**space.settings)
@@ -346,7 +372,7 @@ def _check_finalist_width(search: SearchSettings, network: Component) -> None:
 
 def check_precision(section: str, mixed_precision: bool, machine: Machine) -> None:
     """Raise a SettingError if mixed precision is asked for on a CPU."""
-    rule = f"{section}.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; take a GPU"
+    rule = f"{section}.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; use a GPU"
     require({rule: not mixed_precision or pick_device(machine.device).type != "cpu"})
 
 

@@ -20,7 +20,7 @@ from archloom.core.errors import SettingError, require
 from archloom.data.loader import Batch
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics
-from archloom.supernet import Curvature, SharedWeights, StepResult, flat
+from archloom.supernet import Curvature, SharedWeights, StepResult, to_vector
 
 Product = Callable[[Tensor], Tensor]
 LOGITS = "logits"  # beside the weights, in a gradient by both
@@ -95,11 +95,11 @@ class AmendedDarts(Differentiable):
         solved = approximate_inverse(
             self._inverse,
             self._terms,
-            lambda direction: by_weights.of_weights(direction) + damping * direction,
-            flat(vector.values()),
+            lambda direction: by_weights.multiply_weight_hessian(direction) + damping * direction,
+            to_vector(vector.values()),
             eta=self._eta,
         )
-        return direct, -mixed.mixed(solved), judged
+        return direct, -mixed.multiply_mixed_derivative(solved), judged
 
     def _curvature(self, weights: SharedWeights, batch: Batch) -> Curvature:
         return Curvature(weights, batch, self.policy.mixture, self.policy.values, step=self._difference_step)

@@ -11,7 +11,7 @@ from torch import Tensor
 from archloom.core.errors import require
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, SearchBatch, metrics
-from archloom.supernet import Curvature, Gate, Gates, SharedWeights, StepResult, flat
+from archloom.supernet import Curvature, Gate, Gates, SharedWeights, StepResult, to_vector
 
 LOGITS = "logits"  # beside the weights, in a gradient by both
 
@@ -76,4 +76,4 @@ class Darts(Differentiable):
         vector = weights.gradient(judged.loss, of={**moved, LOGITS: self.policy.values})
         direct = vector.pop(LOGITS)
         curvature = Curvature(weights, batch.train, self.policy.mixture, self.policy.values, step=self._difference_step)
-        return direct - weights.learning_rate * curvature.mixed(flat(vector.values())), judged
+        return direct - weights.learning_rate * curvature.multiply_mixed_derivative(to_vector(vector.values())), judged

@@ -1,10 +1,10 @@
-"""How a decision runs."""
+"""The supernet: gates, choices, shared weights, and networks built from one definition."""
 
 from archloom.supernet.choice import Choice, Dag, Fixed, LayerChoice
-from archloom.supernet.curvature import Curvature, flat
+from archloom.supernet.curvature import Curvature, to_vector
 from archloom.supernet.gate import CLOSED, Gate, Gates, path_gates
 from archloom.supernet.gradients import gradients_of
-from archloom.supernet.masked_width import Extent, SharedConv2d, SharedLinear, Width, normalized
+from archloom.supernet.masked_width import Extent, SharedConv2d, SharedLinear, Width, normalize_first_channels
 from archloom.supernet.resolve import EveryOption, Only, Resolve, inherit
 from archloom.supernet.shared_weights import Parameters, Prediction, SharedWeights, StepResult, WeightSettings
 
@@ -29,9 +29,9 @@ __all__ = [
     "StepResult",
     "WeightSettings",
     "Width",
-    "flat",
     "gradients_of",
     "inherit",
-    "normalized",
+    "normalize_first_channels",
     "path_gates",
+    "to_vector",
 ]

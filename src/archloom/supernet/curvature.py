@@ -1,4 +1,4 @@
-"""Second derivatives of the loss on one batch, as products with vectors; nothing of their size is ever held."""
+"""Products of vectors with second derivatives of the loss of one batch, without ever storing a matrix."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from archloom.fast import use_kernels
 from archloom.supernet.gate import Gates
 from archloom.supernet.shared_weights import Parameters, SharedWeights
 
-SMALLEST_NORM = 1e-12  # below it a direction is noise, and its product is zero
+SMALLEST_NORM = 1e-12  # below it a direction is noise and its product is zero
 
 
 class Curvature:
-    """Products with the second derivatives by the weights, by the logits, and by one of each.
+    """Multiply vectors by the second derivatives of the loss: of the weights, of the logits, and of one of each.
 
-    They are exact, by double backward, where `step` is None; else central differences of gradients, half of them at
-    `step` along the vector, whatever its length. Differences need no more memory than a gradient, but see the kinks of
-    a network of ReLUs, which exact products do not: there the two are different quantities.
+    Products are exact, by double backward, where `step` is None. Otherwise they are central differences of gradients at
+    a distance of `step` along the vector, whatever its length. Differences need no more memory than a gradient. In a
+    network with ReLUs the two are different quantities: differences see the kinks, exact products do not.
 
-    Weights come as one flat vector, in the order of `SharedWeights.parameters`. No product leaves a trace: weights and
-    buffers are copies wherever something is written, and every pass sees the same random numbers.
+    Weights are one flat vector, in the order of `SharedWeights.parameters`. Products have no side effects: wherever
+    something is written, weights and buffers are copies, and every pass sees the same random numbers.
     """
 
     def __init__(
@@ -40,20 +40,20 @@ class Curvature:
         self._weights, self._batch, self._gates, self._logits, self._step = weights, batch, gates, logits, step
         self._random = _random_state(weights.device)
 
-    def of_weights(self, vector: Tensor) -> Tensor:
-        """The Hessian by the weights times a vector."""
+    def multiply_weight_hessian(self, vector: Tensor) -> Tensor:
+        """Multiply the Hessian of the weights by a vector."""
         if self._step is None:
             return self._gradient_of_weights(self._along(vector), self._weights.parameters, retain_graph=True)
         return self._difference(vector, self._gradient_by_weights, vector)
 
-    def mixed(self, vector: Tensor) -> Tensor:
-        """What the gradient by the logits changes by as the weights move along a vector."""
+    def multiply_mixed_derivative(self, vector: Tensor) -> Tensor:
+        """Return the change of the gradient of the logits as the weights move along a vector."""
         if self._step is None:
             return self._weights.gradient(self._along(vector), of=self._logits, retain_graph=True)
         return self._difference(vector, self._gradient_by_logits, self._logits)
 
-    def of_logits(self, vector: Tensor) -> Tensor:
-        """The Hessian by the logits times a vector."""
+    def multiply_logit_hessian(self, vector: Tensor) -> Tensor:
+        """Multiply the Hessian of the logits by a vector."""
         if self._step is None:
             return self._weights.gradient(self._logits_graph @ vector, of=self._logits, retain_graph=True)
         return self._difference(vector, self._gradient_at_logits, self._logits)
@@ -65,7 +65,7 @@ class Curvature:
 
     @cached_property
     def _weights_graph(self) -> Tensor:
-        """The gradient by the weights, itself to be differentiated: one pass serves all products."""
+        """Return the gradient of the weights with its graph: one pass serves all products."""
         parameters = self._weights.parameters
         with use_kernels("plain"):  # fused cells have no second derivative
             loss = self._loss(parameters, self._logits)
@@ -113,7 +113,7 @@ class Curvature:
         self, value: Tensor, parameters: Parameters, *, create_graph: bool = False, retain_graph: bool | None = None
     ) -> Tensor:
         found = self._weights.gradient(value, of=parameters, create_graph=create_graph, retain_graph=retain_graph)
-        return flat(found.values())
+        return to_vector(found.values())
 
     def _loss(self, parameters: Parameters, logits: Tensor) -> Tensor:
         buffers = self._weights.copy_buffers()
@@ -121,8 +121,8 @@ class Curvature:
             return self._weights.loss(self._batch, self._gates(logits), parameters={**parameters, **buffers})
 
 
-def flat(tensors: Iterable[Tensor]) -> Tensor:
-    """Tensors one after the other in one vector."""
+def to_vector(tensors: Iterable[Tensor]) -> Tensor:
+    """Concatenate tensors into one vector."""
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
@@ -135,7 +135,7 @@ def _random_state(device: torch.device) -> dict[torch.device, Tensor]:
 
 @contextmanager
 def _random_numbers(states: dict[torch.device, Tensor]) -> Iterator[None]:
-    """These random numbers within, and those outside as if nothing had been drawn."""
+    """Use these random states within the context, and restore the global ones afterwards."""
     others = [device for device in states if device.type == "cuda"]
     with torch.random.fork_rng(devices=others):
         torch.set_rng_state(states[torch.device("cpu")])

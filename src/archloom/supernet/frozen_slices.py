@@ -28,7 +28,7 @@ def freeze_unused_slices(kernels: Sequence[SharedKernel], optimizer: torch.optim
     yield
     for kernel in kernels:
         for name, parameter in kernel.named_parameters(recurse=False):
-            used = (kernel.used or {}).get(name)
+            used = (kernel.used_sizes or {}).get(name)
             if used is None or parameter.grad is None:  # used whole, or not at all: then the optimizer skipped it
                 continue
             value, state = before[parameter]

@@ -1,4 +1,4 @@
-"""How one decision runs, as data: a mixture, a single path, or a hard sample whose weight carries gradient."""
+"""How one decision runs, as data: a mixture, a single option, or a hard sample whose weight has a gradient."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from archloom.spaces import NONE, Architecture, SearchSpace
 
 @dataclass(frozen=True)
 class Gate:
-    """Which options of a decision run, and with what weight.
+    """Say which options of a decision run, and with which weights.
 
     * `weights` alone: all options, mixed;
     * `index` alone: one option;
@@ -29,7 +29,7 @@ class Gate:
     offset: Tensor | None = None
 
     def detach(self) -> Gate:
-        """The same, but no gradient passes."""
+        """Return the same gate without gradients."""
         parts = (self.weights, self.offset)
         weights, offset = (None if part is None else part.detach() for part in parts)
         return Gate(self.index, weights, offset)
@@ -41,7 +41,7 @@ Gates = Mapping[str, Gate]
 
 
 def path_gates(space: SearchSpace, architecture: Architecture) -> Gates:
-    """The single path through a supernet that computes an architecture."""
+    """Return the gates of the single path that computes an architecture."""
     gates: dict[str, Gate] = {}
     for decision in space.decisions:
         option = architecture[decision.name]

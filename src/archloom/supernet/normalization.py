@@ -1,4 +1,4 @@
-"""Normalisation by the batch's own statistics outside of cells: to the kernels, a mixture of a single term."""
+"""Batch normalisation outside of cells by the fast kernels: a mixture of a single term."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from archloom.fast.kernel_arguments import check_normalizable
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """As torch has it, but quicker where there is neither scale nor shift nor running statistics."""
+    """Run `nn.BatchNorm2d`, by the fast kernels where it has neither parameters nor running statistics."""
 
     def forward(self, input: Tensor) -> Tensor:
-        as_it_is = self.affine or self.track_running_stats or torch.compiler.is_compiling()
-        kernels = None if as_it_is else current_kernels()
+        plain = self.affine or self.track_running_stats or torch.compiler.is_compiling()
+        kernels = None if plain else current_kernels()
         if kernels is None or input.dim() != 4:
             result: Tensor = super().forward(input)
             return result
@@ -37,7 +37,7 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor | None) -> tuple[None, Tensor | None]:
         refuse_second_derivative()
-        if gradient is None:  # the loss does not hang on this image
+        if gradient is None:  # the loss does not depend on this image
             return None, None
         image, moments = ctx.saved_tensors
         term, slot = Term(to_nhwc(image.detach()), normalized=True, moments=moments), Slot()
@@ -46,12 +46,14 @@ class _Function(torch.autograd.Function):
 
 
 def to_nhwc(image: Tensor) -> Tensor:
-    """The same image as [batch, height, width, channels], its channels adjacent."""
+    """Return an image as [batch, height, width, channels] with adjacent channels."""
     image = image.permute(0, 2, 3, 1)
     return image if image.stride(3) == 1 else image.contiguous()
 
 
 def refuse_second_derivative() -> None:
-    """To be called on the way back: where a graph of it is asked for, leaving this part out would go unnoticed."""
+    """Raise in a backward pass that builds a graph: it would silently miss this part."""
     if torch.is_grad_enabled():
-        raise RuntimeError("fused parts have no second derivative; compute the loss with kernels.use_kernels('plain')")
+        raise RuntimeError(
+            "fused parts have no second derivative; compute the loss within archloom.fast.use_kernels('plain')"
+        )

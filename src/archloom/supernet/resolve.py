@@ -1,4 +1,4 @@
-"""One network definition, two networks: every option side by side, or only those of one architecture."""
+"""One network definition, two networks: with every option, or with those of one architecture."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ MakeOption = Callable[[str], nn.Module]
 
 
 class Resolve(Protocol):
-    """What a network asks while it is built."""
+    """What a network needs to know while it is built."""
 
     def operation(self, decision: Decision, make: MakeOption) -> nn.Module:
-        """The module that carries out a decision, called with (x, gates)."""
+        """Return the module of a decision, called with (x, gates)."""
 
     def options(self, decision: Decision) -> tuple[str, ...]:
-        """The options of a decision that are built, for parts that share their weights between options."""
+        """Return the options of a decision that are built, for parts that share weights between options."""
 
     def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
-        """The normalisation after a convolution."""
+        """Return the normalisation after a convolution."""
 
 
 @dataclass(frozen=True)
 class EveryOption:
     """Build the supernet.
 
-    Shared weights see activations of a different path at every step, so that running statistics would describe none of
-    them: normalisation uses the batch's own statistics, and has no scale that one path could tune against another.
+    Shared weights see activations of a different path at every step: running statistics would describe none of them.
+    Normalisation therefore uses batch statistics. It has no scale, which one path could tune against another.
     """
 
     affine: bool = False
@@ -53,7 +53,7 @@ class EveryOption:
 
 @dataclass(frozen=True)
 class Only:
-    """Build the network of one architecture, to be trained by itself."""
+    """Build the network of one architecture."""
 
     architecture: Architecture
     affine: bool = True
@@ -64,7 +64,9 @@ class Only:
         return Fixed(decision, option, {} if option == NONE else {option: make(option)})
 
     def options(self, decision: Decision) -> tuple[str, ...]:
-        return (self.architecture.get(decision.name, decision.options[0]),)  # what leaves no choice is no decision
+        return (
+            self.architecture.get(decision.name, decision.options[0]),
+        )  # a part with a single option is no decision
 
     def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
         return nn.BatchNorm2d(channels, affine=self.affine and scaled, track_running_stats=self.running_statistics)
@@ -73,7 +75,7 @@ class Only:
 def inherit(standalone: nn.Module, supernet: nn.Module) -> None:
     """Copy the weights of an architecture out of the supernet that shares them.
 
-    Scales of normalisations that the supernet does not have keep their neutral start. Of kernels that widths share, the
+    Scales of normalisations that the supernet does not have keep their initial value. Of kernels that widths share, the
     first channels are copied.
     """
     shared = supernet.state_dict()
@@ -92,7 +94,7 @@ def inherit(standalone: nn.Module, supernet: nn.Module) -> None:
     }
     if kernels:
         for name in (kernels | normalizations) & shared.keys():
-            shared[name] = _first(shared[name], wanted[name])
+            shared[name] = _leading_slice(shared[name], wanted[name])
     unfit = [
         name
         for name, value in wanted.items()
@@ -106,6 +108,6 @@ def inherit(standalone: nn.Module, supernet: nn.Module) -> None:
     standalone.load_state_dict({name: shared[name] for name in wanted if name in shared}, strict=False)
 
 
-def _first(value: Tensor, like: Tensor) -> Tensor:
-    """The first of a tensor in every dimension, as many as the other has."""
+def _leading_slice(value: Tensor, like: Tensor) -> Tensor:
+    """Return the leading slice of a tensor that has the shape of another."""
     return value[tuple(slice(count) for count in like.shape)] if value.dim() == like.dim() else value

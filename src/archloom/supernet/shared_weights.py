@@ -51,17 +51,17 @@ class Prediction(NamedTuple):
 class WeightSettings:
     """How shared weights are trained."""
 
-    learning_rate: Annotated[float, Doc("of SGD, at the start of the cosine")] = 0.025
-    learning_rate_end: Annotated[float, Doc("at its end")] = 0.001
-    momentum: Annotated[float, Doc("of SGD")] = 0.9
-    weight_decay: Annotated[float, Doc("of SGD")] = 3e-4
-    nesterov: Annotated[bool, Doc("look ahead along the momentum")] = False
-    clip: Annotated[float, Doc("largest norm of the gradient; 0 is off")] = 5.0
+    learning_rate: Annotated[float, Doc("learning rate of SGD at the start of the cosine")] = 0.025
+    learning_rate_end: Annotated[float, Doc("learning rate at the end of the cosine")] = 0.001
+    momentum: Annotated[float, Doc("momentum of SGD")] = 0.9
+    weight_decay: Annotated[float, Doc("weight decay of SGD")] = 3e-4
+    nesterov: Annotated[bool, Doc("use Nesterov momentum")] = False
+    clip: Annotated[float, Doc("largest norm of the gradient; 0: no clipping")] = 5.0
     mixed_precision: Annotated[bool, Doc("bfloat16 where it is safe, on a GPU; cells then run module by module")] = (
         False
     )
-    auxiliary_weight: Annotated[float, Doc("of the auxiliary head's loss, where network.auxiliary is on")] = 0.4
-    label_smoothing: Annotated[float, Doc("share of the truth that is spread over all classes, in every loss")] = 0.0
+    auxiliary_weight: Annotated[float, Doc("weight of the auxiliary head's loss, with network.auxiliary")] = 0.4
+    label_smoothing: Annotated[float, Doc("label smoothing of every loss")] = 0.0
 
     def __post_init__(self) -> None:
         rate, end, decay = self.learning_rate, self.learning_rate_end, self.weight_decay
@@ -100,7 +100,7 @@ class SharedWeights:
         *,
         noise_seed: int = 0,
     ) -> None:
-        rule = "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; take a GPU"
+        rule = "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; use a GPU"
         require({rule: not settings.mixed_precision or next(network.parameters()).device.type != "cpu"})
         self._network = network
         self._settings = settings
@@ -225,7 +225,7 @@ class SharedWeights:
                 raise
             raise SettingError(
                 "batch normalisation needs more than one value per channel, got one image of one pixel; "
-                "take larger images or batches, or one path for the whole batch"
+                "use larger images or batches, or one path for the whole batch"
             ) from error
         kind = self._parameters[0].dtype
         return output.to(kind) if isinstance(output, Tensor) else Prediction(*(part.to(kind) for part in output))
