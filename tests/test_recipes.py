@@ -47,7 +47,7 @@ def test_a_comparison_resolves_and_says_what_it_is(name: str) -> None:
     assert find_comparison(name) == find_comparison(name.removeprefix("compare/")) == path
     made = ComparisonSpec.resolve(read_toml(path), beside=path.parent)
     assert made.against is not None and len(made.contenders) > 2
-    rival = made.contenders[made.against].experiment.strategy.name
+    rival = made.contenders[made.against].spec.strategy.name
     assert rival == ("darts" if name == "compare/stability" else "random_search")
 
 

@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from archloom.comparisons import spec as module
 from archloom.comparisons.spec import (
     ComparisonSpec,
+    LatencyLimit,
     Limit,
-    jobs_that_fit,
     longest_first,
-    open_comparison,
     parse_seeds,
     seeds_text,
 )
 from archloom.core.errors import SettingError
 from archloom.core.settings import write_toml
+from archloom.execution import machine
 from archloom.execution.run_folder import RunFolder
 from archloom.searches.jobs import refuse_changed
 
@@ -56,11 +55,11 @@ def test_entries_are_experiments_with_seeds(two: ComparisonSpec) -> None:
     random, gdas = two.contenders["random"], two.contenders["gdas"]
     assert (random.seeds, random.black_box) == ((4, 9), True)
     assert (gdas.seeds, gdas.black_box) == ((0, 1, 2), False)
-    assert random.experiment.search.trials == 7
-    assert gdas.experiment.search.trials == 8  # an entry wins over all
-    assert gdas.experiment.strategy.settings["temperature_start"] == 5.0
-    assert {c.experiment.space.name for c in two.contenders.values()} == {"nb201_mini"}
-    assert {c.experiment.machine.torch_threads for c in two.contenders.values()} == {1}
+    assert random.spec.search.trials == 7
+    assert gdas.spec.search.trials == 8  # an entry wins over all
+    assert gdas.spec.strategy.settings["temperature_start"] == 5.0
+    assert {c.spec.space.name for c in two.contenders.values()} == {"nb201_mini"}
+    assert {c.spec.machine.torch_threads for c in two.contenders.values()} == {1}
     assert two.against == "random"
 
 
@@ -88,11 +87,11 @@ def test_recipe_then_all_then_entry_then_the_command_line(tmp_path: Path) -> Non
     search.batch_size = 32
     search.score_epochs = 4
     """
-    made = resolved(text, beside=tmp_path, assigned={"search": {"score_epochs": 5}}, seeds="6")
-    search = made.contenders["a"].experiment.search
+    made = resolved(text, beside=tmp_path, overrides={"search": {"score_epochs": 5}}, seeds="6")
+    search = made.contenders["a"].spec.search
     assert [getattr(search, name) for name in ("epochs", "trials", "batch_size", "score_epochs")] == [2, 3, 32, 5]
     assert made.contenders["a"].seeds == (6,)
-    shipped = resolved('[entry.a]\nrecipe = "first"').contenders["a"].experiment
+    shipped = resolved('[entry.a]\nrecipe = "first"').contenders["a"].spec
     assert (shipped.space.name, shipped.strategy.name, shipped.data_set.name) == ("nb201", "gdas", "digits")
 
 
@@ -111,7 +110,7 @@ def test_what_is_written_gives_the_same_comparison_and_needs_nothing_else(tmp_pa
     made = resolved(text, beside=tmp_path)
     made.write(tmp_path / "out")
     (tmp_path / "mine.toml").unlink()
-    again, folder = open_comparison(tmp_path / "out", tmp_path)
+    again, folder = ComparisonSpec.open(tmp_path / "out", tmp_path)
     assert folder == tmp_path / "out"
     assert again.contenders == made.contenders
     assert (again.published, again.limit, again.against) == (made.published, made.limit, made.against)
@@ -147,7 +146,7 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         "entry b: search.epochs must be at least 1, got 0",
         "entry 'x/y': a name is made of letters, digits, _, - and .",
         "entry c: no recipe 'nothing'",
-        "entry d: 'compare/first' is a comparison of several experiments: archloom compare compare/first",
+        "entry d: 'compare/first' is a comparison of several searches: archloom compare compare/first",
         "entry e: a comparison has seeds, not a seed",
         "entry f: no data folder /no/such/folder; check --data-dir",
         "published.x must be numbers by data set and a source",
@@ -165,11 +164,11 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         ("seconds_per_trial = 0\n[entry.a]", "seconds_per_trial must be above 0, got 0.0"),
         ("limit = {parameters = -1}\n[entry.a]", "limit.parameters must be above 0, got -1.0"),
         ("limit = {weight = 1}\n[entry.a]", "unknown setting 'limit.weight'; known: flops, latency, parameters"),
-        ('limit.latency.device = "x"\n[entry.a]', "limit.latency must be {device"),
+        ('limit.latency.device = "x"\n[entry.a]', "limit.latency.ms must be given: a finite number"),
         ('against = "b"\n[entry.a]', "against must be one of the entries, got 'b'"),
         (
             '[all]\nstrategy.name = "random_search"\n[entry.a]\n[entry.b]',
-            "against must say which of a, b the others are judged against",
+            "against must say which of a, b the others are compared with",
         ),
         ("[entry]\na = 3", "entry a: must be a table of settings, got 3"),
     ],
@@ -182,7 +181,7 @@ def test_a_mistake_is_one_clear_line(text: str, line: str) -> None:
 
 def test_a_limit_is_something_only_where_it_says_something() -> None:
     assert not Limit()
-    assert Limit(flops=1.0) and Limit(latency={"device": "pixel3", "ms": 5})
+    assert Limit(flops=1.0) and Limit(latency=LatencyLimit(device="pixel3", ms=5))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +230,7 @@ def test_where_a_run_goes_on_may_change_and_so_may_defaults_be_added(two: Compar
     older = {**settings, "search": {n: v for n, v in settings["search"].items() if n != "random_baseline_samples"}}
     job.folder.mkdir(parents=True)
     job.run_folder.config_path.write_text(write_toml(older))
-    moved = resolved(TWO, assigned={"machine": {"torch_threads": 2}, "data": {"directory": str(tmp_path)}})
+    moved = resolved(TWO, overrides={"machine": {"torch_threads": 2}, "data": {"directory": str(tmp_path)}})
     refuse_changed(moved.jobs(tmp_path))
 
 
@@ -256,13 +255,13 @@ def test_states_and_the_longest_first(two: ComparisonSpec, tmp_path: Path) -> No
 
 def test_the_folder_is_the_same_every_time(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(TWO)
-    assert open_comparison(tmp_path / "mine.toml", Path("runs"))[1] == Path("runs/compare-mine")
-    assert open_comparison(tmp_path / "mine.toml", Path("runs"), out=tmp_path / "x")[1] == tmp_path / "x"
-    assert open_comparison(tomllib.loads(TWO), Path("runs"))[1] == Path("runs/compare-comparison")
+    assert ComparisonSpec.open(tmp_path / "mine.toml", Path("runs"))[1] == Path("runs/compare-mine")
+    assert ComparisonSpec.open(tmp_path / "mine.toml", Path("runs"), out=tmp_path / "x")[1] == tmp_path / "x"
+    assert ComparisonSpec.open(tomllib.loads(TWO), Path("runs"))[1] == Path("runs/compare-comparison")
 
 
 @pytest.mark.parametrize(("threads", "jobs"), [(1, 8), (3, 2), (0, 1), (16, 1)])
-def test_searches_side_by_side_share_the_cores(threads: int, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "usable_cores", lambda: 8)
-    made = resolved(TWO, assigned={"machine": {"torch_threads": threads, "device": "cpu"}})
-    assert jobs_that_fit(made) == jobs
+def test_searches_in_parallel_share_the_cores(threads: int, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "usable_cores", lambda: 8)
+    made = resolved(TWO, overrides={"machine": {"torch_threads": threads, "device": "cpu"}})
+    assert made.jobs_at_once == jobs

@@ -11,8 +11,9 @@ import pytest
 from archloom.core.errors import SettingError
 from archloom.core.recipes import find_pipeline, find_recipe, shipped, summary
 from archloom.core.settings import read_toml
+from archloom.execution import machine
 from archloom.pipelines import spec as module
-from archloom.pipelines.spec import PipelineSpec, epochs_that_fit, open_pipeline
+from archloom.pipelines.spec import PipelineSpec, epochs_that_fit
 
 SHIPPED = [name for name in shipped() if name.startswith("run/")]
 GIVEN: dict[str, Any] = {
@@ -30,7 +31,7 @@ def test_searches_have_seeds_and_a_thread_each(tmp_path: Path) -> None:
     assert {job.spec.machine.torch_threads for job in jobs} == {1}
     assert PipelineSpec.resolve({**GIVEN, "seeds": "4,9"}).seeds == (4, 9)
     one = PipelineSpec.resolve({"searches": 1, "search": {"data": {"name": "cifar10"}}})
-    assert one.experiment.machine.torch_threads == 0  # one search alone has all cores
+    assert one.search.machine.torch_threads == 0  # one search alone has all cores
 
 
 def test_retrainings_of_the_best_or_of_all(tmp_path: Path) -> None:
@@ -55,14 +56,14 @@ def test_short_trainings_only_where_something_is_picked(tmp_path: Path) -> None:
 def test_what_is_written_gives_the_same_pipeline_and_needs_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('seed = 3\n[space]\nname = "nb201_mini"\n[search]\nepochs = 2\n')
     made = PipelineSpec.resolve({**GIVEN, "search": {"recipe": "mine.toml"}, "seeds": [1, 5]}, beside=tmp_path)
-    assert made.experiment.search.epochs == 2
+    assert made.search.search.epochs == 2
     made.write(tmp_path / "out")
     (tmp_path / "mine.toml").unlink()
-    again, folder = open_pipeline(tmp_path / "out", tmp_path)
+    again, folder = PipelineSpec.open(tmp_path / "out", tmp_path)
     assert folder == tmp_path / "out"
     assert again.to_settings() == made.to_settings()
-    assert (again.experiment, again.seeds, again.retrain) == (made.experiment, (1, 5), made.retrain)
-    fewer, _ = open_pipeline(tmp_path / "out", tmp_path, assigned={"searches": 1})
+    assert (again.search, again.seeds, again.retrain) == (made.search, (1, 5), made.retrain)
+    fewer, _ = PipelineSpec.open(tmp_path / "out", tmp_path, overrides={"searches": 1})
     assert fewer.seeds == (0,)
 
 
@@ -116,15 +117,15 @@ def test_a_budget_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(module, "epochs_that_fit", fit)
     monkeypatch.setattr(module, "build_search", lambda experiment: None)
-    monkeypatch.setattr(module, "usable_cores", lambda: 3)
+    monkeypatch.setattr(machine, "usable_cores", lambda: 3)
     given = {**GIVEN, "budget": "10m", "retrain": {"recipe": "auto"}}
-    begun, folder = open_pipeline(given, tmp_path)
-    assert measured == [240.0] and begun.experiment.search.epochs == 5
+    begun, folder = PipelineSpec.open(given, tmp_path)
+    assert measured == [240.0] and begun.search.search.epochs == 5
     assert begun.retrainings(folder, [0])[0].budget == "300s"  # two side by side
     begun.write(folder)
-    again, _ = open_pipeline(given, tmp_path)
-    assert measured == [240.0] and again.experiment == begun.experiment
-    open_pipeline({**given, "budget": "20m"}, tmp_path)
+    again, _ = PipelineSpec.open(given, tmp_path)
+    assert measured == [240.0] and again.search == begun.search
+    PipelineSpec.open({**given, "budget": "20m"}, tmp_path)
     assert measured == [240.0, 480.0]
 
 

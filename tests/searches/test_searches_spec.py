@@ -163,5 +163,5 @@ def test_every_search_setting_has_a_least_value():
 
 def test_finalist_channels_for_a_network_without_channels_are_refused_in_one_line() -> None:
     given = {"space": {"name": "proxylessnas_32"}, "search": {"finalist_channels": 8}}
-    with pytest.raises(SettingError, match="finalist_channels must be left out for the family 'mobile'.*, got 8$"):
+    with pytest.raises(SettingError, match=r"finalist_channels must be left out for the family 'mobile'.*, got 8$"):
         SearchSpec.resolve(given)

@@ -6,24 +6,35 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from archloom.cli.attend import stopping_cleanly
-from archloom.cli.compare import shown_progress
 from archloom.cli.console import messages, results, say, table_of
-from archloom.cli.search import said
-from archloom.core.errors import SettingError
+from archloom.cli.interactive import note_unless, stop_cleanly
+from archloom.cli.job_progress import show_job_progress
+from archloom.cli.options import (
+    FAILED,
+    HOW,
+    Assignments,
+    DataDir,
+    DryRun,
+    Jobs,
+    JobsOut,
+    OwnImages,
+    Quiet,
+    Seeds,
+    data_settings,
+    merge_options,
+)
 from archloom.core.events import JobListener
 
 if TYPE_CHECKING:  # torch is imported when a pipeline begins, not to print help
     from archloom.pipelines.results import PipelineOutcome
     from archloom.pipelines.spec import PipelineSpec
-
-FAILED = 1
-FOLDER = "folder"  # the data set of anybody's own images
+    from archloom.retrainings.jobs import RetrainJob
+    from archloom.searches.jobs import SearchJob
 
 
 def run(
@@ -31,78 +42,67 @@ def run(
         str,
         typer.Argument(
             metavar="RECIPE|FOLDER",
-            help="A TOML file, a shipped one (archloom list recipes), or the folder of one begun.",
+            help="A TOML file, a shipped pipeline (archloom list recipes), or the folder of an earlier one.",
         ),
     ],
     *,
-    path: Annotated[Path | None, typer.Option(help="Your own images: a folder with one per class.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="The folder of data sets and benchmark tables. Default: $ARCHLOOM_DATA.")
-    ] = None,
+    path: OwnImages = None,
+    data_dir: DataDir = None,
     budget: Annotated[
-        str | None, typer.Option(help="Time for all of it, as 15m: fits epochs of search and the recipe auto.")
-    ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Of the searches: 0-3, or 0-3,9.")] = None,
-    retrainings: Annotated[int | None, typer.Option(help="Of each architecture that is trained.")] = None,
-    export: Annotated[
-        list[str] | None, typer.Option(help="Also write the best model as onnx, torch or standalone.")
-    ] = None,
-    assignments: Annotated[
-        list[str] | None,
+        str | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", help="Any setting: pick_epochs=5, search.SECTION.NAME=VALUE, retrain. ..."
+            help="Time for everything, as 15m: fits the epochs of searches and retrainings.", rich_help_panel=HOW
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Its folder. Default: runs/run-NAME.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs side by side. Default: as cores allow.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and how far each is.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the outcome.")] = False,
+    seeds: Seeds = None,
+    retrainings: Annotated[
+        int | None, typer.Option(help="Trainings of each architecture.", rich_help_panel=HOW)
+    ] = None,
+    export: Annotated[
+        list[str] | None,
+        typer.Option(help="Also write the best model as onnx, torch or standalone.", rich_help_panel=HOW),
+    ] = None,
+    assignments: Assignments = None,
+    out: JobsOut = None,
+    jobs: Jobs = None,
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
 ) -> None:
     """Search with several seeds, pick by validation, train from scratch, report.
 
-    What is finished is not done again, what was interrupted goes on: give the same command, or the folder.
+    Finished runs are kept and interrupted ones resume: repeat the command, or name the folder.
     """
-    from archloom.core.settings import merge, parse_assignments
     from archloom.pipelines.run import run_pipeline
-    from archloom.pipelines.spec import open_pipeline
+    from archloom.pipelines.spec import PipelineSpec
     from archloom.searches.run import RUNS
 
-    assigned, problems = parse_assignments(assignments or [])
-    if problems:
-        raise SettingError(problems)
-    data = {
-        "name": None if path is None else FOLDER,
-        "path": None if path is None else str(path.expanduser().absolute()),
-        "directory": None if data_dir is None else str(data_dir.expanduser().absolute()),
-    }
+    data = data_settings(None, data_dir, path)
     options = {"budget": budget, "seeds": seeds, "retrainings": retrainings, "export": export, "search": {"data": data}}
-
-    def tell(line: str) -> None:
-        if not quiet:
-            say(line, console=messages())
-
-    pipeline, folder = open_pipeline(recipe, RUNS, out=out, assigned=merge(said(options), assigned), tell=tell)
+    note = note_unless(quiet)
+    pipeline, folder = PipelineSpec.open(
+        recipe, RUNS, out=out, overrides=merge_options(options, assignments), note=note
+    )
     if dry_run:
         _list_runs(pipeline, folder, results())
         return
-    tell(f"{pipeline.settings.title}: {pipeline.experiment.title} and on; folder {folder}")
+    note(f"{pipeline.settings.title}: {pipeline.search.title}; folder {folder}")
 
     @contextmanager
-    def attend(what: str, count: int) -> Iterator[JobListener]:
-        tell(f"{what}: {count:,} {'run' if count == 1 else 'runs'}")
-        with shown_progress(messages(), total=count, quiet=quiet) as listen:
-            yield listen
+    def attend(stage: str, count: int) -> Iterator[JobListener]:
+        note(f"{stage}: {count:,} {'run' if count == 1 else 'runs'}")
+        with show_job_progress(messages(), total=count, quiet=quiet) as listener:
+            yield listener
 
-    with stopping_cleanly("run", folder) as stop:
-        outcome = run_pipeline(pipeline, folder, workers=jobs, attend=attend, tell=tell, stop=stop)
-    print_pipeline(outcome, folder, results())
-    if outcome.failures:
+    with stop_cleanly("run", folder) as stop:
+        result = run_pipeline(pipeline, folder, workers=jobs, attend=attend, note=note, stop=stop)
+    print_pipeline(result, folder, results())
+    if result.failures:
         raise typer.Exit(FAILED)
 
 
 def _list_runs(pipeline: PipelineSpec, folder: Path, console: Console) -> None:
-    """What there is to do, as far as it is known before anything was found."""
-    jobs: list[Any] = [*pipeline.searches(folder), *pipeline.short_trainings(folder)]
+    """Print the runs, as far as they are known before the searches."""
+    jobs: list[SearchJob | RetrainJob] = [*pipeline.searches(folder), *pipeline.short_trainings(folder)]
     if pipeline.settings.protocol == "repeats":
         jobs += pipeline.retrainings(folder, pipeline.seeds)
     console.print(table_of(("run", "state"), [(str(job.folder.relative_to(folder)), job.state) for job in jobs]))
@@ -112,7 +112,7 @@ def _list_runs(pipeline: PipelineSpec, folder: Path, console: Console) -> None:
 
 
 def print_pipeline(outcome: PipelineOutcome, folder: Path, console: Console) -> None:
-    """The whole outcome, and what to do with it."""
+    """Print the whole result, and what to do with it."""
     from archloom.pipelines.report import picking, search_table, sentences, trained_table
 
     say(outcome.title, console=console)

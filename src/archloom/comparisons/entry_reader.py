@@ -52,7 +52,7 @@ class EntryReader:
 
     def __init__(self, contender: Contender, comparison: ComparisonSpec) -> None:
         self.name, self.black_box = contender.name, contender.black_box
-        self._spec = contender.experiment
+        self._spec = contender.spec
         self._seconds_per_trial = comparison.settings.seconds_per_trial
         self._space = self._spec.build_space()
         self._table = find_benchmark(self._space, self._spec.data_set.name, self._spec.data.directory)
@@ -233,7 +233,7 @@ def _list_limits(spec: SearchSpec, table: Table | None, limit: Limit) -> list[tu
     if limit.flops is not None:
         limits.append((_find_cost(spec, table, "flops_M", "multiply_adds", 1e6), limit.flops))
     if limit.latency is not None:
-        device, most = limit.latency["device"], float(limit.latency["ms"])
+        device, most = limit.latency.device, limit.latency.ms
         if table is None:
             raise SettingError("latency needs a benchmark table of this space, and there is none; check --data-dir")
         benchmark = table[0]

@@ -51,7 +51,7 @@ def check_limit(comparison: ComparisonSpec) -> None:
     for contender in comparison.contenders.values() if comparison.limit else ():
         try:
             reader = EntryReader(contender, comparison)
-            reader.meets_limit(contender.experiment.build_space().sample(random.Random(0)))
+            reader.meets_limit(contender.spec.build_space().sample(random.Random(0)))
         except ArchloomError as error:
             problems.append(f"entry {contender.name}: limit: {error}")
     if problems:

@@ -9,7 +9,7 @@ from typing import Any
 from archloom.comparisons.evaluation import check_limit, evaluate_comparison
 from archloom.comparisons.report import render_files
 from archloom.comparisons.results import ComparisonResult
-from archloom.comparisons.spec import ComparisonSpec, jobs_that_fit, longest_first, open_comparison
+from archloom.comparisons.spec import ComparisonSpec, longest_first
 from archloom.core.events import JobEnded, JobEvent, JobListener
 from archloom.core.files import write_atomically
 from archloom.execution.executors import Executor, ProcessExecutor
@@ -56,10 +56,10 @@ def compare(
     Example:
         >>> result = archloom.compare("compare/first", jobs=2)
     """
-    resolved, folder = open_comparison(
-        comparison, RUNS, out=None if out is None else Path(out), seeds=seeds, assigned=settings
+    resolved, folder = ComparisonSpec.open(
+        comparison, RUNS, out=None if out is None else Path(out), seeds=seeds, overrides=settings
     )
-    executor = executor or ProcessExecutor(jobs or jobs_that_fit(resolved))
+    executor = executor or ProcessExecutor(jobs or resolved.jobs_at_once)
     return run_comparison(resolved, folder, executor=executor, only=only, emit=listen, stop=stop)
 
 

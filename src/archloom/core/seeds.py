@@ -16,9 +16,10 @@ def derive_seed(seed: int, purpose: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}".encode()).digest()[:7], "little")
 
 
-def parse_seeds(given: str | Sequence[int]) -> tuple[int, ...]:
+def parse_seeds(given: object) -> tuple[int, ...]:
     """Return the seeds of `0-4`, `0-4,9`, or a list of numbers; a SettingError says what is wrong with it."""
-    seeds = list(_ranges(given)) if isinstance(given, str) else list(given)
+    listed = given if isinstance(given, list | tuple) else ()
+    seeds = list(_ranges(given)) if isinstance(given, str) else list(listed)
     if not seeds or any(type(seed) is not int or not 0 <= seed < 2**63 for seed in seeds):
         raise SettingError(f'seeds must be numbers from 0 such as "0-4", "0-4,9" or [0, 3], got {given!r}')
     if len(set(seeds)) != len(seeds):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from annotated_doc import Doc
 
 from archloom import fast as kernels
 from archloom.core.errors import SettingError, require
+from archloom.execution.survey import usable_cores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,14 @@ def pick_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise SettingError(f"machine.device '{name}' is not there: this machine has {torch.cuda.device_count()} GPUs")
     return device
+
+
+def jobs_that_fit(machines: Sequence[Machine]) -> int:
+    """Return how many jobs can run in parallel: as many as their torch threads leave cores for; one on a GPU."""
+    if any(pick_device(machine.device).type != "cpu" for machine in machines):
+        return 1  # several would share one GPU and its memory
+    cores = usable_cores()
+    return max(1, cores // max(machine.torch_threads or cores for machine in machines))
 
 
 def peak_memory_mb(device: torch.device) -> float:

@@ -17,7 +17,7 @@ from archloom.execution.run_folder import RunFolder
 from archloom.export import export_model
 from archloom.pipelines.report import render_pipeline
 from archloom.pipelines.results import PipelineOutcome, chosen_searches, found_by, outcome_of
-from archloom.pipelines.spec import PipelineSpec, open_pipeline, sample_of
+from archloom.pipelines.spec import PipelineSpec, sample_of
 from archloom.retrainings.jobs import RetrainJob
 from archloom.retrainings.report import write_retrain_report
 from archloom.retrainings.run import resolve_request
@@ -25,7 +25,7 @@ from archloom.searches.jobs import SearchJob, refuse_changed
 from archloom.searches.run import RUNS, write_search_report
 from archloom.spaces import SPACES
 
-Tell = Callable[[str], None]
+Note = Callable[[str], None]
 Attend = Callable[[str, int], AbstractContextManager[JobListener]]
 """Called with the name of a stage and the number of its jobs; returns a context with a listener to them."""
 
@@ -36,7 +36,7 @@ def run(
     out: str | Path | None = None,
     jobs: int | None = None,
     settings: Mapping[str, Any] | None = None,
-    tell: Tell = lambda line: None,
+    note: Note = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
     executor: Executor | None = None,
 ) -> PipelineOutcome:
@@ -49,7 +49,7 @@ def run(
         out: The folder of the pipeline. Default: `runs/run-NAME`.
         jobs: How many runs run at the same time. Default: as many as the cores allow.
         settings: Settings that override the pipeline: {"pick_epochs": 5, "search": {"search": {"epochs": 10}}}.
-        tell: Called with lines on what was chosen, and with warnings.
+        note: Called with lines on what was chosen, and with warnings.
         stop: Asked several times a second; once true, runs save and stop.
         executor: Runs searches and retrainings instead of worker processes.
 
@@ -63,10 +63,10 @@ def run(
     Example:
         >>> outcome = archloom.run("run/first", jobs=2)
     """
-    resolved, folder = open_pipeline(
-        pipeline, RUNS, out=None if out is None else Path(out), assigned=settings, tell=tell
+    resolved, folder = PipelineSpec.open(
+        pipeline, RUNS, out=None if out is None else Path(out), overrides=settings, note=note
     )
-    return run_pipeline(resolved, folder, workers=jobs, executor=executor, tell=tell, stop=stop)
+    return run_pipeline(resolved, folder, workers=jobs, executor=executor, note=note, stop=stop)
 
 
 def run_pipeline(
@@ -76,7 +76,7 @@ def run_pipeline(
     workers: int | None = None,
     executor: Executor | None = None,
     attend: Attend = lambda what, count: nullcontext(lambda event: None),
-    tell: Tell = lambda line: None,
+    note: Note = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> PipelineOutcome:
     """Begin or resume a resolved pipeline in its folder."""
@@ -90,7 +90,7 @@ def run_pipeline(
         except Interrupted:
             _write(outcome_of(pipeline, folder, failures=stages.failures), folder)
             raise
-        exported = _export(pipeline, outcome_of(pipeline, folder), stages.failures, tell)
+        exported = _export(pipeline, outcome_of(pipeline, folder), stages.failures, note)
         outcome = outcome_of(pipeline, folder, failures=stages.failures, exported=exported)
         _write(outcome, folder)
     return outcome
@@ -109,7 +109,7 @@ def _carry_out(pipeline: PipelineSpec, folder: Path, stages: _Stages) -> None:
 
 def check_retrainings(pipeline: PipelineSpec) -> None:
     """A SettingError for what could not be retrained, before hours of search."""
-    experiment = pipeline.experiment
+    experiment = pipeline.search
     if experiment.space.name not in SPACES:
         return  # a plug-in: only what it finds can tell
     data = {"directory": experiment.data.directory, **experiment.data_set.settings}
@@ -145,13 +145,13 @@ class _Stages:
             raise Interrupted
 
 
-def _export(pipeline: PipelineSpec, outcome: PipelineOutcome, failures: dict[str, str], tell: Tell) -> list[Path]:
+def _export(pipeline: PipelineSpec, outcome: PipelineOutcome, failures: dict[str, str], note: Note) -> list[Path]:
     """The best model in the forms asked for, once all are trained; what is there already is written again."""
     best = outcome.best
     if not pipeline.settings.export or best is None or not outcome.complete:
         return []
     try:
-        exported = export_model(best.path, formats=pipeline.settings.export, tell=tell)
+        exported = export_model(best.path, formats=pipeline.settings.export, tell=note)
     except ArchloomError as error:  # hours of training are not lost by it
         failures["export"] = one_line(error)
         return []
