@@ -12,7 +12,8 @@ from archloom.execution.run import RunOptions
 from archloom.execution.run_folder import RunFolder
 from archloom.retrainings.folder import RetrainFolder, is_retraining
 from archloom.retrainings.report import write_retrain_report
-from archloom.retrainings.run import RetrainResult, resume_retraining
+from archloom.retrainings.result import RetrainResult
+from archloom.retrainings.run import resume_retraining
 from archloom.searches.result import SearchResult
 from archloom.searches.run import resume_search, write_search_report
 

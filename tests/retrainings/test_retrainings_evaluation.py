@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from archloom.data.loader import Loader
 from archloom.data.source import InMemory
-from archloom.retrainings.evaluation import confused_pairs, judge
+from archloom.retrainings.evaluation import Evaluation, Mistake, evaluate
 
 CLASSES = 7
 
 
-class Told(nn.Module):
+class KnownAnswers(nn.Module):
     """Answers by the first pixel, as sure as the second one says; while training it would answer wrongly."""
 
     def forward(self, images: Tensor) -> Tensor:
@@ -38,27 +40,25 @@ def images_of(answers: list[int], labels: list[int], sureness: list[float], *, b
     )
 
 
-def test_what_is_right_is_counted_by_class() -> None:
-    network = Told().train()
+def test_correct_predictions_are_counted_by_class() -> None:
+    network = KnownAnswers().train()
     loader = images_of([0, 0, 1, 2, 2], [0, 0, 1, 1, 2], [9.0, 9.0, 9.0, 4.0, 9.0])
-    judged = judge(network, loader, classes=CLASSES, mistakes=24)
+    found = evaluate(network, loader, classes=CLASSES, mistakes=24)
     assert network.training
-    assert (judged["images"], judged["top1"]) == (5, 80.0)
-    assert judged["per_class"] == [100.0, 50.0, 100.0, None, None, None, None]
-    assert judged["confusion"][1][:3] == [0, 1, 1]
+    assert (found.images, found.top1) == (5, 80.0)
+    assert found.per_class == (100.0, 50.0, 100.0, None, None, None, None)
+    assert found.confusion[1][:3] == (0, 1, 1)
     probability = torch.tensor([0.0, 0, 4.0, 0, 0, 0, 0]).softmax(0)[2]
-    assert judged["worst"] == [
-        {"index": 3, "truth": 1, "predicted": 2, "probability": pytest.approx(float(probability))}
-    ]
+    assert found.worst == (Mistake(3, 1, 2, pytest.approx(float(probability))),)
     losses = torch.tensor([9.0] * 4).exp().add(6).log().sub(9).sum() + torch.tensor(4.0).exp().add(6).log()
-    assert judged["loss"] == pytest.approx(float(losses) / 5)
+    assert found.loss == pytest.approx(float(losses) / 5)
 
 
-def test_the_surest_mistakes_come_first_over_all_batches() -> None:
+def test_mistakes_of_the_highest_probability_come_first_over_all_batches() -> None:
     loader = images_of([1] * 8, [0] * 8, [1.0, 8.0, 2.0, 7.0, 3.0, 6.0, 4.0, 5.0])
-    worst = judge(Told(), loader, classes=CLASSES, mistakes=3)["worst"]
-    assert [row["index"] for row in worst] == [1, 3, 5]
-    assert "worst" not in judge(Told(), loader, classes=CLASSES)
+    worst = evaluate(KnownAnswers(), loader, classes=CLASSES, mistakes=3).worst
+    assert [mistake.index for mistake in worst] == [1, 3, 5]
+    assert evaluate(KnownAnswers(), loader, classes=CLASSES).worst == ()
 
 
 def test_top_five_is_at_most_all_classes() -> None:
@@ -67,10 +67,23 @@ def test_top_five_is_at_most_all_classes() -> None:
             return torch.arange(3.0).expand(len(images), 3)
 
     loader = images_of([0, 0], [0, 2], [1.0, 1.0])
-    assert judge(Ranked(), loader, classes=3)["top5"] == 100.0
+    assert evaluate(Ranked(), loader, classes=3).top5 == 100.0
+
+
+def made_up(confusion: list[list[int]]) -> Evaluation:
+    return Evaluation.from_json(
+        {"images": 1, "top1": 1.0, "top5": 1.0, "loss": 1.0, "confusion": confusion, "per_class": [None, 50.0, 1]}
+    )
 
 
 def test_the_most_frequent_confusions_are_named() -> None:
-    counts = [[5, 2, 0], [4, 5, 1], [0, 0, 5]]
-    assert confused_pairs(counts, ("a", "b", "c"), most=2) == [("b", "a", 4), ("a", "b", 2)]
-    assert confused_pairs([[1, 0], [0, 1]], ("a", "b")) == []
+    assert made_up([[5, 2, 0], [4, 5, 1], [0, 0, 5]]).confused_pairs(most=2) == [(1, 0, 4), (0, 1, 2)]
+    assert made_up([[1, 0], [0, 1]]).confused_pairs(most=3) == []
+
+
+def test_an_evaluation_is_read_as_it_was_written() -> None:
+    found = evaluate(KnownAnswers(), images_of([1] * 4, [0, 0, 1, 1], [1.0] * 4), classes=CLASSES, mistakes=2)
+    assert len(found.worst) == 2
+    for one in (found, made_up([[1, 2], [3, 4]])):
+        assert Evaluation.from_json(json.loads(json.dumps(one.to_json()))) == one
+    assert "worst" not in made_up([[1]]).to_json()

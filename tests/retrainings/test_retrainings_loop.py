@@ -20,6 +20,7 @@ from archloom.execution.checkpoint import decode, encode
 from archloom.execution.loop import Interrupted
 from archloom.families import build_network
 from archloom.retrainings import loop as module
+from archloom.retrainings.evaluation import Evaluation
 from archloom.retrainings.loop import RetrainLoop, TrainingSettings
 from archloom.retrainings.optimization import OptimizerSettings
 from archloom.searches.short_training import seeded
@@ -195,14 +196,20 @@ def test_clipping_bounds_the_gradient() -> None:
     assert moved == pytest.approx(0.05 * 1e-4, rel=1e-2)
 
 
-def test_the_best_epoch_by_validation_is_kept_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_epoch_by_validation_is_kept_and_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     accuracies = iter([50.0, 80.0, 80.0, 60.0, 70.0, 70.0])  # of epochs 1 to 4; then of the test and validation images
-    monkeypatch.setattr(module, "judge", lambda *_, **__: {"top1": next(accuracies), "top5": 0.0, "loss": 0.0})
+    monkeypatch.setattr(
+        module,
+        "evaluate",
+        lambda *_, **__: Evaluation(
+            images=1, top1=next(accuracies), top5=0.0, loss=0.0, confusion=((1,),), per_class=(None,)
+        ),
+    )
     training = training_of(epochs=4)
     kept: list[Any] = []
     training.listen(lambda event: kept.append(training._weights()) if isinstance(event, Recorded) else None)
     outcome = training.run()
-    assert outcome["best_epoch"] == 2  # of equals the later one
+    assert outcome.best_epoch == 2  # of equals the later one
     assert_same(training.chosen, kept[2])
     with pytest.raises(AssertionError):
         assert_same(training.chosen, training.last)
@@ -211,9 +218,9 @@ def test_the_best_epoch_by_validation_is_kept_and_judged(monkeypatch: pytest.Mon
 def test_without_validation_or_on_request_the_last_epoch_counts() -> None:
     for training in (training_of(valid=False), training_of(keep="last")):
         outcome = training.run()
-        assert outcome["best_epoch"] == 1
+        assert outcome.best_epoch == 1
         assert_same(training.chosen, training.last)
-    assert training_of(valid=False).run()["valid"] is None
+    assert training_of(valid=False).run().valid is None
 
 
 def test_the_average_is_the_model_and_has_statistics_of_its_own() -> None:
@@ -222,7 +229,7 @@ def test_the_average_is_the_model_and_has_statistics_of_its_own() -> None:
     means = {name: value for name, value in training.last.items() if name.endswith("running_mean")}
     own = training.network.state_dict()
     assert means and all(not torch.equal(value, own[name]) for name, value in means.items())
-    assert set(training.history[0]) >= {"valid_accuracy", "ema_valid_accuracy"}
+    assert set(training.history[0].to_json()) >= {"valid_accuracy", "ema_valid_accuracy"}
     weights = [value for name, value in training.last.items() if name.endswith("weight")]
     assert all(value.isfinite().all() for value in weights)
 
@@ -230,12 +237,13 @@ def test_the_average_is_the_model_and_has_statistics_of_its_own() -> None:
 def test_it_learns_and_says_so() -> None:
     training = training_of(epochs=6, images=64, optimizer={"learning_rate": 0.1})
     outcome = training.run()
-    assert outcome["test"]["top1"] > 70
-    losses = [record["train_loss"] for record in training.history]
+    assert outcome.test.top1 > 70
+    losses = [record.train_loss for record in training.history]
     assert losses[-1] < losses[0] / 1.5
     wanted = {"epoch", "seconds", "learning_rate", "train_loss", "train_accuracy", "images_per_second"}
-    assert set(training.history[0]) == wanted | {"valid_accuracy", "valid_top5", "valid_loss", "valid_seconds"}
-    assert training.history[0]["train_accuracy"] > 1  # in percent
+    names = set(training.history[0].to_json())
+    assert names == wanted | {"valid_accuracy", "valid_top5", "valid_loss", "valid_seconds"}
+    assert training.history[0].train_accuracy > 1  # in percent
 
 
 @pytest.mark.parametrize(("what", "value"), [("loss", float("nan")), ("gradient", float("inf"))])

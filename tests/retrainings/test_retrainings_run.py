@@ -62,9 +62,9 @@ def told(run: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def test_a_run_holds_the_model_and_all_that_is_known_of_it(tmp_path: Path) -> None:
     result = train(tmp_path / "run", settings=tiny(data={"split": "random"}, network={"dropout": 0.1}))
-    details = result.details
-    assert result.test is not None and 0 <= result.test["top1"] <= result.test["top5"] <= 100
-    assert sum(map(sum, result.test["confusion"])) == result.test["images"] == 355
+    details = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result.test is not None and 0 <= result.test.top1 <= result.test.top5 <= 100
+    assert sum(map(sum, result.test.confusion)) == result.test.images == 355
     assert details["valid"]["images"] == 32 and "worst" not in details["valid"]
     assert (details["kind"], details["recipe"], details["data"], details["seed"]) == (
         "retrain",
@@ -76,7 +76,7 @@ def test_a_run_holds_the_model_and_all_that_is_known_of_it(tmp_path: Path) -> No
     assert details["network"] == {"channels": 4}
     assert details["cost"]["parameters"] > 0 and details["best_epoch"] == 1
     card, network = load_model(result.model)
-    assert card.details["test_accuracy"] == result.test["top1"]
+    assert card.details["test_accuracy"] == result.test.top1
     assert sum(p.numel() for p in network.parameters()) == details["cost"]["parameters"]
     assert (tmp_path / "run" / LAST).is_file() and (tmp_path / "run" / "cell.svg").is_file()
 
@@ -100,7 +100,7 @@ def test_the_saved_model_is_the_one_that_was_judged(tmp_path: Path) -> None:
     )
     with torch.no_grad():
         right = sum(int((network(b.images).argmax(1) == b.labels).sum()) for b in loader.epoch(0))
-    assert 100 * right / len(everything) == pytest.approx(result.test["top1"], abs=0.3)
+    assert 100 * right / len(everything) == pytest.approx(result.test.top1, abs=0.3)
 
 
 def interrupted(out: Path, *, after: int, **options: Any) -> None:
@@ -131,7 +131,7 @@ def test_interrupted_and_gone_on_with_it_ends_as_if_it_was_not(tmp_path: Path, a
 def test_a_complete_run_is_given_back_and_another_one_refused(tmp_path: Path) -> None:
     train(tmp_path / "run")
     before = (tmp_path / "run" / "result.json").read_bytes()
-    assert train(tmp_path / "run").test == json.loads(before)["test"]
+    assert train(tmp_path / "run").test.to_json() == json.loads(before)["test"]
     assert (tmp_path / "run" / "result.json").read_bytes() == before
     with pytest.raises(
         SettingError, match=r"holds another retraining: seed is 0 there, 5 is asked for; choose another"
@@ -176,14 +176,14 @@ def test_a_cell_found_on_one_data_set_is_taken_to_another(tmp_path: Path) -> Non
     result = archloom.retrain(
         first, recipe="nb201_12", data=own, out=tmp_path / "second", settings=settings, note=lines.append
     )
-    assert result.details["changed"] == [
+    assert list(result.changed) == [
         "data: digits -> given",
         "classes: 10 -> 3",
         "images: 1x8x8 -> 3x12x12",
         "width 4 -> 6",
     ]
-    assert lines == result.details["changed"]
-    assert (result.details["data"], result.details["text"]) == ("mine", CELL)
+    assert lines == list(result.changed)
+    assert (result.data, result.text) == ("mine", CELL)
     with pytest.raises(DataError, match="given its data in Python"):
         (tmp_path / "second" / "result.json").unlink()
         archloom.resume(tmp_path / "second")
@@ -202,7 +202,7 @@ def test_auto_chooses_writes_it_down_and_says_why(tmp_path: Path, monkeypatch: p
     assert lines[0] == "measuring how fast this machine trains"
     assert lines[1].startswith("auto: ") and "1 epochs of batches of 16" in lines[1]
     assert lines[2].startswith("why: ")
-    assert result.details["run"]["records"] == 1
+    assert result.run.records == 1
     config = (tmp_path / "run" / "config.toml").read_text()
     assert 'recipe = "auto"' in config and "batch_size = 16" in config
 
@@ -218,7 +218,7 @@ def test_auto_has_sizes_for_mobile_networks(tmp_path: Path, monkeypatch: pytest.
         note=lines.append,
     )
     assert lines[1].startswith("auto: widths times ")
-    assert result.details["network"]["width_multiplier"] > 0
+    assert result.network["width_multiplier"] > 0
 
 
 def test_a_budget_needs_the_recipe_that_fits_itself_to_it() -> None:
@@ -251,7 +251,7 @@ def test_a_folder_of_pictures_becomes_a_model(tmp_path: Path, pictures: Path) ->
     Image.new("L", (10, 10), 40).save(pictures / "dark" / "grey.png")
     Image.new("RGBA", (10, 10), (250, 250, 250, 100)).save(pictures / "light" / "transparent.png")
     result = of_folder(tmp_path / "run", pictures)
-    assert result.details["classes"] == ["dark", "light"]
+    assert result.classes == ("dark", "light")
     assert load_model(result.model)[0].image_shape == (3, 8, 8)
 
 
@@ -264,7 +264,7 @@ def test_a_class_of_one_picture_is_a_line_and_nothing_is_begun(tmp_path: Path, p
         of_folder(tmp_path / "run", pictures)
     assert not (tmp_path / "run").exists()
     Image.new("RGB", (10, 10)).save(pictures / "lonely" / "two.png")
-    assert of_folder(tmp_path / "run", pictures).details["test"]["per_class"][2] is not None
+    assert of_folder(tmp_path / "run", pictures).test.per_class[2] is not None
 
 
 def test_what_is_no_picture_is_a_line(tmp_path: Path, pictures: Path) -> None:
@@ -287,4 +287,4 @@ def test_the_page_of_a_run_is_written(tmp_path: Path, monkeypatch: pytest.Monkey
     result = train(tmp_path / "run")
     assert asked[0]([0, 3]).shape == (2, 1, 8, 8)  # the test images, for thumbnails of the worst mistakes
     page = archloom.write_report(tmp_path / "run").read_text()
-    assert f"{result.test['top1']:.1f}" in page
+    assert f"{result.test.top1:.1f}" in page

@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from archloom.cli.attend import stopping_cleanly
-from archloom.cli.console import facts_of, messages, results, say
-from archloom.cli.progress import shown_progress
-from archloom.cli.search import said
-from archloom.core.errors import SettingError
+from archloom.cli.console import facts_of, say
+from archloom.cli.interactive import note_unless, run_interactively
+from archloom.cli.options import (
+    HOW,
+    WHAT,
+    Assignments,
+    DataDir,
+    Device,
+    OwnImages,
+    Quiet,
+    RunOut,
+    Seed,
+    Threads,
+    data_settings,
+    merge_options,
+)
 
 if TYPE_CHECKING:  # torch is imported when training begins, not to print help
-    from archloom.core.events import Listener
-    from archloom.retrainings.run import RetrainResult
-
-CHOICE, LENGTH, MACHINE = "What to train", "How to train", "Where and how to run"
-FOLDER = "folder"  # the data set of anybody's own images
-
-Begin = Callable[["Listener", Callable[[], bool]], "RetrainResult"]
+    from archloom.retrainings.evaluation import Evaluation
+    from archloom.retrainings.result import RetrainResult
 
 
 def retrain(
-    what: Annotated[
+    architecture: Annotated[
         str,
         typer.Argument(
             metavar="ARCHITECTURE",
@@ -38,51 +43,32 @@ def retrain(
     ],
     *,
     recipe: Annotated[
-        str,
-        typer.Option(help="A TOML file or a shipped recipe (archloom list recipes).", rich_help_panel=LENGTH),
+        str, typer.Option(help="A TOML file or a shipped recipe (archloom list recipes).", rich_help_panel=HOW)
     ] = "auto",
     budget: Annotated[
-        str | None, typer.Option(help="Time for the recipe auto: 30m, 2h. Default: 30m.", rich_help_panel=LENGTH)
+        str | None, typer.Option(help="Time for the recipe auto: 30m, 2h. Default: 30m.", rich_help_panel=HOW)
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Other than the recipe says.", rich_help_panel=LENGTH)] = None,
-    seed: Annotated[int | None, typer.Option(help="Everything random follows from it.", rich_help_panel=LENGTH)] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="SECTION.NAME=VALUE",
-            help="Any setting, as often as needed; wins over options and recipe.",
-            rich_help_panel=LENGTH,
-        ),
-    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs instead of the recipe's.", rich_help_panel=HOW)] = None,
+    seed: Seed = None,
+    assignments: Assignments = None,
     space: Annotated[
-        str | None, typer.Option(help="Space of a text form, if it does not show.", rich_help_panel=CHOICE)
+        str | None, typer.Option(help="The space of a text form that fits several.", rich_help_panel=WHAT)
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="Data set (archloom list data). Default: that of the run.", rich_help_panel=CHOICE),
+        typer.Option(help="Data set (archloom list data). Default: that of the run.", rich_help_panel=WHAT),
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="The folder of data sets. Default: $ARCHLOOM_DATA.", rich_help_panel=CHOICE)
-    ] = None,
-    path: Annotated[
-        Path | None, typer.Option(help="Your own images: a folder with one per class.", rich_help_panel=CHOICE)
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The run's folder. Default: the next free one in runs/.", rich_help_panel=MACHINE),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel=MACHINE)] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads on the CPU.", rich_help_panel=MACHINE)] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only the result.", rich_help_panel=MACHINE)
-    ] = False,
+    data_dir: DataDir = None,
+    path: OwnImages = None,
+    out: RunOut = None,
+    device: Device = None,
+    threads: Threads = None,
+    quiet: Quiet = False,
 ) -> None:
     """Train an architecture from scratch, and say how good the model is.
 
-    Ctrl-C saves; archloom resume, or the same command with the same --out, goes on from there.
+    Ctrl-C saves; archloom resume, or the same command with the same --out, continues.
     """
-    from archloom.core.settings import merge, parse_assignments
     from archloom.execution.run import RunOptions
     from archloom.execution.run_folder import RunFolder
     from archloom.retrainings.run import resolve_request, run_retraining
@@ -91,100 +77,64 @@ def retrain(
     options = {
         "seed": seed,
         "space": {"name": space},
-        "data": {
-            "name": data or (FOLDER if path is not None else None),
-            "directory": None if data_dir is None else str(data_dir.expanduser().absolute()),
-            "path": None if path is None else str(path.expanduser().absolute()),
-        },
+        "data": data_settings(data, data_dir, path),
         "training": {"epochs": epochs},
         "machine": {"device": device, "torch_threads": threads},
     }
-    assigned, problems = parse_assignments(assignments or [])
-    if data_dir is not None and not data_dir.expanduser().exists():
-        problems.append(f"no data folder {data_dir}; check --data-dir")
-    if problems:
-        raise SettingError(problems)
-    request = resolve_request(what, recipe=recipe, budget=budget, overrides=merge(said(options), assigned))
-    directory = out or RunFolder.next_free(RUNS, request.spec.stem)
-
-    def tell(line: str) -> None:
-        if not quiet:
-            say(line, console=messages())
-
-    tell(f"{request.spec.title}; run folder {directory}")
-    attend_retraining(
+    is_missing = data_dir is not None and not data_dir.expanduser().exists()
+    problems = [f"no data folder {data_dir}; check --data-dir"] if is_missing else []
+    overrides = merge_options(options, assignments, problems)
+    request = resolve_request(architecture, recipe=recipe, budget=budget, overrides=overrides)
+    folder, note = out or RunFolder.next_free(RUNS, request.spec.stem), note_unless(quiet)
+    note(f"{request.spec.title}; run folder {folder}")
+    run_interactively(
         lambda listener, stop: run_retraining(
-            request, out=directory, options=RunOptions([listener], stop, warn=tell), note=tell
+            request, out=folder, options=RunOptions([listener], stop, warn=note), note=note
         ),
-        directory=directory,
+        print_model,
+        folder=folder,
         quiet=quiet,
     )
 
 
-def attend_retraining(begin: Begin, *, directory: Path, quiet: bool) -> None:
-    """Train to the end or to an interruption, and tell the user either way."""
-    with stopping_cleanly("resume", directory) as stop, shown_progress(messages(), quiet=quiet) as listener:
-        result = begin(listener, stop)
-    print_model(result, results())
-
-
-# --- the end
-
-
 def print_model(result: RetrainResult, console: Console) -> None:
-    """How good the model is, what it confuses, and what to do with it; readable in 80 columns."""
-    details = result.details
-    heading = (
-        f"{details['space']['name']} trained on {details['data']}, recipe {details['recipe']}, seed {details['seed']}"
-    )
-    console.print(Rule(Text(heading, style="bold"), align="left", characters="─"))
-    say(str(details["text"]), console=console)  # whole and on a line of its own, to be copied
+    """Print how good the model is, what it confuses, and what to do with it; readable in 80 columns."""
+    console.print(Rule(Text(result.title, style="bold"), align="left", characters="─"))
+    say(result.text, console=console)  # whole and on a line of its own, to be copied
     console.print()
-    console.print(facts_of(_facts(details)))
+    console.print(facts_of(_list_facts(result)))
     console.print()
     run = shlex.quote(str(result.folder))
     say(f"model: {result.model}", console=console)
-    say(f"report: {result.folder / 'report.html'}", console=console)
+    say(f"report: {result.report}", console=console)
     say(f"use it elsewhere: archloom export {run}", console=console)
     say(f"try it: archloom predict {run} IMAGES...", console=console)
 
 
-def _facts(details: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    from archloom.objectives.cost import Cost
-    from archloom.reports.tables import cost_facts, duration, whole
+def _list_facts(result: RetrainResult) -> Iterator[tuple[str, str]]:
+    from archloom.reports.tables import cost_facts, duration, whole  # late: not needed for --help
+    from archloom.retrainings.evaluation import TOP
 
-    for part, name in (("test", "Test"), ("valid", "Validation")):
-        if judged := details[part]:
-            yield f"{name} accuracy", f"{judged['top1']:.2f} % of {judged['images']:,} images{_top(judged, details)}"
-    judged = details["test"] or details["valid"]
-    if judged:
-        yield from _classes(judged, details["classes"])
-    yield "Model of epoch", f"{details['best_epoch'] + 1} of {details['run']['records']}"
-    yield from cost_facts(Cost(**details["cost"]))
-    run = details["run"]
-    yield "Time", f"{duration(run['seconds'])} on {run['device']}, {_threads(run['threads'])}"
-    yield "Peak memory", whole(run["peak_memory_mb"], unit=" MB")
-    for line in details["changed"]:
+    for name, found in (("Test", result.test), ("Validation", result.valid)):
+        if found is not None:
+            top = f" (top {TOP}: {found.top5:.2f} %)" if len(result.classes) > TOP else ""
+            yield f"{name} accuracy", f"{found.top1:.2f} % of {found.images:,} images{top}"
+    if result.evaluation is not None:
+        yield from _list_classes(result.evaluation, result.classes)
+    yield "Model of epoch", f"{result.best_epoch + 1} of {result.run.records}"
+    yield from cost_facts(result.cost)
+    threads = f"{result.run.threads} thread{'' if result.run.threads == 1 else 's'}"
+    yield "Time", f"{duration(result.run.seconds)} on {result.run.device}, {threads}"
+    yield "Peak memory", whole(result.run.peak_memory_mb, unit=" MB")
+    for line in result.changed:
         yield "Changed", line
 
 
-def _threads(count: int) -> str:
-    return f"{count} thread{'' if count == 1 else 's'}"
-
-
-def _top(judged: Mapping[str, Any], details: Mapping[str, Any]) -> str:
-    """With five classes or fewer, the five best are all of them."""
-    from archloom.retrainings.evaluation import TOP
-
-    return f" (top {TOP}: {judged['top5']:.2f} %)" if len(details["classes"]) > TOP else ""
-
-
-def _classes(judged: Mapping[str, Any], names: list[str]) -> Iterator[tuple[str, str]]:
-    from archloom.retrainings.evaluation import confused_pairs
-
-    known = [(share, name) for share, name in zip(judged["per_class"], names, strict=True) if share is not None]
+def _list_classes(evaluation: Evaluation, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    known = [(share, name) for share, name in zip(evaluation.per_class, names, strict=True) if share is not None]
     for label, (share, name) in (("Best class", max(known)), ("Worst class", min(known))):
         yield label, f"{name}, {share:.1f} %"
-    pairs = confused_pairs(judged["confusion"], tuple(names))
+    pairs = evaluation.confused_pairs(most=3)
     if pairs:
-        yield "Most confused", "; ".join(f"{truth} taken for {guess} ({count})" for truth, guess, count in pairs)
+        written = (f"{names[truth]} taken for {names[predicted]} ({count})" for truth, predicted, count in pairs)
+        yield "Most confused", "; ".join(written)

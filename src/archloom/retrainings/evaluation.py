@@ -1,32 +1,94 @@
-"""How good a classifier is on images it has not seen: accuracy, also by class, what it confuses, worst mistakes."""
+"""Evaluate a classifier on images that it has not seen: accuracy, also by class, confusion, worst mistakes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from archloom.core.json_object import JsonObject, number, to_json_object
 from archloom.data.loader import Loader
 
 MOST_MISTAKES = 24
 TOP = 5
 
+Confusion = tuple[tuple[int, ...], ...]
+"""Images by truth (rows) and prediction."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One image with a wrong prediction."""
+
+    index: int  # of the image in its source
+    truth: int
+    predicted: int
+    probability: float  # of the prediction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How good a classifier is on some images; shares are in percent.
+
+    Attributes:
+        images: How many images there are.
+        top1: Share of images with a correct prediction.
+        top5: Share of images whose class is among the five most probable.
+        loss: Mean cross entropy.
+        confusion: Images by truth (rows) and prediction.
+        per_class: Share of correct predictions by class; None for a class without images.
+        worst: The mistakes of the highest probability, where they were looked for.
+    """
+
+    images: int
+    top1: float
+    top5: float
+    loss: float
+    confusion: Confusion
+    per_class: tuple[float | None, ...]
+    worst: tuple[Mistake, ...] = ()
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        """Return the evaluation that a file holds."""
+        return cls(
+            images=int(value["images"]),
+            top1=number(value["top1"]),
+            top5=number(value["top5"]),
+            loss=number(value["loss"]),
+            confusion=tuple(tuple(int(count) for count in row) for row in value["confusion"]),
+            per_class=tuple(None if share is None else float(share) for share in value["per_class"]),
+            worst=tuple(Mistake(**row) for row in value.get("worst", ())),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the evaluation as a JSON object; `worst` only where there is something."""
+        plain = to_json_object(self)
+        return plain if self.worst else {name: item for name, item in plain.items() if name != "worst"}
+
+    def confused_pairs(self, *, most: int) -> list[tuple[int, int, int]]:
+        """Return (truth, prediction, images) of the most frequent mistakes."""
+        pairs = [
+            (truth, predicted, count)
+            for truth, row in enumerate(self.confusion)
+            for predicted, count in enumerate(row)
+            if truth != predicted and count
+        ]
+        return sorted(pairs, key=lambda pair: -pair[2])[:most]
+
 
 @torch.no_grad()
-def judge(network: nn.Module, images: Loader, *, classes: int, mistakes: int = 0) -> dict[str, Any]:
-    """What a network in evaluation mode makes of images, in percent; `images` must come in their own order.
-
-    `confusion` counts images by truth (rows) and prediction. `worst` are the mistakes made with the most confidence;
-    their index is that of the image in its source. A class without images has no accuracy.
-    """
+def evaluate(network: nn.Module, images: Loader, *, classes: int, mistakes: int = 0) -> Evaluation:
+    """Evaluate a network on images, which must come in their own order; look for the worst `mistakes`."""
     assert not images.shuffle and not images.drop_last
     was_training = network.training
     network.eval()
     confusion = torch.zeros(classes, classes, dtype=torch.int64)
-    loss, among_top, wrong = 0.0, 0, _Mistakes(mistakes)
+    loss, among_top, worst = 0.0, 0, list[Mistake]()
     for batch, index in zip(images.epoch(0), torch.split(images.indices, images.batch_size), strict=True):
         logits = network(batch.images).float()
         loss += float(F.cross_entropy(logits, batch.labels, reduction="sum"))
@@ -34,50 +96,31 @@ def judge(network: nn.Module, images: Loader, *, classes: int, mistakes: int = 0
         confusion += torch.bincount(labels * classes + predicted, minlength=classes**2).view(classes, classes)
         best = logits.topk(min(TOP, classes), dim=1).indices
         among_top += int((best == batch.labels[:, None]).any(dim=1).sum())
-        wrong.add(index, labels, predicted, logits.softmax(dim=1).amax(dim=1).cpu())
+        if mistakes:
+            found = _list_mistakes(index, labels, predicted, logits.softmax(dim=1).amax(dim=1).cpu())
+            worst = sorted([*worst, *found], key=lambda mistake: -mistake.probability)[:mistakes]
     network.train(was_training)
-    count, right = int(confusion.sum()), confusion.diagonal()
-    told: dict[str, Any] = {
-        "images": count,
-        "top1": 100 * int(right.sum()) / count,
-        "top5": 100 * among_top / count,
-        "loss": loss / count,
-        "confusion": confusion.tolist(),
-        "per_class": _shares(right, confusion.sum(dim=1)),
-    }
-    return told | ({"worst": wrong.rows} if mistakes else {})
+    count, correct = int(confusion.sum()), confusion.diagonal()
+    return Evaluation(
+        images=count,
+        top1=100 * int(correct.sum()) / count,
+        top5=100 * among_top / count,
+        loss=loss / count,
+        confusion=tuple(map(tuple, confusion.tolist())),
+        per_class=_divide(correct.tolist(), confusion.sum(dim=1).tolist()),
+        worst=tuple(worst),
+    )
 
 
-def _shares(right: Tensor, of: Tensor) -> list[float | None]:
-    return [100 * part / whole if whole else None for part, whole in zip(right.tolist(), of.tolist(), strict=True)]
+def _divide(parts: Sequence[int], wholes: Sequence[int]) -> tuple[float | None, ...]:
+    return tuple(100 * part / whole if whole else None for part, whole in zip(parts, wholes, strict=True))
 
 
-class _Mistakes:
-    """The wrong answers of the highest probability so far."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.rows: list[Mapping[str, Any]] = []
-
-    def add(self, index: Tensor, labels: Tensor, predicted: Tensor, probability: Tensor) -> None:
-        rows = [
-            {
-                "index": int(index[place]),
-                "truth": int(labels[place]),
-                "predicted": int(predicted[place]),
-                "probability": float(probability[place]),
-            }
-            for place in (labels != predicted).nonzero().flatten().tolist()
-        ]
-        self.rows = sorted([*self.rows, *rows], key=lambda row: -row["probability"])[: self._most]
-
-
-def confused_pairs(confusion: list[list[int]], names: tuple[str, ...], *, most: int = 3) -> list[tuple[str, str, int]]:
-    """(truth, prediction, images) of the most frequent mistakes."""
-    pairs = [
-        (names[truth], names[predicted], count)
-        for truth, row in enumerate(confusion)
-        for predicted, count in enumerate(row)
-        if truth != predicted and count
+def _list_mistakes(index: Tensor, labels: Tensor, predicted: Tensor, probability: Tensor) -> list[Mistake]:
+    return [
+        Mistake(int(index[place]), int(labels[place]), int(predicted[place]), float(probability[place]))
+        for place in (labels != predicted).nonzero().flatten().tolist()
     ]
-    return sorted(pairs, key=lambda pair: -pair[2])[:most]
+
+
+__all__ = ["MOST_MISTAKES", "TOP", "Confusion", "Evaluation", "Mistake", "evaluate"]

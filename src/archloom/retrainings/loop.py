@@ -19,13 +19,14 @@ from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from archloom.core.errors import DivergedError, require
-from archloom.core.events import Advanced, Deriving, Record
+from archloom.core.events import Advanced, Deriving
 from archloom.core.json_object import JsonObject
 from archloom.data.loader import Batch, Loader
 from archloom.execution.loop import Loop, Save
 from archloom.families import deployed_weights, set_progress
-from archloom.retrainings.evaluation import MOST_MISTAKES, judge
+from archloom.retrainings.evaluation import MOST_MISTAKES, Evaluation, evaluate
 from archloom.retrainings.optimization import OptimizerSettings, trained_by
+from archloom.retrainings.records import RetrainOutcome, RetrainRecord
 from archloom.searches.short_training import seeded
 from archloom.supernet import Prediction
 
@@ -73,7 +74,7 @@ class TrainingSettings:
         )
 
 
-class RetrainLoop(Loop[Record, Mapping[str, Any]]):
+class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
     """The training of one network, in steps, with a record for every epoch."""
 
     unit = "step"
@@ -122,16 +123,16 @@ class RetrainLoop(Loop[Record, Mapping[str, Any]]):
         """What training is for: the network itself, or the mean of its weights."""
         return self.network if self._average is None else self._average.module
 
-    def run(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> Mapping[str, Any]:
+    def run(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> RetrainOutcome:
         self._save, self._saved = save, self._clock()
         return super().run(save=save, stop=stop)
 
-    def read_record(self, value: JsonObject) -> Record:
-        return value
+    def read_record(self, value: JsonObject) -> RetrainRecord:
+        return RetrainRecord.from_json(value)
 
     # --- one step
 
-    def advance(self) -> Record | None:
+    def advance(self) -> RetrainRecord | None:
         start = self._clock()
         epoch, step = divmod(self.position, self._train.steps)
         if self._batches is None:
@@ -199,42 +200,37 @@ class RetrainLoop(Loop[Record, Mapping[str, Any]]):
 
     # --- one epoch
 
-    def _record(self, epoch: int) -> Record:
+    def _record(self, epoch: int) -> RetrainRecord:
         sums, images = self._sums, self._sums["images"]
-        record: dict[str, Any] = {
-            "epoch": epoch,
-            "seconds": sums["seconds"],
-            "learning_rate": self.optimizer.param_groups[0]["lr"],
-            "train_loss": sums["loss"] / images,
-            "train_accuracy": 100 * sums["right"] / images,
-            "images_per_second": images / sums["seconds"] if sums["seconds"] > 0 else 0.0,
-            **self._validated(),
-        }
+        record = RetrainRecord(
+            epoch=epoch,
+            seconds=sums["seconds"],
+            learning_rate=self.optimizer.param_groups[0]["lr"],
+            train_loss=sums["loss"] / images,
+            train_accuracy=100 * sums["right"] / images,
+            images_per_second=images / sums["seconds"] if sums["seconds"] > 0 else 0.0,
+            **self._validate(),
+        )
         self._sums = dict.fromkeys(sums, 0.0)
         self._saved = self._clock()  # the loop saves a record itself
-        accuracy = record.get("ema_valid_accuracy", record.get("valid_accuracy"))
-        if (
-            self.settings.keep == "best"
-            and accuracy is not None
-            and (
-                not self.best or accuracy >= self.best["accuracy"]  # of equals the later one: it has learned for longer
-            )
-        ):
+        accuracy = record.best_accuracy
+        # of equals the later one is better: it was trained for longer
+        improves = accuracy is not None and (not self.best or accuracy >= self.best["accuracy"])
+        if self.settings.keep == "best" and improves:
             self.best = {"epoch": epoch, "accuracy": accuracy, "weights": self._weights()}
         return record
 
-    def _validated(self) -> dict[str, float]:
+    def _validate(self) -> dict[str, float]:
+        """Return the figures of a record that come from validation images, where there are any."""
         if self._valid is None:
             return {}
         start = self._clock()
-        judged = judge(self.network, self._valid, classes=self._classes)
-        self._refuse_unbounded("the validation loss", judged["loss"])
-        told = {
-            f"valid_{name}": judged[key] for name, key in (("accuracy", "top1"), ("top5", "top5"), ("loss", "loss"))
-        }
+        found = evaluate(self.network, self._valid, classes=self._classes)
+        self._refuse_unbounded("the validation loss", found.loss)
+        figures = {"valid_accuracy": found.top1, "valid_top5": found.top5, "valid_loss": found.loss}
         if self._average is not None:
-            told["ema_valid_accuracy"] = judge(self.model, self._valid, classes=self._classes)["top1"]
-        return {**told, "valid_seconds": self._clock() - start}
+            figures["ema_valid_accuracy"] = evaluate(self.model, self._valid, classes=self._classes).top1
+        return {**figures, "valid_seconds": self._clock() - start}
 
     def _weights(self) -> Weights:
         """A copy of the model as it is now, without what only training needs."""
@@ -251,18 +247,18 @@ class RetrainLoop(Loop[Record, Mapping[str, Any]]):
     def last(self) -> Weights:
         return self._weights()
 
-    def conclude(self) -> Mapping[str, Any]:
-        self.emit(Deriving("judging the model on images it has not seen"))
-        judged = copy.deepcopy(self.model)
-        judged.load_state_dict(self.chosen, strict=False)  # an auxiliary head takes no part in judging
-        return {
-            "test": self._judged(judged, self._test, mistakes=MOST_MISTAKES),
-            "valid": self._judged(judged, self._valid),
-            "best_epoch": self.settings.epochs - 1 if self.best is None else self.best["epoch"],
-        }
+    def conclude(self) -> RetrainOutcome:
+        self.emit(Deriving("evaluating the model on images that it was not trained on"))
+        model = copy.deepcopy(self.model)
+        model.load_state_dict(self.chosen, strict=False)  # an auxiliary head takes no part in evaluation
+        return RetrainOutcome(
+            test=self._evaluate(model, self._test, mistakes=MOST_MISTAKES),
+            valid=self._evaluate(model, self._valid),
+            best_epoch=self.settings.epochs - 1 if self.best is None else self.best["epoch"],
+        )
 
-    def _judged(self, network: nn.Module, images: Loader | None, **options: Any) -> dict[str, Any] | None:
-        return None if images is None else judge(network, images, classes=self._classes, **options)
+    def _evaluate(self, network: nn.Module, images: Loader | None, *, mistakes: int = 0) -> Evaluation | None:
+        return None if images is None else evaluate(network, images, classes=self._classes, mistakes=mistakes)
 
     # --- state
 

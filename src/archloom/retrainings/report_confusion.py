@@ -1,24 +1,21 @@
-"""Which classes a model takes for which: a map of mistakes, the classes from the worst, the pairs most often confused.
-
-Everything is told from the confusion matrix (rows: the truth), as `result.json` has it, where anything may be missing.
-"""
+"""Which classes a model confuses: a map of mistakes, the accuracy by class, the pairs most often confused."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from archloom.reports.figures import PALETTE, grid, svg
-from archloom.reports.history import find, number
 from archloom.reports.markup import printable, shortened
 from archloom.reports.tables import Table, decimal, whole
+from archloom.retrainings.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Counts = Sequence[Sequence[float]]  # [truth][predicted]
+Counts = Sequence[Sequence[int]]  # [truth][predicted]
 
 MOST_NUMBERS = 20  # classes up to which every cell of the map has its number
 MOST_NAMES = 100  # classes up to which every one has its name
@@ -28,55 +25,33 @@ MOST_BARS = 100
 MOST_PAIRS = 8
 
 
-def counts_of(tested: Mapping[str, Any] | None) -> list[list[float]]:
-    """The matrix, square and of numbers; empty where there is none."""
-    rows = find(tested, "confusion")
-    if not isinstance(rows, list | tuple) or any(not isinstance(row, list | tuple) for row in rows):
-        return []
-    counts = [[number(value) for value in row] for row in rows]
-    square = all(len(row) == len(counts) and not any(math.isnan(value) for value in row) for row in counts)
-    return counts if square else []
-
-
-def names_of(classes: object, count: int) -> list[str]:
-    """The names of so many classes; their numbers where there are no names."""
-    named = isinstance(classes, list | tuple) and len(classes) == count
-    return [str(name) for name in classes] if named else [str(place) for place in range(count)]  # type: ignore[attr-defined]
-
-
-def shares(counts: Counts) -> list[list[float]]:
-    """Of the images of each class, the share that was taken for each; zero for a class without images."""
+def divide_rows(counts: Counts) -> list[list[float]]:
+    """Return the share of each class that was predicted as each class; zero for a class without images."""
     return [[value / total if (total := sum(row)) else 0.0 for value in row] for row in counts]
 
 
 # --- in rows
 
 
-def confused_pairs(counts: Counts, names: Sequence[str]) -> Table:
-    """The pairs that are mistaken most often."""
-    mistakes = [
-        (value, truth, predicted)
-        for truth, row in enumerate(counts)
-        for predicted, value in enumerate(row)
-        if truth != predicted and value > 0
-    ]
+def pair_table(evaluation: Evaluation, names: Sequence[str]) -> Table:
+    """Return the pairs of classes that are confused most often."""
     rows = tuple(
         (
             shortened(names[truth], longest=40),
             shortened(names[predicted], longest=40),
-            whole(value),
-            decimal(100 * value / sum(counts[truth]), digits=1, unit=" %"),
+            whole(count),
+            decimal(100 * count / sum(evaluation.confusion[truth]), digits=1, unit=" %"),
         )
-        for value, truth, predicted in sorted(mistakes, key=lambda mistake: -mistake[0])[:MOST_PAIRS]
+        for truth, predicted, count in evaluation.confused_pairs(most=MOST_PAIRS)
     )
-    return Table("", rows, ("truth", "taken for", "images", "of its class"))
+    return Table("", rows, ("truth", "predicted", "images", "of its class"))
 
 
 # --- as pictures
 
 
 def confusion_map(counts: Counts, names: Sequence[str]) -> str:
-    """A row per class, a column per answer: blue where it is right, orange where it is wrong."""
+    """Draw a row per class and a column per prediction: correct ones blue, wrong ones orange."""
     if not counts:
         return ""
     few, size = len(names) <= MOST_NUMBERS, _font_size(len(names))
@@ -105,18 +80,18 @@ def _font_size(count: int) -> float:
 
 
 def _height(count: int) -> float:
-    """Room for a line of text per class, within what a page has."""
+    """Return the height for a line of text per class, within what a page has."""
     if count <= MOST_NUMBERS:
         return min(2.0 + 0.38 * count, 8.5)
     return min(1.6 + 0.15 * count, 10.2)
 
 
 def _colours(counts: Counts) -> Any:
-    """An image [truth, predicted, RGBA]; mistakes are scaled by the greatest of them, or they would be pale."""
+    """Return an image [truth, predicted, RGBA]; mistakes are scaled by the greatest of them, or they would be pale."""
     import matplotlib
     import numpy as np
 
-    values = np.asarray(shares(counts))
+    values = np.asarray(divide_rows(counts))
     mistakes = values * (1 - np.eye(len(values)))
     colours = matplotlib.colormaps["Oranges"](0.6 * np.sqrt(mistakes / max(mistakes.max(), 1e-9)))
     colours[mistakes == 0] = (1, 1, 1, 1)
@@ -126,7 +101,7 @@ def _colours(counts: Counts) -> Any:
 
 
 def _draw_numbers(axes: Axes, counts: Counts, size: float) -> None:
-    for truth, row in enumerate(shares(counts)):
+    for truth, row in enumerate(divide_rows(counts)):
         for predicted, share in enumerate(row):
             if counts[truth][predicted]:
                 dark = truth == predicted and share > 0.55
@@ -135,9 +110,9 @@ def _draw_numbers(axes: Axes, counts: Counts, size: float) -> None:
                           color="white" if dark else "#1f2937")  # fmt: skip
 
 
-def class_bars(per_class: Sequence[float], names: Sequence[str]) -> str:
-    """The accuracy of every class, the worst first; in columns where they are many."""
-    known = [(value, name) for value, name in zip(per_class, names, strict=False) if not math.isnan(value)]
+def class_bars(per_class: Sequence[float | None], names: Sequence[str]) -> str:
+    """Draw the accuracy of every class, the worst first; in columns where they are many."""
+    known = [(value, name) for value, name in zip(per_class, names, strict=True) if value is not None]
     worst = sorted(known, key=lambda pair: pair[0])[:MOST_BARS]
     if not worst:
         return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 
 from archloom.core.errors import SettingError
 from archloom.core.events import Listener
+from archloom.core.json_object import to_json_object
 from archloom.core.recipes import find_retraining
 from archloom.core.settings import Settings, flatten, merge, read_toml
 from archloom.data.source import ImageData
@@ -23,7 +24,9 @@ from archloom.retrainings.build import build_retraining, card_of, check_trainabl
 from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.loop import RetrainLoop
 from archloom.retrainings.model_file import BEST, LAST, save_model
+from archloom.retrainings.records import RetrainOutcome
 from archloom.retrainings.report import write_retrain_report
+from archloom.retrainings.result import RetrainResult, read_retrain_result
 from archloom.retrainings.sizes import AUTO, parse_budget
 from archloom.retrainings.spec import KIND, RetrainSpec, compose
 from archloom.retrainings.transfer import Origin, find_origin
@@ -34,16 +37,6 @@ from archloom.searches.spec import GIVEN
 Note = Callable[[str], None]
 
 MAY_DIFFER = ("machine.", "data.directory")  # where a run is resumed
-
-
-@dataclass(frozen=True)
-class RetrainResult:
-    """A trained model, how good it is, and where all of it is kept."""
-
-    folder: Path
-    model: Path  # the file of the model that counts
-    test: Mapping[str, Any] | None  # on the test images, where there are any
-    details: Mapping[str, Any]  # all of result.json
 
 
 @dataclass(frozen=True)
@@ -175,7 +168,7 @@ def resume_retraining(
     return resume_run(
         folder,
         lambda: RetrainRun(folder, spec, as_image_data(data) or spec.load_data()),
-        lambda: _read_result(folder),
+        lambda: _read_finished(folder),
         options,
     )
 
@@ -195,7 +188,7 @@ def _refuse_other(folder: RunFolder, request: RetrainRequest) -> None:
             )
 
 
-class RetrainRun(FolderRun[Mapping[str, Any], RetrainResult]):
+class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
     """A retraining in its folder, which also keeps the models."""
 
     loop: RetrainLoop
@@ -220,13 +213,13 @@ class RetrainRun(FolderRun[Mapping[str, Any], RetrainResult]):
             save_model(self.folder.path / BEST, card_of(self._spec, self._data, details), best["weights"])
             self._kept_epoch = best["epoch"]
 
-    def finish(self, outcome: Mapping[str, Any], seconds: float) -> RetrainResult:
-        described = self._describe(outcome, seconds)
-        card = card_of(self._spec, self._data, _card_details(described))
+    def finish(self, outcome: RetrainOutcome, seconds: float) -> RetrainResult:
+        result = self._make_result(outcome, seconds)
+        card = card_of(self._spec, self._data, _card_details(result))
         for name, weights in ((LAST, self.loop.last), (BEST, self.loop.chosen)):
             save_model(self.folder.path / name, card, weights)
-        self.folder.write_result(described)
-        return _read_result(self.folder)
+        self.folder.write_result(result.to_json())
+        return result
 
     def write_report(self, result: RetrainResult | None) -> None:
         space, test = self._spec.build_space(), self._data.test
@@ -235,44 +228,51 @@ class RetrainRun(FolderRun[Mapping[str, Any], RetrainResult]):
         images = None if test is None else lambda index: test.fetch(torch.tensor(index))
         write_retrain_report(self.folder.path, images=images)
 
-    def _describe(self, outcome: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Return everything about the result that a reader of result.json may want."""
+    def _make_result(self, outcome: RetrainOutcome, seconds: float) -> RetrainResult:
         spec, data, history = self._spec, self._data, self.loop.history
         card = card_of(spec, data, {})
         facts = RunFacts.collect(
-            seconds=sum(record["seconds"] + record.get("valid_seconds", 0.0) for record in history),
+            seconds=sum(record.total_seconds for record in history),
             seconds_since_start=seconds,
             records=len(history),
             device=spec.machine.prepare(),
         )
-        return {
-            "kind": KIND,
-            "space": dict(card.space),
-            "architecture": dict(spec.architecture),
-            "text": spec.build_space().format(spec.architecture),
-            "recipe": spec.recipe,
-            "data": data.name if spec.data_set.name == GIVEN else spec.data_set.name,
-            "seed": spec.seed,
-            "classes": list(data.classes),
-            "changed": list(spec.changed),
-            "network": dict(card.network),
-            "image_shape": list(card.image_shape),
-            **outcome,
-            "cost": asdict(self._cost),
-            "run": facts.to_json(),
-        }
+        return RetrainResult(
+            **vars(outcome),
+            space=to_json_object(card.space),  # as result.json has it
+            architecture=dict(spec.architecture),
+            text=spec.build_space().format(spec.architecture),
+            recipe=spec.recipe,
+            data=data.name if spec.data_set.name == GIVEN else spec.data_set.name,
+            seed=spec.seed,
+            classes=tuple(data.classes),
+            changed=tuple(spec.changed),
+            network=to_json_object(card.network),
+            image_shape=tuple(card.image_shape),
+            cost=self._cost,
+            run=facts,
+            history=tuple(history),
+            folder=self.folder.path,
+        )
 
 
-def _card_details(described: Mapping[str, Any]) -> dict[str, Any]:
+def _card_details(result: RetrainResult) -> dict[str, Any]:
     """Return what the file of a model says about its training."""
-    accuracies = {f"{part}_accuracy": described[part]["top1"] for part in ("test", "valid") if described[part]}
-    return {**accuracies, **{name: described[name] for name in ("data", "recipe", "seed", "best_epoch")}}
+    parts = {"test_accuracy": result.test, "valid_accuracy": result.valid}
+    accuracies = {name: part.top1 for name, part in parts.items() if part is not None}
+    return {
+        **accuracies,
+        "data": result.data,
+        "recipe": result.recipe,
+        "seed": result.seed,
+        "best_epoch": result.best_epoch,
+    }
 
 
-def _read_result(folder: RunFolder) -> RetrainResult:
-    details = folder.read_result()
-    assert details is not None, "called for finished runs only"
-    return RetrainResult(folder=folder.path, model=folder.path / BEST, test=details["test"], details=details)
+def _read_finished(folder: RunFolder) -> RetrainResult:
+    result = read_retrain_result(folder)
+    assert result is not None, "called for finished runs only"
+    return result
 
 
 __all__ = ["RetrainRequest", "RetrainResult", "resolve_request", "resume_retraining", "retrain", "run_retraining"]

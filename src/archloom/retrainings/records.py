@@ -1,0 +1,72 @@
+"""Records of a retraining: what is known after an epoch, and after the last one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from archloom.core.json_object import JsonObject, number, to_json_object
+from archloom.retrainings.evaluation import Evaluation
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrainRecord:
+    """One epoch of a retraining; accuracies are in percent. What is None was not measured."""
+
+    epoch: int
+    seconds: float  # of training
+    learning_rate: float  # of the last step
+    train_loss: float
+    train_accuracy: float
+    images_per_second: float
+    valid_accuracy: float | None = None
+    valid_top5: float | None = None
+    valid_loss: float | None = None
+    ema_valid_accuracy: float | None = None  # of the running mean of the weights
+    valid_seconds: float | None = None
+
+    @property
+    def best_accuracy(self) -> float | None:
+        """Return the accuracy by which the best epoch is chosen: that of the running mean, where there is one."""
+        return self.valid_accuracy if self.ema_valid_accuracy is None else self.ema_valid_accuracy
+
+    @property
+    def total_seconds(self) -> float:
+        """Return the time of training and validation."""
+        return self.seconds + (self.valid_seconds or 0.0)
+
+    @property
+    def status(self) -> str:
+        """Return a few figures for a progress line."""
+        return "" if self.best_accuracy is None else f"valid {self.best_accuracy:.2f} %"
+
+    @property
+    def warning(self) -> str:
+        return ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as a line of metrics.jsonl."""
+        return {name: value for name, value in to_json_object(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        """Return the record that a line of metrics.jsonl holds; both editions write the same names."""
+        needed = ("seconds", "learning_rate", "train_loss", "train_accuracy", "images_per_second")
+        optional = ("valid_accuracy", "valid_top5", "valid_loss", "ema_valid_accuracy", "valid_seconds")
+        return cls(
+            epoch=int(value["epoch"]),
+            **{name: number(value.get(name)) for name in needed},
+            **{name: number(value[name]) for name in optional if value.get(name) is not None},
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrainOutcome:
+    """What a training leads to: how good its best model is."""
+
+    test: Evaluation | None  # on the test images, where there are any
+    valid: Evaluation | None  # on the validation images, where there are any
+    best_epoch: int  # of the model that is kept, from 0
+
+
+__all__ = ["RetrainOutcome", "RetrainRecord"]

@@ -1,0 +1,212 @@
+"""What a retraining returns: the outcome of its loop, and the result that its run folder holds.
+
+result.json has one writer and one reader: `RetrainResult.to_json` and `read_retrain_result`. Files carry `version` 2;
+those without a version are of the first edition, which has the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from archloom.core.errors import ArchloomError, CheckpointError, one_line
+from archloom.core.json_object import JsonObject, to_json_object
+from archloom.core.settings import Settings
+from archloom.execution.run_facts import RunFacts
+from archloom.execution.run_folder import RunFolder
+from archloom.objectives.cost import Cost
+from archloom.reports.cells import draw_cells
+from archloom.reports.frames import make_frame
+from archloom.reports.markup import escaped
+from archloom.reports.tables import duration
+from archloom.retrainings.evaluation import Evaluation
+from archloom.retrainings.model_file import BEST
+from archloom.retrainings.records import RetrainOutcome, RetrainRecord
+from archloom.retrainings.report_curves import draw_curves, plot_curves
+from archloom.spaces import SPACES, CellGraph
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+VERSION = 2
+KIND = "retrain"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RetrainResult(RetrainOutcome):
+    """A trained model, how good it is, and where its files are.
+
+    Attributes:
+        test: The evaluation on test images; None where there are none.
+        valid: The evaluation on validation images; None where all images were trained on.
+        best_epoch: The epoch of the model, from 0.
+        text: The architecture in its usual text form.
+        classes: The names of the classes.
+        changed: What differs from the search that found the architecture, a sentence each.
+        cost: Parameters and multiply-adds of the model.
+        history: One record per epoch.
+        folder: The run folder.
+
+    Example:
+        >>> import archloom, tempfile
+        >>> text = "|nor_conv_3x3~0|+|none~0|skip_connect~1|"
+        >>> settings = {"space": {"name": "nb201_mini"}, "training": {"epochs": 1}, "network": {"channels": 4}}
+        >>> folder = tempfile.mkdtemp() + "/run"
+        >>> result = archloom.retrain(text, recipe="nb201_12", data="digits", out=folder, settings=settings)
+        >>> result.model.name, len(result.history), result.test.images
+        ('best.safetensors', 1, 355)
+    """
+
+    space: Settings  # its name and settings
+    architecture: Mapping[str, str]
+    text: str
+    recipe: str
+    data: str
+    seed: int
+    classes: tuple[str, ...]
+    changed: tuple[str, ...]
+    network: Settings
+    image_shape: tuple[int, ...]  # C, H, W
+    cost: Cost
+    run: RunFacts
+    history: tuple[RetrainRecord, ...]
+    folder: Path
+
+    # --- files
+
+    @classmethod
+    def from_json(cls, value: JsonObject, *, history: Sequence[RetrainRecord], folder: Path) -> Self:
+        """Return the result that result.json holds."""
+        return cls(
+            test=value["test"] and Evaluation.from_json(value["test"]),
+            valid=value["valid"] and Evaluation.from_json(value["valid"]),
+            best_epoch=int(value["best_epoch"]),
+            space=dict(value["space"]),
+            architecture=dict(value["architecture"]),
+            text=str(value["text"]),
+            recipe=str(value["recipe"]),
+            data=str(value["data"]),
+            seed=int(value["seed"]),
+            classes=tuple(map(str, value["classes"])),
+            changed=tuple(map(str, value["changed"])),
+            network=dict(value["network"]),
+            image_shape=tuple(value["image_shape"]),
+            cost=Cost(**value["cost"]),
+            run=RunFacts.from_json(value["run"]),
+            history=tuple(history),
+            folder=folder,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what result.json holds: all but the history, which is in metrics.jsonl."""
+        own = {name: value for name, value in vars(self).items() if name not in ("history", "folder")}
+        parts = {name: value and value.to_json() for name, value in (("test", self.test), ("valid", self.valid))}
+        return {"version": VERSION, "kind": KIND, **to_json_object({**own, **parts})}
+
+    # --- what users look at
+
+    @property
+    def model(self) -> Path:
+        """The file of the trained model."""
+        return self.folder / BEST
+
+    @property
+    def report(self) -> Path:
+        """The report page of the run."""
+        return RunFolder(self.folder).report_path
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The evaluation that says how good the model is: on test images, else on validation images."""
+        return self.test or self.valid
+
+    @property
+    def title(self) -> str:
+        return f"{self.space['name']} trained on {self.data}, recipe {self.recipe}, seed {self.seed}"
+
+    @property
+    def accuracy_text(self) -> str:
+        """`91.20 % of 10,000 test images`."""
+        if self.evaluation is None:
+            return "not evaluated: all images were trained on"
+        part = "test" if self.test is not None else "validation"
+        return f"{self.evaluation.top1:.2f} % of {self.evaluation.images:,} {part} images"
+
+    @property
+    def time_text(self) -> str:
+        """`3 min 1 s for 40 epochs on cpu`."""
+        unit = "epoch" if self.run.records == 1 else "epochs"
+        return f"{duration(self.run.seconds)} for {self.run.records:,} {unit} on {self.run.device}"
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            (
+                f"architecture: {self.text} ({self.title})",
+                f"accuracy: {self.accuracy_text}",
+                f"cost: {self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds",
+                f"time: {self.time_text}",
+                f"model: {self.model}",
+            )
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the result for a notebook: the cells, the accuracy and the learning curves."""
+        graphs = list_graphs(self.space, self.architecture)
+        drawing = draw_cells(graphs) if graphs else ""
+        return (
+            f"<div><h4>{escaped(self.title)}</h4><p>{escaped(self.accuracy_text)}</p>{drawing}"
+            f"<pre>{escaped(self.text)}</pre>{draw_curves(self.history)}"
+            f"<p>{escaped(f'{self.time_text}; {self.model}')}</p></div>"
+        )
+
+    def to_frame(self) -> Any:
+        """Return the history as a pandas DataFrame: a row per epoch, a column per figure.
+
+        Raises:
+            ArchloomError: If pandas is not installed.
+        """
+        return make_frame([record.to_json() for record in self.history])
+
+    def plot(self) -> Figure:
+        """Return a matplotlib figure: losses and accuracies over epochs."""
+        return plot_curves(self.history)
+
+
+def list_graphs(space: Settings, architecture: Mapping[str, str]) -> tuple[CellGraph, ...]:
+    """Return the cells of an architecture; none where the plug-in that defines them is gone."""
+    try:
+        settings = {name: value for name, value in space.items() if name != "name"}
+        built = SPACES.find(str(space.get("name"))).load()(**settings)
+        return tuple(built.graphs(built.check(architecture)))
+    except (ArchloomError, TypeError):
+        return ()
+
+
+def read_retrain_result(run: RunFolder) -> RetrainResult | None:
+    """Return the result of a retraining from its folder, or None if it has not finished.
+
+    Raises:
+        CheckpointError: If a file is damaged, or written by a later version.
+    """
+    value = run.read_result()
+    if value is None:
+        return None
+    if value.get("version", 1) > VERSION:
+        raise CheckpointError(
+            f"{run.architecture_path} has version {value['version']}, expected {VERSION} or less; update archloom"
+        )
+    try:
+        return RetrainResult.from_json(value, history=read_records(run), folder=run.path)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise CheckpointError(f"{run.architecture_path} is damaged ({reason})") from error
+
+
+def read_records(run: RunFolder) -> tuple[RetrainRecord, ...]:
+    """Return the records of a retraining from its folder."""
+    return tuple(map(RetrainRecord.from_json, run.read_metrics()))
+
+
+__all__ = ["RetrainResult", "list_graphs", "read_records", "read_retrain_result"]
