@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from archloom.api import resume, write_report
     from archloom.comparisons.run import compare
     from archloom.pipelines.run import run
-    from archloom.retrainings.run import RetrainResult, retrain
+    from archloom.retrainings.result import RetrainResult
+    from archloom.retrainings.run import retrain
     from archloom.searches.posterior import posterior
     from archloom.searches.ranking import rank
     from archloom.searches.result import SearchResult
@@ -30,7 +31,7 @@ __all__ = [
     "write_report",
 ]
 _MODULES = {
-    "RetrainResult": "retrainings.run",
+    "RetrainResult": "retrainings.result",
     "SearchResult": "searches.result",
     "compare": "comparisons.run",
     "posterior": "searches.posterior",
