@@ -73,7 +73,7 @@ def tiny() -> tuple[str, ...]:
 @pytest.fixture
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing a report takes longer than a tiny search; here it does not matter."""
-    monkeypatch.setattr(searches, "write_search_report", lambda folder: folder.report_path)
+    monkeypatch.setattr(searches, "_write_report", lambda folder, *others: folder.report_path)
 
 
 @pytest.fixture(scope="session")

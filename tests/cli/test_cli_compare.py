@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -11,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from archloom.cli.compare import Bars, Log
 from archloom.core.errors import ArchloomError
-from archloom.core.events import Failure, JobEnded, JobProgressed, JobStarted
+from archloom.core.events import Failure, JobEnded, JobStarted
 from archloom.execution.executors import ProcessExecutor
 
 Archloom = Callable[..., Any]
@@ -75,7 +72,7 @@ def test_mistakes_are_lines(archloom: Archloom, file: Path) -> None:
         "error: no entry 'fww'; did you mean 'few'?"
     ]
     assert archloom("search", "compare/first").lines == [
-        "error: 'compare/first' is a comparison of several experiments: archloom compare compare/first"
+        "error: 'compare/first' is a comparison of several searches: archloom compare compare/first"
     ]
 
 
@@ -108,38 +105,6 @@ def test_signals(signals: int, said: str, archloom: Archloom, file: Path, monkey
     done = archloom("compare", file)
     assert done.code == 130
     assert f"{said}; continue with: archloom compare runs/compare-trials" in done.err
-
-
-# --- progress
-
-
-def test_a_log_has_a_line_for_every_so_many_and_for_every_failure() -> None:
-    text = io.StringIO()
-    log = Log(Console(file=text, width=200), total=100)
-    for number in range(100):
-        log(JobProgressed(f"a-{number}", 0.5))
-        log(JobEnded(f"a-{number}", failure=Failure("bad") if number == 4 else None, retrying=number == 4))
-    log(JobEnded("a-4"))
-    lines = text.getvalue().splitlines()
-    assert "a-4: failed, retrying: bad (4 of 100)" in lines
-    assert len(lines) == 1 + 33 + 1 and lines[-1] == "a-4: finished (100 of 100)"
-
-
-def test_bars_show_what_runs_and_what_is_done() -> None:
-    text = io.StringIO()
-    console = Console(file=text, width=100)
-    bars = Bars(console, total=5, clock=iter([0.0, 65.0]).__next__)
-    bars(JobStarted("b-0"))
-    bars(JobStarted("a-1"))
-    bars(JobProgressed("a-1", 0.25))
-    bars(JobEnded("b-0"))
-    bars(JobEnded("c-0", failure=Failure("bad"), retrying=True))
-    console.print(bars.drawn())
-    lines = text.getvalue().splitlines()
-    assert lines[0] == "c-0: failed, retrying: bad"
-    assert lines[1].startswith("1 of 5") and "1:05 elapsed" in lines[1]
-    assert lines[2].startswith("a-1") and "25 %" in lines[2]
-    assert len(lines) == 3
 
 
 def test_an_error_of_the_comparison_is_one_line(archloom: Archloom, file: Path, monkeypatch: Any) -> None:

@@ -62,7 +62,7 @@ def test_a_complete_run_shows_its_result_again(archloom: Archloom, finished_run:
     before = (finished_run / "architecture.json").read_bytes()
     finished = archloom("resume", finished_run)
     assert finished.code == 0
-    assert finished.lines == [f"{finished_run} is complete; this is what it found"]
+    assert finished.lines == [f"{finished_run} is complete; this is its result"]
     assert result_of(finished_run)["text"] in finished.out.splitlines()
     assert (finished_run / "architecture.json").read_bytes() == before
 

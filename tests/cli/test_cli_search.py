@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from archloom.cli.search import resolved
+from archloom.cli.search import resolve_search
 from archloom.core.errors import SettingError
 
 Archloom = Callable[..., Any]
@@ -25,7 +25,7 @@ def test_a_search_prints_progress_and_its_outcome(
     assert [line.split("  ")[0] for line in finished.lines[1:3]] == ["epoch 1/2", "epoch 2/2"]
     found = json.loads((tmp_path / "run" / "architecture.json").read_text())
     assert found["text"] in finished.out.splitlines()
-    assert f"{found['standing']['rank']} of 125" in finished.out
+    assert f"{found['table_entry']['rank']} of 125" in finished.out
     assert "report: run/report.html" in finished.out.splitlines()
     assert (tmp_path / "run" / "report.html").is_file()
 
@@ -47,7 +47,7 @@ def test_options_win_over_the_recipe_and_assignments_over_both(tmp_path: Path) -
         "seed = 1\n[strategy]\nname = 'darts'\nlearning_rate = 0.5\n[search]\nepochs = 7\nbatch_size = 8\n"
     )
     options = {"seed": 2, "search": {"epochs": 8, "batch_size": None}, "network": {"channels": None}}
-    experiment = resolved(str(recipe), options, ["search.epochs=9", "strategy.weight_decay=0.1"])
+    experiment = resolve_search(str(recipe), options, ["search.epochs=9", "strategy.weight_decay=0.1"])
     assert experiment.seed == 2
     assert experiment.strategy.name == "darts"
     assert experiment.search.epochs == 9
@@ -157,5 +157,5 @@ def test_an_out_that_is_taken_is_a_line(archloom: Archloom, finished_run: Path, 
 
 def test_problems_of_settings_are_raised_together() -> None:
     with pytest.raises(SettingError) as caught:
-        resolved(None, {"space": {"name": "nb202"}}, ["="])
+        resolve_search(None, {"space": {"name": "nb202"}}, ["="])
     assert len(caught.value.problems) == 2

@@ -28,7 +28,7 @@ TINY = {
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("paths") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("archloom.searches.run.write_search_report", lambda folder: None)  # drawing is slow
+        patch.setattr("archloom.searches.run._write_report", lambda *run: None)  # drawing is slow
         archloom.search("nb201_mini", "gdas", "digits", epochs=2, out=folder, settings=TINY)
     return folder
 

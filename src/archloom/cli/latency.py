@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.progress import Progress
 
-from archloom.cli.attend import stop_on_signals
 from archloom.cli.console import facts_of, messages, results, say, table_of
+from archloom.cli.interactive import stop_on_signals
 from archloom.cli.outputs import check_outputs
 from archloom.core.errors import DataError, SettingError
 from archloom.searches.architectures import find_space

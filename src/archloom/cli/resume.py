@@ -1,49 +1,45 @@
-"""`archloom resume`: go on with a run that was interrupted."""
+"""`archloom resume`: continue a run that was interrupted."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from archloom.cli.attend import attend
 from archloom.cli.console import messages, say
-from archloom.cli.retrain import attend_retraining
-from archloom.cli.search import said
+from archloom.cli.interactive import note_unless, run_interactively
+from archloom.cli.options import DataDir, Device, Quiet, Threads, data_settings, drop_unset
+from archloom.cli.outcome import print_outcome
+from archloom.cli.retrain import print_model
 
 
 def resume(
-    directory: Annotated[Path, typer.Argument(help="The folder of the run.")],
+    folder: Annotated[Path, typer.Argument(help="The run folder of a search or a retraining.")],
     *,
-    device: Annotated[str | None, typer.Option(help="Go on on another device.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Go on with another number of threads.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="The data folder, if it has moved.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")] = False,
+    device: Device = None,
+    threads: Threads = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Go on with an interrupted run, exactly where it was saved; a complete one shows its result again.
+    """Continue an interrupted run exactly where it was saved; a complete one shows its result again.
 
-    The end is the same as that of a run which was never interrupted.
+    The end is the same as that of a run without an interruption. Options are for what may differ from before.
     """
     from archloom.api import resume as resume_run
     from archloom.execution.run_folder import RunFolder
-    from archloom.retrainings.folder import is_retraining
+    from archloom.retrainings.folder import RetrainFolder, is_retraining
 
-    settings = said({"machine": {"device": device, "torch_threads": threads}, "data": {"directory": data_dir}})
-    if is_retraining(directory):
-        attend_retraining(
-            lambda listener, stop: resume_run(
-                directory, settings=settings, listeners=[listener], stop=stop, warn=_warn
-            ),
-            directory=directory,
-            quiet=quiet,
-        )
-        return
-    if RunFolder.open(directory).finished and not quiet:
-        say(f"{directory} is complete; this is what it found", console=messages())
-    attend(
-        lambda listener, stop: resume_run(directory, settings=settings, listeners=[listener], stop=stop, warn=_warn),
-        directory=directory,
+    is_model = is_retraining(folder)
+    machine = {"device": device, "torch_threads": threads}
+    settings = drop_unset({"machine": machine, "data": data_settings(None, data_dir)})
+    show: Any = print_model if is_model else print_outcome
+    if (RetrainFolder if is_model else RunFolder).open(folder).finished:
+        note_unless(quiet)(f"{folder} is complete; this is its result")
+    run_interactively(
+        lambda listener, stop: resume_run(folder, settings=settings, listeners=[listener], stop=stop, warn=_warn),
+        show,
+        folder=folder,
         quiet=quiet,
     )
 

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from archloom.cli.attend import attend
-from archloom.cli.console import messages, say
+from archloom.cli.interactive import note_unless, run_interactively
+from archloom.cli.options import (
+    COST,
+    HOW,
+    WHAT,
+    Assignments,
+    DataDir,
+    Device,
+    Quiet,
+    RunOut,
+    Seed,
+    Threads,
+    data_settings,
+    drop_unset,
+)
+from archloom.cli.outcome import print_outcome
 from archloom.core.errors import SettingError
 from archloom.core.recipes import find_recipe
+from archloom.core.settings import merge, parse_assignments, read_toml
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # torch is imported when a search begins, not to print help
     from archloom.searches.spec import SearchSpec
-
-CHOICE, LENGTH, COST, MACHINE = "What to search", "How to search", "What it may cost", "Where and how to run"
 
 
 def search(
@@ -24,43 +36,30 @@ def search(
     ] = None,
     *,
     space: Annotated[
-        str | None, typer.Option(help="Search space (archloom list spaces). Default: nb201.", rich_help_panel=CHOICE)
+        str | None, typer.Option(help="Search space (archloom list spaces). Default: nb201.", rich_help_panel=WHAT)
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="Strategy (archloom list strategies). Default: gdas.", rich_help_panel=CHOICE)
+        str | None, typer.Option(help="Strategy (archloom list strategies). Default: gdas.", rich_help_panel=WHAT)
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="A named set of settings of the strategy.", rich_help_panel=CHOICE)
+        str | None, typer.Option(help="A named set of settings of the strategy.", rich_help_panel=WHAT)
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Data set (archloom list data). Default: digits.", rich_help_panel=CHOICE)
+        str | None, typer.Option(help="Data set (archloom list data). Default: digits.", rich_help_panel=WHAT)
     ] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            help="The folder of data sets and benchmark tables. Default: $ARCHLOOM_DATA.", rich_help_panel=CHOICE
-        ),
-    ] = None,
+    data_dir: DataDir = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs of the shared weights (one-shot strategies).", rich_help_panel=LENGTH)
+        int | None, typer.Option(help="Epochs of the shared weights (one-shot strategies).", rich_help_panel=HOW)
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(help="Architectures to score (black-box strategies).", rich_help_panel=LENGTH)
+        int | None, typer.Option(help="Architectures to score (black-box strategies).", rich_help_panel=HOW)
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Everything random follows from it.", rich_help_panel=LENGTH)] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images per step.", rich_help_panel=LENGTH)] = None,
+    seed: Seed = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step.", rich_help_panel=HOW)] = None,
     channels: Annotated[
-        int | None, typer.Option(help="Width of the network's first stage.", rich_help_panel=LENGTH)
+        int | None, typer.Option(help="Width of the network's first stage.", rich_help_panel=HOW)
     ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="SECTION.NAME=VALUE",
-            help="Any setting, as often as needed; wins over options and recipe.",
-            rich_help_panel=LENGTH,
-        ),
-    ] = None,
+    assignments: Assignments = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -79,22 +78,17 @@ def search(
     ] = None,
     strict_target: Annotated[
         bool,
-        typer.Option("--strict-target", help="Go on until the target is met.", rich_help_panel=COST),
+        typer.Option("--strict-target", help="Continue the search until the target is met.", rich_help_panel=COST),
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The run's folder. Default: the next free one in runs/.", rich_help_panel=MACHINE),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel=MACHINE)] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads on the CPU.", rich_help_panel=MACHINE)] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only the result.", rich_help_panel=MACHINE)
-    ] = False,
+    out: RunOut = None,
+    device: Device = None,
+    threads: Threads = None,
+    quiet: Quiet = False,
 ) -> None:
     """Search for an architecture, and say how good it is.
 
-    What a recipe says is overruled by options, and both by --set.
-    Ctrl-C saves; archloom resume goes on from there.
+    Options override the recipe, and --set overrides both.
+    Ctrl-C saves; archloom resume continues from there.
     """
     from archloom.execution.run import RunOptions
     from archloom.execution.run_folder import RunFolder
@@ -104,25 +98,25 @@ def search(
         "seed": seed,
         "space": {"name": space},
         "strategy": {"name": strategy, "preset": preset},
-        "data": {"name": data, "directory": None if data_dir is None else str(data_dir.expanduser().absolute())},
+        "data": data_settings(data, data_dir),
         "search": {"epochs": epochs, "trials": trials, "batch_size": batch_size},
         "network": {"channels": channels},
-        "target": {**aimed_at(target), "source": latency_source, "strict": strict_target or None},
+        "target": {**parse_target(target), "source": latency_source, "strict": strict_target or None},
         "machine": {"device": device, "torch_threads": threads},
     }
-    experiment = resolved(recipe, options, assignments or [])
-    directory = out or RunFolder.next_free(RUNS, experiment.stem)
-    if not quiet:
-        say(f"{experiment.title}; run folder {directory}", console=messages())
-    attend(
-        lambda listener, stop: run_search(experiment, out=directory, options=RunOptions([listener], stop)),
-        directory=directory,
+    spec = resolve_search(recipe, options, assignments or [])
+    folder = out or RunFolder.next_free(RUNS, spec.stem)
+    note_unless(quiet)(f"{spec.title}; run folder {folder}")
+    run_interactively(
+        lambda listener, stop: run_search(spec, out=folder, options=RunOptions([listener], stop)),
+        print_outcome,
+        folder=folder,
         quiet=quiet,
     )
 
 
-def aimed_at(target: str | None) -> dict[str, Any]:
-    """The metric and the value of a target, as it is written on the command line."""
+def parse_target(target: str | None) -> dict[str, Any]:
+    """Return the metric and the value of a target, as the command line gives it."""
     if target is None:
         return {}
     metric, _, amount = target.partition("=")
@@ -132,33 +126,19 @@ def aimed_at(target: str | None) -> dict[str, Any]:
         raise SettingError(f"--target must be METRIC=NUMBER such as latency=20, got '{target}'") from error
 
 
-def resolved(recipe: str | None, options: dict[str, Any], assignments: list[str]) -> SearchSpec:
-    """The experiment asked for, or a SettingError with everything that is wrong with it."""
-    from archloom.core.settings import merge, parse_assignments, read_toml
+def resolve_search(recipe: str | None, options: dict[str, Any], assignments: list[str]) -> SearchSpec:
+    """Return the search that a user asks for; a SettingError lists everything that is wrong with it."""
     from archloom.searches.spec import SearchSpec
 
     given = {} if recipe is None else read_toml(find_recipe(recipe))
     assigned, problems = parse_assignments(assignments)
-    settings = merge(given, said(options), assigned)
     try:
-        experiment = SearchSpec.resolve(settings)
+        spec = SearchSpec.resolve(merge(given, drop_unset(options), assigned))
     except SettingError as error:
-        problems += error.problems
-    else:
-        problems += _missing_folder(experiment)
+        raise SettingError([*problems, *error.problems]) from error
+    folder = spec.data.directory
+    if folder is not None and not folder.exists():  # even if the data need none: the table would not be found
+        problems.append(f"no data folder {folder}; check --data-dir")
     if problems:
         raise SettingError(problems)
-    return experiment
-
-
-def said(options: dict[str, Any]) -> dict[str, Any]:
-    """Only the options that the user gave."""
-    tables = {name: said(value) for name, value in options.items() if isinstance(value, dict)}
-    plain = {name: value for name, value in options.items() if not isinstance(value, dict) and value is not None}
-    return plain | {name: table for name, table in tables.items() if table}
-
-
-def _missing_folder(experiment: SearchSpec) -> list[str]:
-    """A data folder that is not there, even where the data need none: the table would silently not be found."""
-    folder = experiment.data.directory
-    return [] if folder is None or folder.exists() else [f"no data folder {folder}; check --data-dir"]
+    return spec

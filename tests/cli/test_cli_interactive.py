@@ -6,14 +6,12 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
 
-from archloom.cli import attend as module
-from archloom.cli.attend import StopRequest, attend, stop_on_signals
+from archloom.cli.interactive import SIGNALS, StopRequest, run_interactively, stop_on_signals
 from archloom.execution.loop import Interrupted
 
 
@@ -30,11 +28,11 @@ def interrupted_by(*numbers: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_says_how_to_go_on(
+def test_a_signal_saves_and_prints_how_to_continue(
     number: signal.Signals, code: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit) as ended:
-        attend(interrupted_by(number), directory=Path("my runs/a"), quiet=True)
+        run_interactively(interrupted_by(number), print, folder=Path("my runs/a"), quiet=True)
     assert ended.value.exit_code == code
     lines = [line for line in capfd.readouterr().err.splitlines() if line]
     assert lines == [
@@ -45,18 +43,18 @@ def test_a_signal_saves_and_says_how_to_go_on(
 
 def test_the_second_signal_quits_at_once(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as ended:
-        attend(interrupted_by(signal.SIGINT, signal.SIGINT), directory=Path("a"), quiet=True)
+        run_interactively(interrupted_by(signal.SIGINT, signal.SIGINT), print, folder=Path("a"), quiet=True)
     assert ended.value.exit_code == 130
     last = capfd.readouterr().err.splitlines()[-1]
     assert last == "stopped; what was saved before is kept; continue with: archloom resume a"
 
 
 def test_signals_are_handled_only_within() -> None:
-    before = [signal.getsignal(number) for number in module.SIGNALS]
+    before = [signal.getsignal(number) for number in SIGNALS]
     with stop_on_signals() as stop:
-        assert [signal.getsignal(number) for number in module.SIGNALS] == [stop.handle] * 2
+        assert [signal.getsignal(number) for number in SIGNALS] == [stop.handle] * 2
         assert not stop()
-    assert [signal.getsignal(number) for number in module.SIGNALS] == before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
 def test_a_closed_terminal_does_not_keep_a_search_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +67,9 @@ def test_a_closed_terminal_does_not_keep_a_search_from_stopping(monkeypatch: pyt
     assert stop()
 
 
-def test_the_outcome_is_printed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    printed: list[object] = []
-    monkeypatch.setattr(module, "print_outcome", lambda result, console: printed.append(result))
-    result: Any = SimpleNamespace()
-    attend(lambda listener, stop: result, directory=Path("a"), quiet=True)
-    assert printed == [result]
+def test_the_result_is_shown_at_the_end() -> None:
+    shown: list[object] = []
+    run_interactively(
+        lambda listener, stop: "a result", lambda result, console: shown.append(result), folder=Path("a"), quiet=True
+    )
+    assert shown == ["a result"]

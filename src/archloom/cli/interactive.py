@@ -1,4 +1,4 @@
-"""A search with somebody attending: progress while it runs, a clean stop on Ctrl-C, the outcome at the end."""
+"""Run in a terminal: progress while it runs, a clean stop on Ctrl-C, the result at the end."""
 
 from __future__ import annotations
 
@@ -9,26 +9,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import typer
+from rich.console import Console
 
 from archloom.cli.console import messages, results, say
-from archloom.cli.outcome import print_outcome
 from archloom.cli.progress import BAR_LINES, shown_progress
-
-if TYPE_CHECKING:  # torch is imported when a search begins, not to print help
-    from archloom.core.events import Listener
-    from archloom.searches.result import SearchResult
-
-Begin = Callable[["Listener", Callable[[], bool]], "SearchResult"]
-"""Runs a search, given who listens to it and a question that it asks: whether to stop."""
+from archloom.core.events import Listener
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+ResultT = TypeVar("ResultT")
+
 
 class StopRequest:
-    """Whether somebody asked to stop, and by which signal."""
+    """Whether a signal asked to stop, and which one."""
 
     def __init__(self) -> None:
         self._signal: int | None = None
@@ -38,11 +34,11 @@ class StopRequest:
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects of a process that a signal ended."""
+        """Return what a shell expects of a process that a signal ended."""
         return 128 + (self._signal or signal.SIGINT)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """The first signal asks to stop, the second one stops."""
+        """Ask to stop at the first signal, quit at the second."""
         if self._signal is not None:
             raise KeyboardInterrupt
         self._signal = number
@@ -53,7 +49,7 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Within, Ctrl-C and SIGTERM ask to stop instead of killing."""
+    """Let Ctrl-C and SIGTERM ask to stop instead of killing."""
     request = StopRequest()
     before = {number: signal.signal(number, request.handle) for number in SIGNALS}
     try:
@@ -64,11 +60,11 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 
 @contextmanager
-def stopping_cleanly(command: str, directory: Path) -> Iterator[StopRequest]:
-    """Within, Ctrl-C asks to stop; afterwards the user is told how to go on: by that command with that directory."""
-    from archloom.execution.loop import Interrupted
+def stop_cleanly(command: str, folder: Path) -> Iterator[StopRequest]:
+    """Let Ctrl-C ask to stop; print the command that continues in the folder, and exit."""
+    from archloom.execution.loop import Interrupted  # late: not needed for --help
 
-    hint = f"continue with: archloom {command} {shlex.quote(str(directory))}"
+    hint = f"continue with: archloom {command} {shlex.quote(str(folder))}"
     with stop_on_signals() as stop:
         try:
             yield stop
@@ -80,8 +76,19 @@ def stopping_cleanly(command: str, directory: Path) -> Iterator[StopRequest]:
             raise typer.Exit(stop.exit_code) from interrupted
 
 
-def attend(begin: Begin, *, directory: Path, quiet: bool) -> None:
-    """Run a search to its end or to an interruption, and tell the user either way."""
-    with stopping_cleanly("resume", directory) as stop, shown_progress(messages(), quiet=quiet) as listener:
-        result = begin(listener, stop)
-    print_outcome(result, results())
+def run_interactively(
+    run: Callable[[Listener, Callable[[], bool]], ResultT],
+    show: Callable[[ResultT, Console], None],
+    *,
+    folder: Path,
+    quiet: bool,
+) -> None:
+    """Call `run` with a listener and a stop request, and show its result; or exit at an interruption."""
+    with stop_cleanly("resume", folder) as stop, shown_progress(messages(), quiet=quiet) as listener:
+        result = run(listener, stop)
+    show(result, results())
+
+
+def note_unless(quiet: bool) -> Callable[[str], None]:
+    """Return a function that prints a line, or nothing if the user wants only the result."""
+    return lambda line: None if quiet else say(line, console=messages())

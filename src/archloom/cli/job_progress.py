@@ -1,0 +1,84 @@
+"""Progress of many jobs: a line per job in a log, bars in a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from archloom.cli.console import say
+from archloom.core.events import JobEnded, JobEvent, JobListener, JobProgressed, JobStarted
+
+LINES_OF_A_LOG = 40  # a log of more jobs has a line for every so many
+
+
+@contextmanager
+def show_job_progress(console: Console, *, total: int, quiet: bool = False) -> Iterator[JobListener]:
+    """Give a listener that shows the progress of jobs in the way that suits the console."""
+    if quiet or total == 0:
+        yield lambda event: None
+    elif not console.is_terminal:
+        yield Log(console, total)
+    else:
+        bars = Bars(console, total)
+        with Live(console=console, get_renderable=bars.draw, transient=True, refresh_per_second=4):
+            yield bars
+
+
+class Log:
+    """A line per job, or per so many of them, and one for every failure."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console, self._total, self._done = console, total, 0
+
+    def __call__(self, event: JobEvent) -> None:
+        if not isinstance(event, JobEnded):
+            return
+        self._done += not event.retrying and not event.stopped
+        due = self._done % -(-self._total // LINES_OF_A_LOG) == 0 or self._done == self._total
+        if due or event.failure or event.stopped:
+            say(f"{describe_end(event)} ({self._done:,} of {self._total:,})", console=self._console)
+
+
+def describe_end(event: JobEnded) -> str:
+    """Return how a job ended."""
+    if event.failure is not None:
+        return f"{event.job}: failed{', retrying' if event.retrying else ''}: {event.failure.message}"
+    return f"{event.job}: {'stopped and saved' if event.stopped else 'finished'}"
+
+
+class Bars:
+    """A bar for all, and a line for each job that runs; another thread draws them."""
+
+    def __init__(self, console: Console, total: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._console, self._total, self._done = console, total, 0
+        self._clock, self._begun = clock, clock()
+        self._running: dict[str, float] = {}
+
+    def __call__(self, event: JobEvent) -> None:
+        running = {name: share for name, share in self._running.items() if name != event.job}
+        if isinstance(event, JobStarted | JobProgressed):
+            running[event.job] = event.share if isinstance(event, JobProgressed) else 0.0
+        else:
+            self._done += not event.retrying and not event.stopped
+            if event.failure is not None:
+                say(describe_end(event), console=self._console)
+        self._running = dict(sorted(running.items()))  # replaced, not changed: it may be drawn right now
+
+    def draw(self) -> RenderableType:
+        seconds = round(self._clock() - self._begun)
+        lines = Table.grid(padding=(0, 1, 0, 0))
+        lines.add_row(
+            f"{self._done:,} of {self._total:,}",
+            ProgressBar(total=self._total, completed=self._done, width=30),
+            f"{seconds // 60}:{seconds % 60:02d} elapsed",
+        )
+        for name, share in self._running.items():
+            lines.add_row(Text(name), ProgressBar(total=1.0, completed=share, width=30), f"{100 * share:.0f} %")
+        return Group(lines)

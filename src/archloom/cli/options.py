@@ -1,0 +1,82 @@
+"""Options that several commands share, declared once, and how they become settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from archloom.core.errors import SettingError
+from archloom.core.settings import merge, parse_assignments
+
+WHAT, HOW, COST, WHERE = "What to run", "How to run it", "What it may cost", "Where to run it"
+OWN_IMAGES = "folder"  # the data set of a folder with one folder per class
+FAILED = 1  # exit code where jobs failed
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="The folder of data sets and benchmark tables. Default: $ARCHLOOM_DATA.", rich_help_panel=WHAT),
+]
+OwnImages = Annotated[
+    Path | None, typer.Option(help="Your own images: a folder with one folder per class.", rich_help_panel=WHAT)
+]
+Seed = Annotated[int | None, typer.Option(help="Everything random follows from it.", rich_help_panel=HOW)]
+Seeds = Annotated[str | None, typer.Option(help="Seeds of the searches: 0-4, or 0-4,9.", rich_help_panel=HOW)]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any setting by its dotted name, such as search.epochs=5; may be repeated. Overrides options and recipe.",
+        rich_help_panel=HOW,
+    ),
+]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel=WHERE)]
+Threads = Annotated[int | None, typer.Option(help="Torch threads on the CPU.", rich_help_panel=WHERE)]
+Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Runs at the same time. Default: as many as cores allow.", rich_help_panel=WHERE),
+]
+RunOut = Annotated[
+    Path | None,
+    typer.Option("--out", help="The run folder. Default: the next free one in runs/.", rich_help_panel=WHERE),
+]
+JobsOut = Annotated[
+    Path | None, typer.Option("--out", help="The folder of all runs. Default: one in runs/.", rich_help_panel=WHERE)
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only list the runs and the state of each.", rich_help_panel=WHERE)
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.", rich_help_panel=WHERE)]
+
+
+def merge_options(
+    options: dict[str, Any], assignments: Sequence[str] | None, problems: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the settings that a user gave by options and, overriding them, by --set.
+
+    Raises:
+        SettingError: If there are problems already, or an assignment cannot be read.
+    """
+    assigned, unreadable = parse_assignments(list(assignments or []))
+    if problems or unreadable:
+        raise SettingError([*unreadable, *problems])
+    return merge(drop_unset(options), assigned)
+
+
+def drop_unset(options: dict[str, Any]) -> dict[str, Any]:
+    """Return only the options that the user gave."""
+    tables = {name: drop_unset(value) for name, value in options.items() if isinstance(value, dict)}
+    plain = {name: value for name, value in options.items() if not isinstance(value, dict) and value is not None}
+    return plain | {name: table for name, table in tables.items() if table}
+
+
+def data_settings(name: str | None, data_dir: Path | None, path: Path | None = None) -> dict[str, str | None]:
+    """Return the section `data`; a folder of own images is a data set itself."""
+    return {
+        "name": name or (None if path is None else OWN_IMAGES),
+        "directory": None if data_dir is None else str(data_dir.expanduser().absolute()),
+        "path": None if path is None else str(path.expanduser().absolute()),
+    }
