@@ -205,7 +205,7 @@ def test_one_shot_search_cannot_be_cut_to_a_budget(tmp_path: Path) -> None:
 
 
 def test_trained_trials_are_matched_by_their_measured_seconds(tmp_path: Path) -> None:
-    made = comparison('match = "seconds"\n', assigned={"search": {"score": "training"}})
+    made = comparison('match = "seconds"\n', overrides={"search": {"score": "training"}})
     random, other = jobs_of(made, tmp_path)
     finish(random[0], [10, 20, 30], [1.0, 2.0, 3.0])  # two seconds each
     finish(other[0], [50, 60], [1.0, 2.0])
@@ -215,7 +215,7 @@ def test_trained_trials_are_matched_by_their_measured_seconds(tmp_path: Path) ->
 
 def test_different_metrics_are_not_compared(tmp_path: Path) -> None:
     """A space that no table knows: one entry is evaluated by its shared weights, the other by short trainings."""
-    made = comparison(other="gdas", assigned={"space": {"nodes": 5}})
+    made = comparison(other="gdas", overrides={"space": {"nodes": 5}})
     random, other = jobs_of(made, tmp_path)
     finish(random[0], [10, 20], [71.0, 72.0])
     finish_epochs(other[0], 60, seconds=1.0)

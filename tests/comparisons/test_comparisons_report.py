@@ -1,4 +1,4 @@
-"""A comparison on paper: the same figures in every form, nothing that a name could break, plots of every seed."""
+"""Reports of a comparison: the same figures in every form, everything escaped, a dot per seed."""
 
 from __future__ import annotations
 
@@ -12,41 +12,34 @@ from xml.etree import ElementTree
 
 import pytest
 
-from archloom.comparisons.report import (
-    FILES,
-    curve_panels,
-    explanations,
-    files_of,
-    render,
-    runs_text,
-    strip_plot,
-    summary_table,
-)
-from archloom.comparisons.results import Outcome, Result, Row
+from archloom.comparisons.entries import EntryResult, SeedResult
+from archloom.comparisons.plots import StripPlot, draw_curves
+from archloom.comparisons.report import FILES, explain_figures, render_files, render_page
+from archloom.comparisons.results import ComparisonResult, runs_text
 from archloom.comparisons.spec import Published
 from archloom.comparisons.statistics import Verdict
 
 
-def result(seed: int, value: float, **changes: Any) -> Result:
+def seed_result(seed: int, value: float, **changes: Any) -> SeedResult:
     tests = {"cifar10": value, "cifar100": value - 20}
-    made = Result(seed, f"cell {seed % 2}", {}, value, tests, 94.37 - value, 90.0, 0.0, curve=(value - 2, value))
+    made = SeedResult(seed, f"cell {seed % 2}", value, tests, 94.37 - value, 90.0, 0.0, curve=(value - 2, value))
     return replace(made, **changes)
 
 
-def row(name: str, values: list[float], **changes: Any) -> Row:
-    results = tuple(result(seed, value) for seed, value in enumerate(values))
+def row(name: str, values: list[float], **changes: Any) -> EntryResult:
+    results = tuple(seed_result(seed, value) for seed, value in enumerate(values))
     datasets, metric = ("cifar10", "cifar100"), "test accuracy in the cifar10 table"
-    return replace(Row(name, name, False, metric, datasets, results, len(values)), **changes)
+    return replace(EntryResult(name, name, False, metric, datasets, results, len(values)), **changes)
 
 
 @pytest.fixture
-def outcome() -> Outcome:
+def comparison() -> ComparisonResult:
     random = row("RS", [93.0, 94.0, 92.0], black_box=True, timing="looked up")
     trials = tuple(replace(found, trainings=10.0, curve=()) for found in random.results)
     verdict = Verdict("better than RS by 0.50 points", 0.5, 0.1, 0.9, 0.01, 0.02, 0.75)
-    return Outcome(
+    return ComparisonResult(
         title="A table",
-        rows=(replace(random, results=trials), row("gdas", [93.0, 94.0], seeds=4, failures={"gdas-2": "no memory"})),
+        entries=(replace(random, results=trials), row("gdas", [93.0, 94.0], seeds=4, failures={"gdas-2": "no memory"})),
         published=(
             Published("GDAS", {"cifar10": 93.61, "cifar100": 70.7}, "a paper"),
             Published("optimal", {"cifar10": 94.37}, "a paper"),
@@ -56,8 +49,8 @@ def outcome() -> Outcome:
     )
 
 
-def test_a_row_says_all_of_an_entry_and_published_figures_stand_below(outcome: Outcome) -> None:
-    table = summary_table(outcome)
+def test_table_has_a_row_per_entry_with_published_figures_below(comparison: ComparisonResult) -> None:
+    table = comparison.to_table()
     assert table.columns == (
         "entry", "runs", "cifar10", "cifar100", "best", "worst", "regret", "time", "trained", "cells",
     )  # fmt: skip
@@ -70,24 +63,27 @@ def test_a_row_says_all_of_an_entry_and_published_figures_stand_below(outcome: O
     assert [line[0] for line in table.rows] == ["RS", "gdas", "GDAS (published)", "optimal (published)"]
 
 
-def test_words_on_what_the_figures_are(outcome: Outcome) -> None:
-    lines = explanations(outcome)
+def test_explanations_say_what_the_figures_are(comparison: ComparisonResult) -> None:
+    lines = explain_figures(comparison)
     assert lines[0].endswith("over seeds, without 2 that did not finish.")
-    whole = replace(outcome, rows=(outcome.rows[0],))
-    assert explanations(whole)[0].endswith("over seeds, none left out.")
+    whole = replace(comparison, entries=(comparison.entries[0],))
+    assert explain_figures(whole)[0].endswith("over seeds, none excluded.")
     assert "test accuracy in the cifar10 table" in lines[0]
-    assert "Time of RS: that of looking scores up, not of the trainings behind them." in lines
+    assert "Time of RS: that of looking scores up, without the trainings behind them." in lines
     assert lines[-1] == "Published (GDAS, optimal): a paper."
     shared = row("own", [50.0], metric="accuracy under the shared weights of its own search", datasets=())
-    mixed = replace(outcome, rows=(outcome.rows[0], replace(shared, results=(result(0, 50.0, tests={}, regret=None),))))
-    assert "RS: test accuracy in the cifar10 table; own: accuracy under the shared weights" in explanations(mixed)[0]
-    table = summary_table(mixed)
+    mixed = replace(
+        comparison,
+        entries=(comparison.entries[0], replace(shared, results=(seed_result(0, 50.0, tests={}, regret=None),))),
+    )
+    assert "RS: test accuracy in the cifar10 table; own: accuracy under the shared weights" in explain_figures(mixed)[0]
+    table = mixed.to_table()
     assert table.columns[2:5] == ("cifar10", "cifar100", "value")
     assert [line[2:5] for line in table.rows[:2]] == [("93.00 ± 1.00", "73.00 ± 1.00", "–"), ("–", "–", "50.00")]
 
 
-def test_every_form_has_the_same_figures(outcome: Outcome) -> None:
-    files = files_of(outcome)
+def test_every_form_has_the_same_figures(comparison: ComparisonResult) -> None:
+    files = render_files(comparison)
     assert tuple(files) == FILES
     records = list(csv.DictReader(io.StringIO(files["comparison.csv"])))
     assert [record["entry"] for record in records] == ["RS", "gdas", "GDAS (published)", "optimal (published)"]
@@ -107,22 +103,32 @@ def test_every_form_has_the_same_figures(outcome: Outcome) -> None:
     page = files["comparison.html"]
     for text in ("better than RS by 0.50 points", "93.50 ± 0.71", "+0.50", "0.10 to 0.90", "75 %", "no memory"):
         assert text in page
-    assert "1 search is still to come" in page
+    assert "1 search is not finished" in page
 
 
-def test_a_name_can_break_nothing(outcome: Outcome) -> None:
+def test_names_are_escaped(comparison: ComparisonResult) -> None:
     evil = "<b>&_%$\\"
-    changed = replace(outcome, title=evil, rows=(replace(outcome.rows[0], name=evil), outcome.rows[1]))
-    page = render(changed)
+    changed = replace(
+        comparison, title=evil, entries=(replace(comparison.entries[0], name=evil), comparison.entries[1])
+    )
+    page = render_page(changed)
     assert "<b>" not in page and "&lt;b&gt;&amp;_%$\\" in page
-    assert "\n<b>\\&\\_\\%\\$\\textbackslash{} & 3 &" in files_of(changed)["comparison.tex"]
+    assert "\n<b>\\&\\_\\%\\$\\textbackslash{} & 3 &" in render_files(changed)["comparison.tex"]
 
 
-def test_a_page_without_anything_finished_is_still_a_page(outcome: Outcome) -> None:
-    empty = replace(outcome, rows=tuple(replace(r, results=(), failures={}) for r in outcome.rows), verdicts={})
-    page = render(empty)
-    assert "7 searches are still to come" in page
+def test_page_of_an_unfinished_comparison(comparison: ComparisonResult) -> None:
+    empty = replace(
+        comparison, entries=tuple(replace(r, results=(), failures={}) for r in comparison.entries), verdicts={}
+    )
+    page = render_page(empty)
+    assert "7 searches are not finished" in page
     assert 'id="seeds"' not in page and 'id="curves"' not in page and 'id="verdict"' not in page
+
+
+def draw_strips(result: ComparisonResult) -> str:
+    plot = StripPlot.of(result.entries, result.published, result.datasets[0])
+    assert plot is not None
+    return plot.to_svg()
 
 
 def dots(svg: str) -> int:
@@ -130,26 +136,26 @@ def dots(svg: str) -> int:
     return len(re.findall("<use ", svg))
 
 
-def test_every_seed_is_a_dot(outcome: Outcome) -> None:
-    plot = strip_plot(outcome)
+def test_strip_plot_has_a_dot_per_seed(comparison: ComparisonResult) -> None:
+    plot = draw_strips(comparison)
     ElementTree.fromstring(plot)
-    more = replace(outcome, rows=(outcome.rows[0], row("gdas", [93.0, 94.0, 93.3])))
-    assert dots(strip_plot(more)) == dots(plot) + 1
+    more = replace(comparison, entries=(comparison.entries[0], row("gdas", [93.0, 94.0, 93.3])))
+    assert dots(draw_strips(more)) == dots(plot) + 1
     assert "optimal (published)" in plot and "GDAS (published)" not in plot  # that one has the line of its entry
-    assert plot == strip_plot(outcome)
+    assert plot == draw_strips(comparison)
 
 
-def test_far_below_brings_a_closer_look(outcome: Outcome) -> None:
-    assert "the upper 4 points" not in strip_plot(outcome)
-    assert "the upper 4 points" in strip_plot(replace(outcome, rows=(*outcome.rows, row("darts", [54.3]))))
+def test_seeds_far_below_add_a_second_panel(comparison: ComparisonResult) -> None:
+    assert "the upper 4 points" not in draw_strips(comparison)
+    assert "the upper 4 points" in draw_strips(replace(comparison, entries=(*comparison.entries, row("darts", [54.3]))))
 
 
-def test_curves_are_of_one_shot_searches(outcome: Outcome) -> None:
-    plot = curve_panels(outcome)
+def test_curves_show_one_shot_searches_only(comparison: ComparisonResult) -> None:
+    plot = draw_curves(comparison.entries)
     ElementTree.fromstring(plot)
     assert "gdas (2)" in plot and "RS" not in plot
-    assert curve_panels(replace(outcome, rows=outcome.rows[:1])) == ""
+    assert draw_curves(comparison.entries[:1]) == ""
 
 
-def test_how_many_runs(outcome: Outcome) -> None:
-    assert [runs_text(r) for r in outcome.rows] == ["3", "2 of 4, 1 failed"]
+def test_runs_text_counts_finished_and_failed_runs(comparison: ComparisonResult) -> None:
+    assert [runs_text(r) for r in comparison.entries] == ["3", "2 of 4, 1 failed"]

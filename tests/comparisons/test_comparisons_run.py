@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from archloom.comparisons import report
 from archloom.comparisons import run as api
-from archloom.comparisons.results import Outcome
+from archloom.comparisons.results import ComparisonResult
 from archloom.comparisons.spec import ComparisonSpec
 from archloom.core.errors import ArchloomError
 from archloom.core.events import Failure, JobEnded
@@ -39,7 +38,7 @@ GIVEN: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports of many runs take longer than the runs."""
-    monkeypatch.setattr(report, "files_of", lambda outcome: {})
+    monkeypatch.setattr(api, "render_files", lambda result: {})
 
 
 @pytest.fixture(scope="module")
@@ -48,27 +47,24 @@ def comparison() -> ComparisonSpec:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(comparison: ComparisonSpec, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def undisturbed(comparison: ComparisonSpec, tmp_path_factory: pytest.TempPathFactory) -> ComparisonResult:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "files_of", lambda outcome: {})
+        patch.setattr(api, "render_files", lambda result: {})
         return api.run_comparison(comparison, tmp_path_factory.mktemp("undisturbed") / "out", executor=SERIAL)
 
 
-def told(outcome: Outcome) -> Any:
-    """All of an outcome but the times."""
-    rows = [
-        (row.name, [(r.seed, r.text, r.value, r.trainings, [t.score for t in r.trials]) for r in row.results])
-        for row in outcome.rows
-    ]
-    return rows, outcome.verdicts
+def told(result: ComparisonResult) -> Any:
+    """All of an result but the times."""
+    rows = [(row.name, [(r.seed, r.text, r.value, r.trainings) for r in row.results]) for row in result.entries]
+    return rows, result.verdicts
 
 
-def test_every_seed_is_another_search_and_the_table_is_whole(undisturbed: Outcome) -> None:
-    assert [len(row.results) for row in undisturbed.rows] == [8, 8]
-    assert [row.results[0].trainings for row in undisturbed.rows] == [10, 60]
-    firsts = {result.trials[0].score for row in undisturbed.rows for result in row.results}
-    assert len(firsts) > 4
-    assert "at matched cost, the best of 10 trials in each seed of many" in undisturbed.verdicts["few"].sentence
+def test_every_seed_is_another_search_and_the_table_is_whole(undisturbed: ComparisonResult) -> None:
+    assert [len(row.results) for row in undisturbed.entries] == [8, 8]
+    assert [row.results[0].trainings for row in undisturbed.entries] == [10, 60]
+    texts = {result.text for entry in undisturbed.entries for result in entry.results}
+    assert len(texts) > 4
+    assert "at matched cost: the best of 10 trials in each seed of many" in undisturbed.verdicts["few"].sentence
     assert undisturbed.verdicts["few"].difference == 0.0  # a random search against the beginning of itself
 
 
@@ -98,7 +94,7 @@ def ended(leader: int, reading: int) -> bool:
 
 
 def test_killed_at_any_moment_no_finished_run_is_lost_or_run_twice(
-    comparison: ComparisonSpec, undisturbed: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    comparison: ComparisonSpec, undisturbed: ComparisonResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All processes at once, again and again. They are forked, since each would have to import torch otherwise."""
     monkeypatch.setattr(executors, "START", "fork")
@@ -142,7 +138,7 @@ class NoneIsLeft(SerialExecutor):
 
 
 def test_asked_to_stop_it_saves_and_resumes_later(
-    comparison: ComparisonSpec, undisturbed: Outcome, tmp_path: Path
+    comparison: ComparisonSpec, undisturbed: ComparisonResult, tmp_path: Path
 ) -> None:
     questions = iter(range(1000))
     with pytest.raises(Interrupted):
@@ -153,9 +149,9 @@ def test_asked_to_stop_it_saves_and_resumes_later(
 
 
 def test_entries_can_be_run_by_themselves(comparison: ComparisonSpec, tmp_path: Path) -> None:
-    outcome = api.run_comparison(comparison, tmp_path, executor=SERIAL, only=["few"])
-    assert [len(row.results) for row in outcome.rows] == [8, 0]
-    assert outcome.missing == 8
+    result = api.run_comparison(comparison, tmp_path, executor=SERIAL, only=["few"])
+    assert [len(row.results) for row in result.entries] == [8, 0]
+    assert result.missing == 8
 
 
 def test_two_do_not_work_in_one_folder(comparison: ComparisonSpec, tmp_path: Path) -> None:
@@ -170,13 +166,13 @@ def test_the_traceback_of_an_unexpected_error_is_written_to_a_file(comparison: C
             emit(JobEnded(jobs[0].name, failure=failure))
             return {jobs[0].name: failure}
 
-    outcome = api.run_comparison(comparison, tmp_path, executor=Broken())
-    assert outcome.failures == {"few-0": "OSError: full"}
+    result = api.run_comparison(comparison, tmp_path, executor=Broken())
+    assert result.failures == {"few-0": "OSError: full"}
     assert (tmp_path / "failures" / "few-0.txt").read_text() == "Traceback: all of it"
 
 
 def test_one_call_with_settings_seeds_and_folder(tmp_path: Path) -> None:
-    outcome = api.compare(GIVEN, out=tmp_path / "a", seeds="3", settings={"search": {"trials": 4}}, executor=SERIAL)
-    assert [[(r.seed, r.trainings) for r in row.results] for row in outcome.rows] == [[(3, 4)], [(3, 4)]]
+    result = api.compare(GIVEN, out=tmp_path / "a", seeds="3", settings={"search": {"trials": 4}}, executor=SERIAL)
+    assert [[(r.seed, r.trainings) for r in row.results] for row in result.entries] == [[(3, 4)], [(3, 4)]]
     again = api.compare(tmp_path / "a", executor=NoneIsLeft())
-    assert told(again) == told(outcome)
+    assert told(again) == told(result)
