@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from archloom.cli.progress import Pace, shown_progress
+from archloom.cli.progress import Pace, show_progress
 from archloom.core.events import Advanced, Deriving, Event, Recorded, Started
 from archloom.searches.records import Health
 from search_runs import make_epoch, make_trial
@@ -41,7 +41,7 @@ def trials(count: int) -> list[Event]:
 
 def shown(events: list[Event], *, terminal: bool = False, quiet: bool = False) -> str:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=100, color_system=None)
-    with shown_progress(console, quiet=quiet) as listener:
+    with show_progress(console, quiet=quiet) as listener:
         for event in events:
             listener(event)
     assert isinstance(console.file, io.StringIO)
@@ -51,16 +51,16 @@ def shown(events: list[Event], *, terminal: bool = False, quiet: bool = False) -
 def test_figures_are_means_since_the_last_epoch() -> None:
     clock = Clock()
     pace = Pace(clock)
-    pace.hear(Started("step", 0, 40, 10, ()))
+    pace.update(Started("step", 0, 40, 10, ()))
     clock.now = 2.0
-    pace.hear(Advanced(1, 100, {"train_loss": 1.0, "train_accuracy": 0.5}))
+    pace.update(Advanced(1, 100, {"train_loss": 1.0, "train_accuracy": 0.5}))
     clock.now = 4.0
-    pace.hear(Advanced(2, 100, {"train_loss": 2.0, "train_accuracy": 0.75}))
+    pace.update(Advanced(2, 100, {"train_loss": 2.0, "train_accuracy": 0.75}))
     clock.now = 100.0  # nothing was trained meanwhile
     assert pace.figures == "loss train 1.500, accuracy train 62.5 %, 50 images/s"
-    pace.hear(Advanced(3, 0, {"train_loss": 3.0, "valid_loss": 4.0}))  # validated by some steps only
+    pace.update(Advanced(3, 0, {"train_loss": 3.0, "valid_loss": 4.0}))  # validated by some steps only
     assert pace.figures.startswith("loss train 2.000 valid 4.000, ")
-    pace.hear(Recorded(make_epoch()))
+    pace.update(Recorded(make_epoch()))
     assert pace.figures == ""
 
 
@@ -69,17 +69,17 @@ def test_figures_are_means_since_the_last_epoch() -> None:
 )
 def test_the_epoch_is_the_one_under_way(position: int, place: str) -> None:
     pace = Pace()
-    pace.hear(Started("step", position, 40, 10, ()))
+    pace.update(Started("step", position, 40, 10, ()))
     assert pace.place == place
 
 
 def test_time_left_follows_from_what_was_done_since_the_start() -> None:
     clock = Clock()
     pace = Pace(clock)
-    pace.hear(Started("step", 20, 40, 10, ()))  # resumed half-way
+    pace.update(Started("step", 20, 40, 10, ()))  # resumed half-way
     assert pace.times == "0:00 elapsed, ? left"
     clock.now = 700.0
-    pace.hear(Advanced(22, 1, {}))
+    pace.update(Advanced(22, 1, {}))
     assert pace.times == "11:40 elapsed, 1:45:00 left"
 
 

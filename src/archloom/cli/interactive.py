@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from archloom.cli.console import messages, results, say
-from archloom.cli.progress import BAR_LINES, shown_progress
+from archloom.cli.progress import BAR_LINES, show_progress
 from archloom.core.events import Listener
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -84,7 +84,7 @@ def run_interactively(
     quiet: bool,
 ) -> None:
     """Call `run` with a listener and a stop request, and show its result; or exit at an interruption."""
-    with stop_cleanly("resume", folder) as stop, shown_progress(messages(), quiet=quiet) as listener:
+    with stop_cleanly("resume", folder) as stop, show_progress(messages(), quiet=quiet) as listener:
         result = run(listener, stop)
     show(result, results())
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from statistics import fmean
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -22,16 +21,16 @@ BAR_LINES = 2
 
 
 @contextmanager
-def shown_progress(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
+def show_progress(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
     """Yield a listener that shows progress in the way that suits the console."""
     pace = Pace()
     if quiet:
-        yield pace.hear
+        yield pace.update
     elif not console.is_terminal:
         yield _Log(pace, console)
     else:
         bar = _Bar(pace, console)
-        with Live(console=console, get_renderable=bar.drawn, transient=True, refresh_per_second=4):
+        with Live(console=console, get_renderable=bar.render, transient=True, refresh_per_second=4):
             yield bar
 
 
@@ -48,7 +47,7 @@ class Pace:
         self.status = ""  # of the last complete epoch
         self._warned = False
 
-    def hear(self, event: Event) -> None:
+    def update(self, event: Event) -> None:
         """Update the figures with an event."""
         if isinstance(event, Started):
             self._first = self.position = event.position
@@ -59,7 +58,7 @@ class Pace:
         elif isinstance(event, Recorded):
             self._images, self._values = 0, {}
             self._since = self._clock()
-            self.status = status_of(event.record)
+            self.status = event.record.status
 
     def _add(self, event: Advanced) -> None:
         self.position, self._latest = event.position, self._clock()
@@ -69,9 +68,8 @@ class Pace:
 
     def new_warning(self, record: Record) -> str:
         """Return the warning of a record if the record before had none: a lasting alarm is printed once."""
-        warning = getattr(record, "warning", "")
-        before, self._warned = self._warned, bool(warning)
-        return "" if before else warning
+        before, self._warned = self._warned, bool(record.warning)
+        return "" if before else record.warning
 
     @property
     def place(self) -> str:
@@ -99,14 +97,6 @@ class Pace:
         return f"{_clock_text(elapsed)} elapsed, {left} left"
 
 
-def status_of(record: Any) -> str:
-    """Return a few figures of a record for a progress line."""
-    if not isinstance(record, Mapping):
-        return str(record.status)
-    accuracy = record.get("ema_valid_accuracy", record.get("valid_accuracy"))
-    return "" if accuracy is None else f"valid {accuracy:.2f} %"
-
-
 def _pair(label: str, means: Mapping[str, float], ending: str, form: str, factor: float) -> str:
     """`loss train 0.523 valid 0.611`."""
     values = [
@@ -131,13 +121,13 @@ class _Log:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Recorded) and self._due():  # before the pace is reset
-            parts = (self._pace.place, self._pace.figures, status_of(event.record), self._pace.times)
+            parts = (self._pace.place, self._pace.figures, event.record.status, self._pace.times)
             say("  ".join(part for part in parts if part), console=self._console)
             if text := self._pace.new_warning(event.record):
                 say(text, console=self._console)
         elif isinstance(event, Deriving):
             say(event.what, console=self._console)
-        self._pace.hear(event)
+        self._pace.update(event)
 
     def _due(self) -> bool:
         every = max(1, self._pace.total // LINES_OF_TRIALS) if self._pace.each == 1 else 1
@@ -153,7 +143,7 @@ class _Bar:
         self._shown: RenderableType = Text("starting")
 
     def __call__(self, event: Event) -> None:
-        self._pace.hear(event)
+        self._pace.update(event)
         if isinstance(event, Recorded) and (text := self._pace.new_warning(event.record)):
             say(text, console=self._console)
         if isinstance(event, Deriving):
@@ -169,5 +159,5 @@ class _Bar:
         line.add_row(self._pace.place, bar, self._pace.times)
         return line
 
-    def drawn(self) -> RenderableType:
+    def render(self) -> RenderableType:
         return self._shown

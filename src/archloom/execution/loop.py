@@ -7,14 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from archloom.core.events import Event, Listener, Recorded, Started
+from archloom.core.events import Event, Listener, Record, Recorded, Started
 from archloom.core.json_object import JsonObject
 
 Clock = Callable[[], float]
 Save = Callable[[dict[str, Any], int], object]
 """Receives the whole state of a loop, and how many units are done."""
 
-RecordT = TypeVar("RecordT")
+RecordT = TypeVar("RecordT", bound=Record)
 OutcomeT = TypeVar("OutcomeT")
 
 
@@ -95,13 +95,8 @@ class Loop(ABC, Generic[RecordT, OutcomeT]):
             listener(event)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"position": self.position, "history": [record_to_json(record) for record in self.history]}
+        return {"position": self.position, "history": [record.to_json() for record in self.history]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.position = state["position"]
         self.history = [self.read_record(value) for value in state["history"]]
-
-
-def record_to_json(record: Any) -> dict[str, Any]:
-    """Return a record as a JSON object."""
-    return record.to_json() if hasattr(record, "to_json") else dict(record)

@@ -21,7 +21,7 @@ from archloom.data.source import ImageData
 from archloom.families import family_of
 from archloom.retrainings.build import cost_of_model, shown_shape
 from archloom.retrainings.spec import RetrainSpec
-from archloom.searches.architectures import Found
+from archloom.searches.architectures import FoundArchitecture
 from archloom.searches.spec import GIVEN
 from archloom.spaces import SearchSpace
 
@@ -40,7 +40,7 @@ class Origin:
     image_shape: tuple[int, ...] | None = None
 
 
-def find_origin(given: str, found: Found) -> Origin:
+def find_origin(given: str, found: FoundArchitecture) -> Origin:
     """Read what the run of an architecture says of its data and network."""
     folder = Path(given) if found.content and not given.lstrip().startswith("{") else None
     config_path = folder and (folder if folder.is_dir() else folder.parent) / "config.toml"

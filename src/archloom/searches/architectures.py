@@ -1,4 +1,4 @@
-"""Architectures as people have them at hand: a text form, a published name, JSON, a file, or the run that found one."""
+"""Read architectures from any form: a text form, a published name, JSON, a file, or the run that found one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ BEGINNINGS = {"Genotype(": "darts", "|": "nb201"}  # of text forms, and the spac
 
 
 @dataclass(frozen=True)
-class Found:
-    """An architecture, its space by name, and all that the file or run says which held it."""
+class FoundArchitecture:
+    """An architecture, its space by name, and the contents of the file or run that held it."""
 
     space_name: str
     space: SearchSpace
@@ -29,22 +29,22 @@ class Found:
     content: Mapping[str, Any]
 
 
-def find_architecture(given: str, *, space_name: str | None = None) -> Found:
-    """The architecture meant, with what is known of where it comes from."""
+def find_architecture(given: str, *, space_name: str | None = None) -> FoundArchitecture:
+    """Return the architecture that the text names, with the contents of its file."""
     content = _content(given) or {}
     saved = content.get("space")
-    told = str(saved.get("name", DEFAULT_SPACE)) if isinstance(saved, Mapping) else _told_space(given, content)
-    name = space_name or told
-    as_told = name == told and name in SPACES  # then with the settings that it was found with
-    space, architecture = read_architecture(given, space=None if as_told else find_space(name))
-    return Found(name, space, architecture, content)
+    named = str(saved.get("name", DEFAULT_SPACE)) if isinstance(saved, Mapping) else _space_of_text(given, content)
+    name = space_name or named
+    as_named = name == named and name in SPACES  # then with the settings of its search
+    space, architecture = read_architecture(given, space=None if as_named else find_space(name))
+    return FoundArchitecture(name, space, architecture, content)
 
 
 def read_architecture(given: str, *, space: SearchSpace | None = None) -> tuple[SearchSpace, Architecture]:
-    """The architecture meant, and its space: the one passed, else that of the run, else the one that the text tells."""
+    """Return the architecture, and its space: the given one, else that of the run, else the one of the text form."""
     content = _content(given)
     if content is None:
-        return _parsed(given, space)
+        return _parse(given, space)
     chosen = content.get("architecture", content)
     space = space or _space_of(content.get("space"))
     if not isinstance(chosen, Mapping):
@@ -52,18 +52,18 @@ def read_architecture(given: str, *, space: SearchSpace | None = None) -> tuple[
     return space, space.from_json(json.dumps(chosen))
 
 
-def _parsed(text: str, space: SearchSpace | None) -> tuple[SearchSpace, Architecture]:
-    """From a published name or a text form."""
+def _parse(text: str, space: SearchSpace | None) -> tuple[SearchSpace, Architecture]:
+    """Return the architecture of a published name or a text form."""
     if space is None and re.fullmatch(r"[\w./-]+", text) and text not in PUBLISHED:  # no text form looks like that
         raise ParseError(
             f"there is no run, file or published architecture '{_excerpt(text)}'{suggestion(text, PUBLISHED)}"
         )
-    space = space or find_space(_told_space(text, {}))
+    space = space or find_space(_space_of_text(text, {}))
     return space, space.parse(PUBLISHED[text][1] if text in PUBLISHED else text)
 
 
-def _told_space(text: str, content: Mapping[str, Any]) -> str:
-    """The name of the space that a text form shows it is of."""
+def _space_of_text(text: str, content: Mapping[str, Any]) -> str:
+    """Return the name of the space that a text form belongs to."""
     if content:
         return DEFAULT_SPACE
     if text in PUBLISHED:
@@ -72,7 +72,7 @@ def _told_space(text: str, content: Mapping[str, Any]) -> str:
 
 
 def find_space(name: str, **settings: Any) -> SearchSpace:
-    """A space by its name, with other settings if given."""
+    """Return a space by its name, with other settings if given."""
     entry = SPACES.find(name)
     kind = entry.load()
     values, problems = check("space", kind, {**entry.settings, **settings})
@@ -83,7 +83,7 @@ def find_space(name: str, **settings: Any) -> SearchSpace:
 
 
 def _space_of(saved: object) -> SearchSpace:
-    """The space that a result names, with the settings it was searched with."""
+    """Return the space that a result names, with the settings of its search."""
     if not isinstance(saved, Mapping):
         return find_space(DEFAULT_SPACE)
     name = str(saved.get("name", DEFAULT_SPACE))
@@ -93,7 +93,7 @@ def _space_of(saved: object) -> SearchSpace:
 
 
 def _content(given: str) -> dict[str, Any] | None:
-    """What JSON says, in a file or in the text itself; None where the text is no JSON and names no file."""
+    """Return a JSON object, from a file or from the text itself; None if the text is no JSON and names no file."""
     if given.lstrip().startswith("{"):
         return _json(given, source="the architecture")
     path = _file(given)
@@ -107,7 +107,7 @@ def _content(given: str) -> dict[str, Any] | None:
 
 
 def _file(given: str) -> Path | None:
-    """The file that the text names, if it names one."""
+    """Return the file that the text names, if it names one."""
     path = Path(given)
     try:
         exists, folder = path.exists(), path.is_dir()

@@ -17,7 +17,8 @@ import torch
 from torch.nn import functional as F
 
 from archloom.core.errors import ArchloomError
-from archloom.core.events import JobEnded, JobEvent, JobListener, Record
+from archloom.core.events import JobEnded, JobEvent, JobListener
+from archloom.core.json_object import JsonObject
 from archloom.data.loader import Batch, Loader
 from archloom.execution.executors import Executor, Stop
 from archloom.execution.loop import Interrupted
@@ -46,7 +47,7 @@ class FinalistScore:
         return self.loss - size * math.log(max(self.parameters, 1))
 
     @classmethod
-    def from_json(cls, record: Record) -> Self:
+    def from_json(cls, record: JsonObject) -> Self:
         loss = record["valid_loss"]
         return cls(
             Architecture(record["architecture"]),
@@ -135,10 +136,10 @@ class FinalistRace:
         self,
         architectures: Sequence[Architecture],
         *,
-        known: Iterable[Record] = (),
+        known: Iterable[JsonObject] = (),
         allowed: Callable[[Architecture], bool] = lambda architecture: True,
         describe: Callable[[str], None] = lambda what: None,
-        note: Callable[[Record], None] = lambda record: None,
+        note: Callable[[JsonObject], None] = lambda record: None,
         stop: Stop = lambda: False,
     ) -> tuple[Architecture, list[dict[str, Any]]]:
         """Return the winner and the records of all trained architectures, the best first.
@@ -176,8 +177,8 @@ class _Trainings:
         training: ShortTraining,
         executor: Executor,
         machine: Machine | None,
-        known: Iterable[Record],
-        note: Callable[[Record], None],
+        known: Iterable[JsonObject],
+        note: Callable[[JsonObject], None],
         stop: Stop,
     ) -> None:
         self._training, self._executor, self._machine = training, executor, machine

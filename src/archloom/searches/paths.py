@@ -1,4 +1,4 @@
-"""Single paths through the trained weights of a run: what each architecture scores when nothing is trained further."""
+"""Single paths through the trained weights of a run: the score of each architecture without further training."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from archloom.supernet import Only, SharedWeights
 
 
 class Paths:
-    """Accuracy in percent of an architecture under shared weights, always on the same validation images.
+    """Evaluates architectures, in percent, under shared weights, always on the same validation images.
 
-    Without recalibration a path is judged as the search itself does it: normalised by the batch's own statistics. With
-    it, the path becomes a network of its own with the same weights, whose running statistics come from training
-    batches; the shared weights are left alone.
+    Without recalibration a path is evaluated as in the search: normalized by the statistics of the batch. With it, the
+    path becomes a separate network with the same weights, whose running statistics come from training batches; the
+    shared weights do not change.
     """
 
     def __init__(self, search: OneShotLoop, *, build: Callable[[Architecture], Any], batches: int) -> None:
@@ -36,10 +36,10 @@ class Paths:
         self._train = [search.train.batch(*divmod(step, search.train.steps)) for step in range(batches)]
 
     def __call__(self, architecture: Architecture) -> float:
-        judge = self._alone(architecture) if self._train else self._shared
-        return 100 * judge(architecture)
+        evaluate = self._recalibrated(architecture) if self._train else self._shared
+        return 100 * evaluate(architecture)
 
-    def _alone(self, architecture: Architecture) -> SharedAccuracy:
+    def _recalibrated(self, architecture: Architecture) -> SharedAccuracy:
         network = self._build(architecture).to(self._weights.device)
         self._weights.copy_into(network)
         recalibrate(network, self._train)
@@ -55,10 +55,10 @@ def trained_paths(
     settings: Mapping[str, Any] | None = None,
     warn: Callable[[str], None] = lambda message: None,
 ) -> Paths:
-    """The paths of a one-shot run, finished or not, with the weights of its latest checkpoint.
+    """Return the paths of a one-shot run, finished or not, with the weights of its latest checkpoint.
 
-    `images` is how many validation images judge a path, `recalibrate` how many training batches give it running
-    statistics (0: batch statistics). `settings` are for what may differ where one looks: device, data folder.
+    A path is evaluated on `images` validation images, with running statistics from `recalibrate` training batches (0:
+    batch statistics). `settings` may change the device and the data folder.
     """
     require(
         {
@@ -79,15 +79,15 @@ def trained_paths(
     shape = {"classes": len(data.classes), "colours": data.channels}
 
     def build(architecture: Architecture) -> Any:
-        with seeded(0):  # every number is copied over, but drawing must not disturb the caller's generator
-            resolve = Only(architecture, affine=False)  # as in the supernet: there is no scale to inherit
+        with seeded(0):  # all weights are copied, but initialization must not change the caller's generator
+            resolve = Only(architecture, affine=False)  # as in the supernet: there is no scale to copy
             return build_network(search.space, resolve, **shape, **deployed(experiment.network.settings))
 
     return Paths(search, build=build, batches=recalibrate)
 
 
 def refuse_without_shared_weights(run: RunFolder, experiment: SearchSpec) -> None:
-    """A line for runs that have no trained weights to look at."""
+    """Raise an error if a run has no trained shared weights."""
     if not isinstance(experiment.build_strategy(experiment.build_space()), OneShot):
         raise SettingError(
             f"{run.path} has no shared weights: its strategy, {experiment.strategy.name}, trains none; "
@@ -98,7 +98,7 @@ def refuse_without_shared_weights(run: RunFolder, experiment: SearchSpec) -> Non
 
 
 def _load(search: OneShotLoop, run: RunFolder, warn: Callable[[str], None]) -> None:
-    """Only the weights: how they were optimised does not matter any more."""
+    """Load the weights only: the state of their optimizer is not needed."""
     state = run.checkpoints.load_latest(warn=warn) or {}
     try:
         search.weights.load_network(state["weights"])

@@ -1,7 +1,7 @@
-"""Running statistics of a network, estimated anew: what batch normalisation needs before it can judge single images.
+"""Estimate the running statistics of batch normalization again, to evaluate a path on single images.
 
-Shared weights normalise by the batch at hand, since running statistics of changing paths describe none of them. For one
-path they can be had afterwards: a few training batches go through it, and nothing is learned.
+Shared weights normalize by the statistics of the batch, since running statistics of changing paths describe none of
+them. For one path they can be estimated afterwards: a few training batches run through it, and nothing is learned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from archloom.data.loader import Batch
 
 
 def recalibrate(network: nn.Module, batches: Iterable[Batch]) -> None:
-    """Make running statistics the plain mean over these batches, all with equal weight; leaves evaluation mode on."""
+    """Set running statistics to the mean over these batches, with equal weights; switch to evaluation mode."""
     for module in network.modules():
         if isinstance(module, _BatchNorm) and module.track_running_stats:
             module.reset_running_stats()

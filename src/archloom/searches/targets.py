@@ -1,4 +1,4 @@
-"""From the section `target` of an experiment to the target: where its cost comes from, and whether it fits."""
+"""Build the target of a search from its settings: find the source of the cost, and check that it fits."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def find_target(
     facts: Facts,
     network: Mapping[str, Any],
 ) -> Target | None:
-    """The target that is asked for, if any."""
+    """Return the target that the settings describe, if any."""
     if asked.metric == "none":
         return None
     if asked.metric == "latency":
-        return make_target(asked, _latency(asked, space, table))
+        return make_target(asked, _latency_source(asked, space, table))
     costs = CostTable(space, classes=facts.classes, image_shape=facts.image_shape, **network)
     return make_target(
         asked, CountedCost(space, costs, asked.metric, provenance="counted in the network that is searched")
     )
 
 
-def _latency(asked: TargetSettings, space: SearchSpace, table: Benchmark | None) -> CostSource:
+def _latency_source(asked: TargetSettings, space: SearchSpace, table: Benchmark | None) -> CostSource:
     assert asked.source is not None, "checked with the settings"
     if asked.file is not None and asked.file.suffix == ".json":
         return CostModelFile.read(asked.file).to_source(space, asked.file)
     if table is None:
         raise SettingError(
-            f"target.source '{asked.source}' needs a benchmark table that knows this space, and none is at hand; pass "
+            f"target.source '{asked.source}' needs a benchmark table that covers this space, and none was found; pass "
             "--data-dir with its folder, or a model made by archloom latency fit"
         )
     if asked.file is not None:
