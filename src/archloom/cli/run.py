@@ -31,7 +31,7 @@ from archloom.cli.options import (
 from archloom.core.events import JobListener
 
 if TYPE_CHECKING:  # torch is imported when a pipeline begins, not to print help
-    from archloom.pipelines.results import PipelineOutcome
+    from archloom.pipelines.results import PipelineResult
     from archloom.pipelines.spec import PipelineSpec
     from archloom.retrainings.jobs import RetrainJob
     from archloom.searches.jobs import SearchJob
@@ -111,26 +111,26 @@ def _list_runs(pipeline: PipelineSpec, folder: Path, console: Console) -> None:
     say(f"folder {folder}", console=console)
 
 
-def print_pipeline(outcome: PipelineOutcome, folder: Path, console: Console) -> None:
+def print_pipeline(result: PipelineResult, folder: Path, console: Console) -> None:
     """Print the whole result, and what to do with it."""
-    from archloom.pipelines.report import picking, search_table, sentences, trained_table
+    from archloom.pipelines.report import explain_picking
 
-    say(outcome.title, console=console)
-    for table in (search_table(outcome), trained_table(outcome)):
+    say(result.title, console=console)
+    for table in (result.tabulate_searches(), result.tabulate_models()):
         if table.rows:
             say("", console=console)
             shown = [row[: len(row) - (table.columns[-1] == "architecture")] for row in table.rows]
             console.print(table_of([name for name in table.columns if name != "architecture"], shown))
     say("", console=console)
-    console.print(picking(outcome))
-    for line in sentences(outcome):
+    console.print(explain_picking(result))
+    for line in result.sentences:
         console.print(line)
-    for name, failure in outcome.failures.items():
+    for name, failure in result.failures.items():
         say(f"failed: {name}: {failure}", console=console)
     say("", console=console)
-    for path in outcome.exported:
+    for path in result.exported:
         say(f"exported: {path}", console=console)
     say(f"report: {folder / 'report.html'}", console=console)
-    if outcome.best is not None:
-        model = next((path for path in outcome.exported if path.suffix == ".onnx"), outcome.best.path)
+    if result.best is not None:
+        model = next((path for path in result.exported if path.suffix == ".onnx"), result.best.path)
         say(f"try it: archloom predict {shlex.quote(str(model))} IMAGES...", console=console)

@@ -1,47 +1,46 @@
-"""What the runs of a pipeline say together: which search is best by validation, and how good the trained models are.
-
-Everything is read from the folders of the runs, so that it can be told at any moment and again later.
-"""
+"""The result of a pipeline: what its searches found, how good the trained models are, and its file."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
-from archloom.core.errors import StorageError
-from archloom.pipelines.spec import PipelineSpec
-from archloom.pipelines.spread import Spread, spread_of
-from archloom.retrainings.jobs import RetrainJob
-from archloom.searches.jobs import SearchJob
+from archloom.core.errors import ArchloomError
+from archloom.core.json_object import JsonObject
+from archloom.core.result_file import read_result_file
+from archloom.pipelines.plots import draw_models, plot_models
+from archloom.pipelines.spread import VarianceSplit, split_variance
+from archloom.reports.frames import make_frame
+from archloom.reports.markup import escaped
+from archloom.reports.notebook import to_html
+from archloom.reports.tables import Table, decimal, duration, spread, whole
 
-FIGURES = {
-    "shared": "validation accuracy under the shared weights of its search",
-    "score": "best validation score of its trials",
-    "short": "validation accuracy after a short training",
-}
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FILE_NAME, VERSION = "pipeline.json", 2
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchSummary:
     """What one search found."""
 
     seed: int
     path: Path
     text: str
-    figure: float | None  # by validation images; higher is better
-    figure_kind: str  # which of FIGURES
+    figure: float | None  # on validation images; higher is better
+    figure_kind: str  # which of FIGURES in evaluation.py
     seconds: float | None
     parameters: int | None
 
 
 @dataclass(frozen=True)
-class Trained:
-    """One training from scratch."""
+class ModelSummary:
+    """One model that was trained from scratch."""
 
-    search: int
+    search: int  # the seed of its search
     seed: int
     path: Path
     test: float | None  # top-1, in percent
@@ -50,155 +49,218 @@ class Trained:
     parameters: int | None
 
 
-@dataclass(frozen=True)
-class PipelineOutcome:
-    """All that is known of a pipeline."""
+@dataclass(frozen=True, repr=False)
+class PipelineResult:
+    """The result of a pipeline.
+
+    Attributes:
+        title: Of the pipeline.
+        protocol: `best_of_searches` or `repeats`.
+        search_count: How many searches the pipeline asks for.
+        model_count: How many retrainings it asks for; None if an unfinished first-edition file does not say.
+        searches: What every finished search found.
+        picked: The seed of the picked search, if the protocol picks one.
+        models: Every trained model.
+        failures: The reason, by run.
+        exported: Files of the best model in other formats.
+        folder: The folder of the pipeline, if known.
+
+    Example:
+        >>> from archloom.pipelines.results import PipelineResult
+        >>> print(PipelineResult("Mine", "repeats", 2, 4))
+        Mine: 0 of 2 searches, 0 of 4 retrainings finished
+    """
 
     title: str
     protocol: str
-    searches: int  # asked for
-    wanted: int  # retrainings asked for
-    found: tuple[Found, ...]
-    picked: int | None  # the seed of the search that was picked, where one is
-    trained: tuple[Trained, ...]
-    failures: Mapping[str, str] = field(default_factory=dict)  # why, by the name of the run
+    search_count: int
+    model_count: int | None
+    searches: tuple[SearchSummary, ...] = ()
+    picked: int | None = None
+    models: tuple[ModelSummary, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
     exported: tuple[Path, ...] = ()
+    folder: Path | None = None
 
     @property
-    def spread(self) -> Spread | None:
-        """Of test accuracies, over searches and over retrainings."""
-        known = [run for run in self.trained if run.test is not None]
-        seeds = dict.fromkeys(run.search for run in known)
-        groups = [[run.test for run in known if run.search == seed and run.test is not None] for seed in seeds]
-        return spread_of(groups) if groups else None
+    def spread(self) -> VarianceSplit | None:
+        """How test accuracies vary over searches and over retrainings."""
+        known = [model for model in self.models if model.test is not None]
+        seeds = dict.fromkeys(model.search for model in known)
+        groups = [[model.test for model in known if model.search == seed and model.test is not None] for seed in seeds]
+        return split_variance(groups) if groups else None
 
     @property
-    def best(self) -> Trained | None:
-        """The model to use: by validation, or the first one where nothing was held back to tell."""
-        judged = [run for run in self.trained if run.valid is not None]
-        if judged:
-            return max(judged, key=lambda run: (run.valid or 0.0, -run.search, -run.seed))
-        return self.trained[0] if self.trained else None
+    def best(self) -> ModelSummary | None:
+        """The model to use: the best by validation, or the first one if there are no validation images."""
+        validated = [model for model in self.models if model.valid is not None]
+        if validated:
+            return max(validated, key=lambda model: (model.valid or 0.0, -model.search, -model.seed))
+        return self.models[0] if self.models else None
 
     @property
     def complete(self) -> bool:
-        return len(self.found) == self.searches and len(self.trained) == self.wanted
+        return len(self.searches) == self.search_count and len(self.models) == self.model_count
 
-    def to_json(self) -> str:
-        best, spread = self.best, self.spread
-        content = {
-            **{name: getattr(self, name) for name in ("title", "protocol", "searches", "picked", "complete")},
-            "found": [asdict(run) for run in self.found],
-            "trained": [asdict(run) for run in self.trained],
-            "spread": None if spread is None else {**asdict(spread), "sentence": spread.sentence},
+    # --- files
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Self:
+        """Return the result in the folder of a pipeline, also of one that the first edition wrote.
+
+        Args:
+            folder: The folder of the pipeline.
+
+        Returns:
+            The result as it was when the pipeline last ran.
+
+        Raises:
+            StorageError: If there is no readable `pipeline.json`.
+        """
+        path = Path(folder)
+        return read_result_file(path / FILE_NAME, lambda value: cls.from_json(value, folder=path), version=VERSION)
+
+    @classmethod
+    def from_json(cls, value: JsonObject, *, folder: Path | None = None) -> Self:
+        """Return the result that `to_json` describes; the first edition does not hold the number of retrainings."""
+        models = tuple(ModelSummary(**{**model, "path": Path(model["path"])}) for model in value["trained"])
+        return cls(
+            title=str(value["title"]),
+            protocol=str(value["protocol"]),
+            search_count=int(value["searches"]),
+            model_count=value.get("retrainings", len(models) if value["complete"] else None),
+            searches=tuple(SearchSummary(**{**found, "path": Path(found["path"])}) for found in value["found"]),
+            picked=value["picked"],
+            models=models,
+            failures={str(run): str(reason) for run, reason in value["failures"].items()},
+            exported=tuple(map(Path, value["exported"])),
+            folder=folder,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `pipeline.json` holds."""
+        best, variance = self.best, self.spread
+        return {
+            "version": VERSION,
+            "title": self.title,
+            "protocol": self.protocol,
+            "searches": self.search_count,
+            "retrainings": self.model_count,
+            "picked": self.picked,
+            "complete": self.complete,
+            "found": [{**asdict(search), "path": str(search.path)} for search in self.searches],
+            "trained": [{**asdict(model), "path": str(model.path)} for model in self.models],
+            "spread": None if variance is None else {**asdict(variance), "sentence": variance.sentence},
             "best": None if best is None else str(best.path),
-            "exported": list(self.exported),
+            "exported": list(map(str, self.exported)),
             "failures": dict(self.failures),
         }
-        return json.dumps(content, indent=1, default=str) + "\n"
+
+    # --- what users look at
+
+    @property
+    def sentences(self) -> list[str]:
+        """How good the models are, how much they vary, and which one to use."""
+        lines, best, variance = [], self.best, self.spread
+        tests = [model.test for model in self.models if model.test is not None]
+        if tests:
+            if self.picked is not None and self.search_count > 1:
+                of = f"the best of {self.search_count} searches"
+            else:
+                of = count_text(len({model.search for model in self.models}), "search", "searches")
+            over = count_text(len(tests), "retraining", "retrainings")
+            lines.append(f"Test accuracy {spread(tests)} % over {over} of {of}.")
+        if variance is not None and variance.trainings > 1:
+            lines.append(variance.sentence)
+        if best is not None:
+            why = "the first: there are no validation images"
+            if best.valid is not None:
+                why = f"best by validation, {decimal(best.valid)} %"
+            lines.append(
+                f"Use the model of search {best.search}, retraining {best.seed} ({why}); "
+                f"its test accuracy is {decimal(best.test)} %."
+            )
+        return lines
+
+    def __repr__(self) -> str:
+        total = "" if self.model_count is None else f" of {self.model_count}"
+        counts = f"{len(self.searches)} of {self.search_count} searches, {len(self.models)}{total} retrainings finished"
+        lines = [f"{self.title}: {counts}", *self.sentences]
+        lines += [f"failed: {run}: {reason}" for run, reason in self.failures.items()]
+        return "\n".join([*lines, *([f"folder: {self.folder}"] if self.folder else [])])
+
+    def _repr_html_(self) -> str:
+        """Return the result for a notebook: sentences, a dot per model, models and searches."""
+        lines = "".join(f"<p>{escaped(line)}</p>" for line in self.sentences)
+        tables = f"{to_html(self.tabulate_models())}{to_html(self.tabulate_searches())}"
+        return f"<div><h4>{escaped(self.title)}</h4>{lines}{draw_models(self.tests_by_search)}{tables}</div>"
+
+    def tabulate_searches(self) -> Table:
+        several = self.search_count > 1
+        rows = tuple(
+            (
+                f"search {found.seed}" + (" (picked)" if several and found.seed == self.picked else ""),
+                decimal(found.figure),
+                whole(found.parameters),
+                duration(found.seconds),
+                found.text,
+            )
+            for found in self.searches
+        )
+        return Table("", rows, ("search", "validation", "parameters", "time", "architecture"))
+
+    def tabulate_models(self) -> Table:
+        rows = tuple(
+            (
+                f"search {model.search}, retraining {model.seed}" + (" (best)" if model == self.best else ""),
+                decimal(model.test),
+                decimal(model.valid),
+                whole(model.parameters),
+                duration(model.seconds),
+            )
+            for model in self.models
+        )
+        return Table("", rows, ("model", "test, %", "validation, %", "parameters", "time"))
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with a row per trained model.
+
+        Returns:
+            The frame, with the columns search, seed, test, valid, seconds, parameters, text and path.
+
+        Raises:
+            ArchloomError: If pandas is not installed.
+        """
+        texts = {found.seed: found.text for found in self.searches}
+        return make_frame(
+            [{**asdict(model), "text": texts.get(model.search), "path": str(model.path)} for model in self.models]
+        )
+
+    def plot(self) -> Figure:
+        """Return a matplotlib figure with a line per search and a dot per retraining.
+
+        Returns:
+            The figure, on a white background.
+
+        Raises:
+            ArchloomError: If no model has a test accuracy.
+        """
+        if not self.tests_by_search:
+            raise ArchloomError("plot() needs a model with a test accuracy, and this pipeline has none yet")
+        return plot_models(self.tests_by_search)
+
+    @property
+    def tests_by_search(self) -> dict[int, list[float]]:
+        """Test accuracies by the seed of the search."""
+        tests: dict[int, list[float]] = {}
+        for model in self.models:
+            if model.test is not None:
+                tests.setdefault(model.search, []).append(model.test)
+        return tests
 
 
-def found_by(jobs: Sequence[SearchJob], short: Sequence[RetrainJob] = ()) -> tuple[Found, ...]:
-    """What the searches that have finished found; by short trainings where there are any."""
-    trained = {job.search: _result(job) for job in short}
-    return tuple(
-        _found(job, details, trained.get(job.seed) if short else None, bool(short))
-        for job in jobs
-        if (details := _result(job)) is not None
-    )
+def count_text(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
 
 
-def _found(job: SearchJob, details: Mapping[str, Any], short: Mapping[str, Any] | None, by_short: bool) -> Found:
-    figure, kind = _search_figure(job, details)
-    if by_short:
-        figure, kind = ((short or {}).get("valid") or {}).get("top1"), "short"
-    return Found(
-        seed=job.seed,
-        path=job.folder,
-        text=details["text"],
-        figure=figure,
-        figure_kind=kind,
-        seconds=(details.get("run") or {}).get("seconds"),
-        parameters=(details.get("cost") or {}).get("parameters"),
-    )
-
-
-def _search_figure(job: SearchJob, details: Mapping[str, Any]) -> tuple[float | None, str]:
-    """How good a search itself takes its architecture to be, on validation images; never what a table says of test.
-
-    Images that took no part in finding it come first: what was chosen on some images looks too good on them.
-    """
-    if details.get("shared_accuracy") is not None:
-        return 100 * details["shared_accuracy"], "shared"
-    same = [record for record in job.run_folder.read_metrics() if record.get("architecture") == details["architecture"]]
-    derived = [record["derived_accuracy"] for record in same if record.get("derived_accuracy") is not None]
-    if derived:
-        return 100 * derived[-1], "shared"
-    scores = [record["score"] for record in same if record.get("score") is not None]
-    return max(scores, default=None), "score"
-
-
-def pick(found: Sequence[Found]) -> int | None:
-    """The seed of the best search by validation; of equals the first."""
-    judged = [run for run in found if run.figure is not None]
-    return max(judged, key=lambda run: (run.figure or 0.0, -run.seed)).seed if judged else None
-
-
-def trained_by(jobs: Sequence[RetrainJob]) -> tuple[Trained, ...]:
-    """The trainings that have finished."""
-    return tuple(_trained(job, details) for job in jobs if (details := _result(job)) is not None)
-
-
-def _trained(job: RetrainJob, details: Mapping[str, Any]) -> Trained:
-    return Trained(
-        search=job.search,
-        seed=job.seed,
-        path=job.folder,
-        test=(details.get("test") or {}).get("top1"),
-        valid=(details.get("valid") or {}).get("top1"),
-        seconds=(details.get("run") or {}).get("seconds"),
-        parameters=(details.get("cost") or {}).get("parameters"),
-    )
-
-
-def _result(job: SearchJob | RetrainJob) -> dict[str, Any] | None:
-    try:
-        return job.run_folder.read_result()
-    except StorageError:  # damaged: it is run again, and until then it is not there
-        return None
-
-
-def outcome_of(
-    pipeline: PipelineSpec,
-    folder: Path,
-    *,
-    failures: Mapping[str, str] | None = None,
-    exported: Sequence[Path] = (),
-) -> PipelineOutcome:
-    """All that the folder of a pipeline says so far."""
-    short = pipeline.short_trainings(folder)
-    found = found_by(pipeline.searches(folder), short)
-    chosen = chosen_searches(pipeline, found)
-    settings = pipeline.settings
-    picks = settings.protocol == "best_of_searches"
-    return PipelineOutcome(
-        title=settings.title,
-        protocol=settings.protocol,
-        searches=len(pipeline.seeds),
-        wanted=settings.retrainings * (1 if picks else len(pipeline.seeds)),
-        found=found,
-        picked=chosen[0] if picks and chosen else None,
-        trained=trained_by(pipeline.retrainings(folder, chosen)) if chosen else (),
-        failures=failures or {},
-        exported=tuple(exported),
-    )
-
-
-def chosen_searches(pipeline: PipelineSpec, found: Sequence[Found]) -> list[int]:
-    """The seeds of the searches that are retrained: all that finished, or the best, once all have finished."""
-    if pipeline.settings.protocol == "repeats":
-        return [run.seed for run in found]
-    if len(found) < len(pipeline.seeds):
-        return []
-    seed = found[0].seed if len(found) == 1 else pick(found)
-    return [] if seed is None else [seed]
+__all__ = ["ModelSummary", "PipelineResult", "SearchSummary", "count_text"]

@@ -1,7 +1,8 @@
-"""From a recipe to a model in one call: search, pick by validation, train from scratch, export, and report."""
+"""Run a pipeline: search, pick by validation, train from scratch, export, report."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -15,8 +16,9 @@ from archloom.execution.executors import Executor, Job, ProcessExecutor
 from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
 from archloom.export import export_model
+from archloom.pipelines.evaluation import choose_searches, evaluate_pipeline, summarize_searches
 from archloom.pipelines.report import render_pipeline
-from archloom.pipelines.results import PipelineOutcome, chosen_searches, found_by, outcome_of
+from archloom.pipelines.results import FILE_NAME, PipelineResult
 from archloom.pipelines.spec import PipelineSpec, sample_of
 from archloom.retrainings.jobs import RetrainJob
 from archloom.retrainings.report import write_retrain_report
@@ -39,7 +41,7 @@ def run(
     note: Note = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
     executor: Executor | None = None,
-) -> PipelineOutcome:
+) -> PipelineResult:
     """Search with several seeds, pick by validation, train from scratch with several seeds, and report.
 
     Finished runs are kept, interrupted ones resume, and a failed one is retried once.
@@ -61,7 +63,7 @@ def run(
         Interrupted: If `stop` was true before every run finished.
 
     Example:
-        >>> outcome = archloom.run("run/first", jobs=2)
+        >>> result = archloom.run("run/first", jobs=2)
     """
     resolved, folder = PipelineSpec.open(
         pipeline, RUNS, out=None if out is None else Path(out), overrides=settings, note=note
@@ -78,7 +80,7 @@ def run_pipeline(
     attend: Attend = lambda what, count: nullcontext(lambda event: None),
     note: Note = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
-) -> PipelineOutcome:
+) -> PipelineResult:
     """Begin or resume a resolved pipeline in its folder."""
     check_retrainings(pipeline)
     stages = _Stages(executor, workers, attend, stop)
@@ -86,32 +88,32 @@ def run_pipeline(
         refuse_changed(pipeline.searches(folder))
         pipeline.write(folder)
         try:
-            _carry_out(pipeline, folder, stages)
+            _run_stages(pipeline, folder, stages)
         except Interrupted:
-            _write(outcome_of(pipeline, folder, failures=stages.failures), folder)
+            _write(evaluate_pipeline(pipeline, folder, failures=stages.failures), folder)
             raise
-        exported = _export(pipeline, outcome_of(pipeline, folder), stages.failures, note)
-        outcome = outcome_of(pipeline, folder, failures=stages.failures, exported=exported)
-        _write(outcome, folder)
-    return outcome
+        exported = _export(pipeline, evaluate_pipeline(pipeline, folder), stages.failures, note)
+        result = evaluate_pipeline(pipeline, folder, failures=stages.failures, exported=exported)
+        _write(result, folder)
+    return result
 
 
-def _carry_out(pipeline: PipelineSpec, folder: Path, stages: _Stages) -> None:
-    """All runs that are left, stage by stage: what is trained depends on what was found."""
+def _run_stages(pipeline: PipelineSpec, folder: Path, stages: _Stages) -> None:
+    """Run all jobs that are left, stage by stage: what is trained depends on what was found."""
     searches = pipeline.searches(folder)
     stages.run("searching", searches, pipeline.search_jobs)
-    short = pipeline.short_trainings(folder) if len(found_by(searches)) == len(searches) else []
+    short = pipeline.short_trainings(folder) if len(summarize_searches(searches)) == len(searches) else []
     stages.run("short trainings, to pick one", short, pipeline.retrain_jobs(len(short)))
-    chosen = chosen_searches(pipeline, found_by(searches, short))
+    chosen = choose_searches(pipeline, summarize_searches(searches, short))
     retrainings = pipeline.retrainings(folder, chosen) if chosen else []
     stages.run("training from scratch", retrainings, pipeline.retrain_jobs(len(retrainings)))
 
 
 def check_retrainings(pipeline: PipelineSpec) -> None:
-    """A SettingError for what could not be retrained, before hours of search."""
+    """Raise a SettingError for retrainings that could not begin, before hours of search."""
     experiment = pipeline.search
     if experiment.space.name not in SPACES:
-        return  # a plug-in: only what it finds can tell
+        return  # a plug-in: only a result of its search can be checked
     data = {"directory": experiment.data.directory, **experiment.data_set.settings}
     data = {name: data[name] for name in ("directory", "path") if name in data}
     overrides = merge({"data": {"name": experiment.data_set.name, **data}}, pipeline.retrain)
@@ -145,24 +147,24 @@ class _Stages:
             raise Interrupted
 
 
-def _export(pipeline: PipelineSpec, outcome: PipelineOutcome, failures: dict[str, str], note: Note) -> list[Path]:
-    """The best model in the forms asked for, once all are trained; what is there already is written again."""
-    best = outcome.best
-    if not pipeline.settings.export or best is None or not outcome.complete:
+def _export(pipeline: PipelineSpec, result: PipelineResult, failures: dict[str, str], note: Note) -> list[Path]:
+    """Export the best model once all are trained; return the files."""
+    best = result.best
+    if not pipeline.settings.export or best is None or not result.complete:
         return []
     try:
         exported = export_model(best.path, formats=pipeline.settings.export, tell=note)
-    except ArchloomError as error:  # hours of training are not lost by it
+    except ArchloomError as error:  # it must not lose hours of training
         failures["export"] = one_line(error)
         return []
     write_retrain_report(best.path)  # with links to the files
     return [path for form in exported for path in form.paths]
 
 
-def _write(outcome: PipelineOutcome, folder: Path) -> None:
-    """The page and the figures, and the pages of searches, which workers leave out."""
-    for run in outcome.found:
+def _write(result: PipelineResult, folder: Path) -> None:
+    """Write the page and the figures, and the pages of searches, which workers leave out."""
+    for run in result.searches:
         if not (run.path / "report.html").is_file():
             write_search_report(RunFolder(run.path))
-    write_atomically(folder / "pipeline.json", outcome.to_json().encode())
-    write_atomically(folder / "report.html", render_pipeline(outcome, folder).encode())
+    write_atomically(folder / FILE_NAME, (json.dumps(result.to_json(), indent=1) + "\n").encode())
+    write_atomically(folder / "report.html", render_pipeline(result, folder).encode())

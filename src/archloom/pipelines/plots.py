@@ -1,0 +1,45 @@
+"""The plot of a pipeline: every retraining as a dot, in a line for each search."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from archloom.reports.figures import PALETTE, make_figure, svg
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Tests = Mapping[int, Sequence[float]]
+"""Test accuracies by the seed of the search."""
+
+
+def draw_models(tests: Tests) -> str:
+    """Return the plot as SVG; nothing if there is no model."""
+    label = "Test accuracy of every retraining, by search"
+    return svg(partial(_draw, tests), height=0.34 * len(tests) + 0.8, label=label) if tests else ""
+
+
+def plot_models(tests: Tests) -> Figure:
+    """Return the plot as a matplotlib figure."""
+    figure = make_figure(partial(_draw, tests), height=0.34 * len(tests) + 0.8)
+    figure.set_facecolor("white")
+    return figure
+
+
+def _draw(tests: Tests, figure: Figure) -> None:
+    axes = figure.subplots()
+    for row, values in enumerate(tests.values()):
+        colour, centre = PALETTE[row % len(PALETTE)], statistics.mean(values)
+        axes.plot(values, [row] * len(values), "o", color=colour, markersize=5, alpha=0.7, mew=0)
+        axes.plot([centre, centre], [row - 0.32, row + 0.32], color="#111827", linewidth=1.6)
+    axes.set_yticks(range(len(tests)), [f"search {seed}" for seed in tests])
+    axes.set_ylim(len(tests) - 0.5, -0.5)
+    axes.margins(x=0.1)
+    axes.set_xlabel("test accuracy, %")
+    axes.grid(visible=False, axis="y")
+
+
+__all__ = ["draw_models", "plot_models"]
