@@ -4,7 +4,7 @@ PYTHON ?= python
 # tests work on tiny tensors, where a second thread only gets in the way
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: install test coverage lint docs check
+.PHONY: schema install test coverage lint docs check
 
 install:
 	$(PYTHON) -m pip install -c constraints.txt -e '.[dev,docs]'
@@ -25,5 +25,10 @@ lint:
 # the site, in build/site; a dead link or a page without a place in the navigation is an error
 docs:
 	$(PYTHON) -m mkdocs build --strict
+
+# JSON schemas of recipes, for editors; a test says when they are out of date
+schema:
+	for kind in search retrain compare run; do \
+	  $(PYTHON) -m archloom list schema $$kind > recipes/schema/$$kind.json || exit 1; done
 
 check: lint docs test

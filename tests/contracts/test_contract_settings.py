@@ -6,8 +6,8 @@ import pytest
 
 from archloom.cli.listing import CATALOGUES
 from archloom.comparisons.spec import ComparisonSettings, Limit
-from archloom.core.registry import Entry
-from archloom.core.settings import schema
+from archloom.core.settings import flat_schema, schema
+from archloom.families import family_of
 from archloom.pipelines.spec import PipelineSettings
 from archloom.retrainings.spec import RetrainData
 from archloom.spaces import SPACES
@@ -16,7 +16,8 @@ NAMED = [(kind, name) for kind, catalogue in CATALOGUES.items() for name in cata
 
 
 def without_help(target: object) -> list[str]:
-    return [name for name, setting in schema(target).items() if not setting.help]  # type: ignore[arg-type]
+    settings = {**schema(target), **flat_schema(target, "settings")}  # type: ignore[arg-type]
+    return [name for name, setting in settings.items() if not setting.help]
 
 
 @pytest.mark.parametrize(("kind", "name"), NAMED)
@@ -26,7 +27,7 @@ def test_every_setting_of_what_has_a_name_has_help(kind: str, name: str) -> None
 
 @pytest.mark.parametrize("name", SPACES)
 def test_every_setting_of_the_network_of_a_space_has_help(name: str) -> None:
-    assert without_help(Entry(SPACES[name].load().network).load()) == []
+    assert without_help(family_of(SPACES[name].load()).network) == []
 
 
 @pytest.mark.parametrize("section", [RetrainData, ComparisonSettings, Limit, PipelineSettings])

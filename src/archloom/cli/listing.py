@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from archloom.cli.console import results, say, table_of
 from archloom.core.errors import SettingError, suggestion
 from archloom.core.recipes import NOT_SEARCHES, shipped, summary
 from archloom.core.registry import Catalogue, Entry
+from archloom.core.settings import expected, flat_schema
 from archloom.data import DATA
 from archloom.spaces import SPACES
 from archloom.strategies import STRATEGIES
@@ -24,7 +26,7 @@ SECTIONS = Catalogue(
             "archloom.objectives.target:TargetSettings", summary="What the architecture found should cost."
         ),
         "weights": Entry("archloom.supernet.shared_weights:WeightSettings", summary="How shared weights are trained."),
-        "data": Entry("archloom.searches.spec:DataSettings", summary="What every data set can be asked."),
+        "data": Entry("archloom.searches.spec:DataSettings", summary="What every data set has."),
         "monitor": Entry("archloom.searches.monitor:MonitorSettings", summary="How closely a search is watched."),
         "machine": Entry("archloom.execution.machine:Machine", summary="Where a search runs."),
         "training": Entry(
@@ -36,23 +38,26 @@ SECTIONS = Catalogue(
     },
 )
 CATALOGUES: Mapping[str, Catalogue] = {"strategies": STRATEGIES, "spaces": SPACES, "data": DATA, "settings": SECTIONS}
-RECIPES = "recipes"
-KINDS = (*CATALOGUES, RECIPES)
+RECIPES, SCHEMA = "recipes", "schema"
+KINDS = (*CATALOGUES, RECIPES, SCHEMA)
 
 Rows = Iterator[tuple[str, ...]]
 
 
 def list_names(
-    kind: Annotated[str, typer.Argument(help="strategies, spaces, data, recipes or settings.")],
+    kind: Annotated[str, typer.Argument(help="strategies, spaces, data, recipes, settings or schema.")],
     name: Annotated[str | None, typer.Argument(help="Show the settings of this one.")] = None,
 ) -> None:
     """List strategies, spaces, data sets, recipes, or settings.
 
-    With a name: every setting of it, as --set and recipes take it.
+    With a name: every setting of it, as --set and recipes take it. `schema` prints the JSON schema of recipes, for
+    editors; its names are search, retrain, compare and run.
     """
     console = results()
     if kind == RECIPES:
         _list_recipes(console, name)
+    elif kind == SCHEMA:
+        _print_schema(name or "search")
     elif kind not in CATALOGUES:
         raise SettingError(f"cannot list '{kind}'{suggestion(kind, KINDS)}")
     elif name is None:
@@ -61,6 +66,14 @@ def list_names(
         say(f"\nsettings of one: archloom list {kind} NAME", console=console)
     else:
         _show_settings(console, kind, name)
+
+
+def _print_schema(name: str) -> None:
+    from archloom.cli.schema import SCHEMAS  # needs torch, as strategies do
+
+    if name not in SCHEMAS:
+        raise SettingError(f"no schema '{name}'{suggestion(name, SCHEMAS)}")
+    typer.echo(json.dumps(SCHEMAS[name](), indent=1))
 
 
 def _list_recipes(console: Console, name: str | None) -> None:
@@ -114,17 +127,16 @@ def _parts(kind: str, name: str, target: Any) -> list[tuple[str, Callable[..., A
 
 
 def _rows(section: str, target: Callable[..., Any], settings: Mapping[str, Any]) -> Rows:
-    from archloom.core.settings import expected, schema
+    named = {f"{section}.{name}": value for name, value in settings.items()}
+    for path, setting in flat_schema(target, section).items():
+        default = "must be given" if setting.required else _format_default(named.get(path, setting.default))
+        yield path, expected(setting.type), default, setting.help
 
-    for setting in schema(target).values():
-        default = "must be given" if setting.required else _shown(settings.get(setting.name, setting.default))
-        yield f"{section}.{setting.name}", expected(setting.type), default, setting.help
 
-
-def _shown(value: object) -> str:
-    """A default as TOML writes it."""
+def _format_default(value: object) -> str:
+    """Return a default as TOML has it."""
     if value is None:
         return "-"
     if isinstance(value, list | tuple):
-        return ", ".join(_shown(item) for item in value)
+        return ", ".join(_format_default(item) for item in value)
     return str(value).lower() if isinstance(value, bool) else str(value)

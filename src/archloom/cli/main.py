@@ -6,8 +6,10 @@ Commands import what they need when they run, so that `--version`, `--help` and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
@@ -29,6 +31,7 @@ from archloom.cli.retrain import retrain
 from archloom.cli.run import run as run_recipe
 from archloom.cli.search import search
 from archloom.core.errors import ArchloomError
+from archloom.core.renames import RenamedSettingWarning
 
 USER_ERROR, INTERRUPTED = 2, 130
 
@@ -100,15 +103,26 @@ app.command()(doctor)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """What the `archloom` script calls; `arguments` stand for those of the process."""
+    """Run the `archloom` script; `arguments` replace those of the process."""
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="archloom")
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", RenamedSettingWarning)
+            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            app(args=None if arguments is None else list(arguments), prog_name="archloom")
     except ArchloomError as error:
         for line in str(error).splitlines():
             say(f"error: {line}", console=messages())
         sys.exit(USER_ERROR)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _show_warning(show: Callable[..., None], message: Warning | str, category: type[Warning], *rest: Any) -> None:
+    """Print the new name of a setting as one line; all other warnings as Python does."""
+    if issubclass(category, RenamedSettingWarning):
+        say(f"note: {message}", console=messages())
+    else:
+        show(message, category, *rest)
 
 
 if __name__ == "__main__":

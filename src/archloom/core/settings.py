@@ -46,8 +46,8 @@ class Setting:
     @property
     def section(self) -> type | None:
         """The dataclass of the settings below this one, if it is a table of its own."""
-        members = typing.get_args(self.type) if _is_union(self.type) else (self.type,)
-        return next((member for member in members if _is_section(member)), None)
+        members = typing.get_args(self.type) if is_union(self.type) else (self.type,)
+        return next((member for member in members if is_section(member)), None)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def tables_of(value: Any) -> Any:
     """Return settings as a file has them: sections become tables, everything else stays as it is."""
     if isinstance(value, Mapping):
         return {name: tables_of(item) for name, item in value.items()}
-    return tables_of(settings_of(value)) if _is_section(type(value)) else value
+    return tables_of(settings_of(value)) if is_section(type(value)) else value
 
 
 def _field_defaults(target: Any) -> dict[str, Any]:
@@ -252,7 +252,7 @@ _ONE_AND_MANY = {
 
 def expected(wanted: Any) -> str:
     """Return a type in words, for messages and help: 'a whole number', 'one of batch, sample', 'a list of paths'."""
-    if _is_union(wanted):
+    if is_union(wanted):
         members = [member for member in typing.get_args(wanted) if member is not type(None)]
         return " or ".join(expected(member) for member in members)
     if typing.get_origin(wanted) is Literal:
@@ -260,11 +260,11 @@ def expected(wanted: Any) -> str:
     kind, arguments = typing.get_origin(wanted) or wanted, typing.get_args(wanted)
     if wanted in _ONE_AND_MANY:
         return _ONE_AND_MANY[wanted][0]
-    if _is_section(wanted):
+    if is_section(wanted):
         return "a table of settings"
-    if _is_class(kind, Mapping):
+    if is_class(kind, Mapping):
         return f"a table of {_many(arguments[1])}" if arguments else "a table"
-    if _is_class(kind, Iterable):
+    if is_class(kind, Iterable):
         return _expected_list(arguments)
     return f"a {_name(kind)}"
 
@@ -272,7 +272,7 @@ def expected(wanted: Any) -> str:
 def _expected_list(arguments: tuple[Any, ...]) -> str:
     if not arguments:
         return "a list"
-    if _is_of_fixed_length(arguments):
+    if is_of_fixed_length(arguments):
         return f"a list of {len(arguments)}: {', '.join(expected(argument) for argument in arguments)}"
     return f"a list of {_many(arguments[0])}"
 
@@ -285,7 +285,7 @@ def _convert(value: Any, wanted: Any) -> Any:
     """Return the value as the wanted type, or raise _UnfitError. Only a conversion that loses nothing is made."""
     if wanted is Any:
         return value
-    if _is_union(wanted):
+    if is_union(wanted):
         return _convert_to_one_of(value, typing.get_args(wanted))
     kind, arguments = typing.get_origin(wanted) or wanted, typing.get_args(wanted)
     if kind is Literal:
@@ -296,9 +296,9 @@ def _convert(value: Any, wanted: Any) -> Any:
         return _convert_to_float(value)
     if kind is Path:
         return Path(_require(value, isinstance(value, str | Path) and str(value) != ""))
-    if _is_class(kind, Mapping):
+    if is_class(kind, Mapping):
         return _convert_to_dict(value, arguments)
-    if _is_class(kind, Iterable):
+    if is_class(kind, Iterable):
         return _convert_to_sequence(value, kind, arguments)
     return _require(value, not isinstance(kind, type) or isinstance(value, kind))
 
@@ -338,28 +338,30 @@ def _convert_to_dict(value: Any, arguments: tuple[Any, ...]) -> dict[Any, Any]:
 
 def _convert_to_sequence(value: Any, kind: type, arguments: tuple[Any, ...]) -> Any:
     _require(value, isinstance(value, list | tuple))
-    if _is_of_fixed_length(arguments):
+    if is_of_fixed_length(arguments):
         _require(value, len(value) == len(arguments))
         return tuple(_convert(item, argument) for item, argument in zip(value, arguments, strict=True))
     items = [_convert(item, arguments[0] if arguments else Any) for item in value]
     return items if kind is list else kind(items) if kind in (set, frozenset) else tuple(items)
 
 
-def _is_of_fixed_length(arguments: tuple[Any, ...]) -> bool:
-    """tuple[int, str] has a length; tuple[int, ...] and list[int] have none."""
+def is_of_fixed_length(arguments: tuple[Any, ...]) -> bool:
+    """Return whether a sequence has a length: tuple[int, str] has one; tuple[int, ...] and list[int] have none."""
     return len(arguments) > 1 and arguments[1] is not Ellipsis
 
 
-def _is_union(wanted: Any) -> bool:
+def is_union(wanted: Any) -> bool:
+    """Return whether a type is one of several."""
     return typing.get_origin(wanted) in (Union, types.UnionType)
 
 
-def _is_section(kind: Any) -> bool:
+def is_section(kind: Any) -> bool:
     """Return whether a type is a table of its own: a dataclass whose settings a file can contain."""
     return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
-def _is_class(kind: Any, parent: type) -> bool:
+def is_class(kind: Any, parent: type) -> bool:
+    """Return whether a type is a class derived from another."""
     return isinstance(kind, type) and issubclass(kind, parent)
 
 
@@ -403,12 +405,6 @@ def _parse_value(text: str, *, path: str) -> Any:
             raise _UnfitError(f"--set {path} must be a TOML value or a plain word, got {_shown(text)}") from error
         return text
     return text if isinstance(value, datetime.date | datetime.time) else value  # no setting is a date; a name may be
-
-
-def named_sections(names: Mapping[str, str], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Settings by section as a file has them: the name of what a section configures comes first."""
-    called = {section: {"name": name} for section, name in names.items()}
-    return {section: {**called.get(section, {}), **values} for section, values in settings.items()}
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -456,14 +452,15 @@ def _near_files(path: Path) -> str:
 
 def write_toml(settings: Mapping[str, Any]) -> str:
     """Return the settings as TOML. None is left out: TOML has no such value, and None is a default."""
-    return tomli_w.dumps(_plain(settings))
+    return tomli_w.dumps(plain_value(settings))
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """Return a value as TOML and JSON have it."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items() if item is not None}
+        return {str(name): plain_value(item) for name, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if _is_section(type(value)):
-        return _plain(settings_of(value))
+        return [plain_value(item) for item in value]
+    if is_section(type(value)):
+        return plain_value(settings_of(value))
     return str(value) if isinstance(value, Path) else value

@@ -31,6 +31,9 @@ SECTIONS = ("space", "network", "data", "optimizer", "training", "machine")
 OTHERS = ("kind", "recipe", "seed", "architecture", "changed")
 
 
+SECTION_TYPES = {"optimizer": OptimizerSettings, "training": TrainingSettings, "machine": Machine}
+
+
 @dataclass(frozen=True, kw_only=True)
 class RetrainData(DataParts):
     """What every data set has, in addition to its own settings."""
@@ -114,7 +117,7 @@ class RetrainSpec:
             "architecture": dict(self.architecture),
             "space": self.space.to_settings(),
             "network": tables_of(self.network.settings),
-            **{name: tables_of(getattr(self, name)) for name in ("optimizer", "training", "machine")},
+            **{name: tables_of(getattr(self, name)) for name in SECTION_TYPES},
             "data": {**self.data_set.to_settings(), **tables_of(self.data), **tables_of(self.data_set.settings)},
         }
 
