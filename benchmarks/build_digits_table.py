@@ -20,7 +20,7 @@ from archloom.data import load
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.splits import random_split
-from archloom.searches.short_training import StandaloneScore, standalone
+from archloom.searches.short_training import StandaloneScore, build_standalone
 from archloom.spaces import SPACES
 
 DEFAULT = Path(__file__).parent.parent / "src/archloom/benchmarks/digits_nb201_mini.json"
@@ -75,7 +75,7 @@ def main() -> None:
     for cell in track(cells, description="training every cell", console=None):
         of_valid, of_test = [], []
         for seed in range(options.seeds):
-            weights = standalone(
+            weights = build_standalone(
                 space,
                 cell,
                 seed=seed,

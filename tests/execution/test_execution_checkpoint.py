@@ -300,7 +300,7 @@ def test_a_damaged_checkpoint_costs_one_interval(tmp_path: Path) -> None:
     assert checkpoints.load_latest(warn=warnings.append) == {"step": 1}
     assert len(warnings) == 1
     assert warnings[0].startswith("checkpoint checkpoint-000000002.safetensors is damaged (")
-    assert warnings[0].endswith("); going back to checkpoint-000000001.safetensors")
+    assert warnings[0].endswith("); falling back to checkpoint-000000001.safetensors")
 
 
 def test_saving_after_going_back_removes_the_damaged_future(tmp_path: Path) -> None:

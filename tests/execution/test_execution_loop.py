@@ -1,9 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from archloom.core.events import Recorded, Started
 from archloom.execution.loop import Interrupted, Loop
+
+
+@dataclass(frozen=True)
+class Count:
+    at: int
+
+    def to_json(self):
+        return {"at": self.at}
 
 
 class Counting(Loop):
@@ -15,21 +25,21 @@ class Counting(Loop):
 
     def advance(self):
         self.position += 1
-        return {"at": self.position} if self.position % 2 == 0 else None
+        return Count(self.position) if self.position % 2 == 0 else None
 
     def conclude(self):
         return {"counted": self.position}
 
     def read_record(self, value):
-        return dict(value)
+        return Count(value["at"])
 
 
 def test_runs_to_the_end_and_emits_every_record():
     events = []
     loop = Counting(listeners=[events.append])
     assert loop.run() == {"counted": 6}
-    assert events == [Started("step", 0, 6, 2, ()), *(Recorded({"at": at}) for at in (2, 4, 6))]
-    assert loop.history == [{"at": 2}, {"at": 4}, {"at": 6}]
+    assert events == [Started("step", 0, 6, 2, ()), *(Recorded(Count(at)) for at in (2, 4, 6))]
+    assert loop.history == [Count(2), Count(4), Count(6)]
 
 
 def test_state_is_saved_with_every_record():
@@ -48,7 +58,7 @@ def test_a_stop_saves_at_once_and_the_state_resumes_from_there():
     other = Counting()
     other.load_state_dict(saved[-1])
     assert other.run() == {"counted": 6}
-    assert other.history == [{"at": 2}, {"at": 4}, {"at": 6}]
+    assert other.history == [Count(2), Count(4), Count(6)]
 
 
 def test_a_stop_at_the_very_end_is_no_interruption():

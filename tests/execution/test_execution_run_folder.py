@@ -27,6 +27,11 @@ def run(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path / "run", settings=SETTINGS)
 
 
+def append(run: RunFolder, record: dict[str, object]) -> None:
+    with run.open_metrics() as write:
+        write(record)
+
+
 def message(kind: type[ArchloomError], action: Callable[[], object]) -> str:
     with pytest.raises(kind) as caught:
         action()
@@ -130,10 +135,10 @@ def test_metrics_are_appended_and_rewritten(run: RunFolder) -> None:
     run.write_metrics([])
     assert run.read_metrics() == []
     for epoch in range(3):
-        run.append_metrics({"epoch": epoch, "loss": 0.5})
+        append(run, {"epoch": epoch, "loss": 0.5})
     assert [record["epoch"] for record in run.read_metrics()] == [0, 1, 2]
     run.write_metrics([{"epoch": 0}])
-    run.append_metrics({"epoch": 1})
+    append(run, {"epoch": 1})
     assert run.read_metrics() == [{"epoch": 0}, {"epoch": 1}]
 
 
@@ -149,7 +154,7 @@ def test_notes_are_kept_in_their_order_and_a_torn_one_is_dropped(run: RunFolder)
 
 
 def test_what_is_no_number_in_json_becomes_null(run: RunFolder) -> None:
-    run.append_metrics({"loss": math.nan, "nested": {"bounds": (-math.inf, 1.0)}})
+    append(run, {"loss": math.nan, "nested": {"bounds": (-math.inf, 1.0)}})
     assert run.metrics_path.read_text() == '{"loss": null, "nested": {"bounds": [null, 1.0]}}\n'
     run.write_result({"score": math.inf})
     assert run.read_result() == {"score": None}
@@ -178,7 +183,7 @@ def test_a_full_disk_while_appending_is_one_line(run: RunFolder, monkeypatch: py
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "open", fail)
-    line = message(StorageError, lambda: run.append_metrics({}))
+    line = message(StorageError, lambda: append(run, {}))
     assert line.startswith(f"cannot write {run.metrics_path}: No space left on device; ")
 
 

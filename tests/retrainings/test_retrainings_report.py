@@ -154,7 +154,8 @@ def test_curves_show_percent_as_recorded(tmp_path: Path) -> None:
     """The last training accuracy of the table is what was written, not a hundredth of it or a hundredfold."""
     folder = make_run(tmp_path / "run", epochs=3)
     record = {"epoch": 3, "seconds": 1.0, "train_accuracy": 87.5, "valid_top5": 99.0, "learning_rate": 0.01}
-    RunFolder(folder).append_metrics(record)
+    with RunFolder(folder).open_metrics() as append:
+        append(record)
     page = write_retrain_report(folder).read_text()
     assert "accuracy, %" in page
     assert "<td>87.5</td>" in page and "<td>99</td>" in page and "<td>0.01</td>" in page

@@ -3,7 +3,7 @@ import torch
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import InMemory
-from archloom.searches.short_training import StandaloneScore, seeded, standalone
+from archloom.searches.short_training import StandaloneScore, build_standalone, seeded
 from archloom.spaces import Nb201
 from archloom.supernet import WeightSettings
 
@@ -19,7 +19,7 @@ def bright_halves(count: int) -> InMemory:
 
 
 def begin(architecture, seed: int = 0):
-    return standalone(
+    return build_standalone(
         SPACE,
         architecture,
         seed=seed,

@@ -1,4 +1,4 @@
-"""What a search tells those who listen: progress bars, metrics files, TensorBoard."""
+"""Events that runs and executors emit; listeners are progress bars, metrics files, TensorBoard."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Record(Protocol):
 
 @dataclass(frozen=True)
 class Started:
-    """A search begins, or goes on from `position` of `total` units ('step' or 'trial')."""
+    """A run begins, or resumes at `position` of `total` units ('step' or 'trial')."""
 
     unit: str
     position: int
@@ -60,7 +60,7 @@ class Noted:
 
 @dataclass(frozen=True)
 class Deriving:
-    """The last unit is done; the final architecture is being picked and judged."""
+    """The last unit is done; `what` says how the result is being derived."""
 
     what: str
 

@@ -1,8 +1,8 @@
 """Checkpoints: a nested state as one safetensors file that is either read back exactly or refused.
 
-A search runs for hours and may be stopped at any instruction, on a disk that may be full. So a file appears whole or
-not at all, carries a digest of everything it holds, and has a predecessor to go back to. Nothing is pickled: reading a
-checkpoint runs no code.
+A run takes hours and may be stopped at any instruction, on a disk that may be full. So a file appears whole or not at
+all, has a digest of its contents, and has a predecessor to fall back to. Nothing is pickled: reading a checkpoint runs
+no code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LENGTH_BYTES = 8  # a safetensors file starts with the length of its header
 
 
 def encode(state: State) -> bytes:
-    """The image of one safetensors file: the tensors, and as metadata the tree they hang in and a digest of all."""
+    """Return the bytes of one safetensors file: the tensors, and as metadata the tree around them and a digest."""
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(_to_tree(state, "state", tensors), allow_nan=False, separators=(",", ":"))
     metadata = {"format": FORMAT, "tree": tree, "sha256": digest(tree, tensors)}
@@ -50,7 +50,7 @@ def encode(state: State) -> bytes:
 
 
 def decode(data: bytes, *, name: str) -> State:
-    """The state that `encode` was given. `name` is what errors call the data."""
+    """Return the state that `encode` received. `name` is what errors call the data."""
     tensors, metadata = parse(data, name)
     if metadata.get("format") != FORMAT:
         raise CheckpointError(
@@ -66,7 +66,7 @@ def decode(data: bytes, *, name: str) -> State:
 
 
 def parse(data: bytes, name: str, *, kind: str = "checkpoint") -> tuple[dict[str, Tensor], Mapping[str, Any]]:
-    """The tensors and the metadata of a safetensors image; the library returns only the tensors."""
+    """Return the tensors and the metadata of a safetensors file; the library returns only the tensors."""
     try:
         tensors = load(data)
         header = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + _header_length(data)])
@@ -86,7 +86,7 @@ def _header_length(image: bytes) -> int:
 
 
 def digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
-    """Of a text and named tensors: names, kinds, shapes and contents."""
+    """Return the digest of a text and named tensors: names, types, shapes and contents."""
     made = hashlib.sha256(tree.encode("utf-8", "surrogatepass"))
     for name, tensor in sorted(tensors.items()):
         made.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
@@ -96,7 +96,7 @@ def digest(tree: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _to_tree(value: State, place: str, tensors: dict[str, Tensor]) -> Any:
-    """The value as JSON that keeps apart what JSON does not; its tensors are put into `tensors`."""
+    """Return the value as JSON that tells tuples, dicts and special floats apart; put its tensors into `tensors`."""
     match value:
         case Tensor():
             name = f"{len(tensors)}:{place.encode('ascii', 'backslashreplace').decode()}"
@@ -122,7 +122,7 @@ def _key(key: object, place: str) -> object:
 
 
 def _dense_copy(tensor: Tensor, place: str) -> Tensor:
-    """A contiguous copy with storage of its own: safetensors accepts neither strides nor sharing."""
+    """Return a contiguous copy with its own storage: safetensors accepts neither strides nor sharing."""
     if tensor.layout != torch.strided or tensor.is_meta:
         raise CheckpointError(f"a checkpoint cannot hold a sparse or empty-shell tensor (at {place}); make it dense")
     plain = tensor.detach().cpu().resolve_conj().resolve_neg()
@@ -159,7 +159,7 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, state: State, *, step: int) -> Path:
-        """Write the state as it is after `step` steps, then let go of all but the last `keep` files."""
+        """Write the state as it is after `step` steps, then delete all but the last `keep` files."""
         assert step >= 0
         path = self.folder / f"checkpoint-{step:09d}.safetensors"
         image = encode(state)
@@ -168,10 +168,10 @@ class Checkpoints:
                 stray.unlink(missing_ok=True)
         write_atomically(path, image)
         with writing(self.folder):
-            self._let_go(step)
+            self._delete_old(step)
         return path
 
-    def _let_go(self, step: int) -> None:
+    def _delete_old(self, step: int) -> None:
         steps = self._by_step()
         kept = [known for known in sorted(steps, reverse=True) if known <= step][: self.keep]
         for known, path in steps.items():
@@ -185,11 +185,11 @@ class Checkpoints:
         return {int(match[1]): path for match, path in matches if match}
 
     def paths(self) -> list[Path]:
-        """The files there are, newest first."""
+        """Return the files there are, newest first."""
         return [path for _, path in sorted(self._by_step().items(), reverse=True)]
 
     def load_latest(self, *, warn: Callable[[str], None]) -> State | None:
-        """The state of the newest file that is sound, with a warning for each that is not; None if there is no file."""
+        """Return the state of the newest sound file, with a warning for each damaged one; None if there is no file."""
         with reading(self.folder):
             paths = self.paths()
         problems = []
@@ -199,7 +199,7 @@ class Checkpoints:
             except StorageError as error:
                 problems.append(str(error))
                 if position + 1 < len(paths):
-                    warn(f"{error}; going back to {paths[position + 1].name}")
+                    warn(f"{error}; falling back to {paths[position + 1].name}")
         if problems:
             raise CheckpointError(f"no checkpoint in {self.folder} can be used: {'; '.join(problems)}")
         return None

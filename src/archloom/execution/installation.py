@@ -38,7 +38,7 @@ class CompiledKernels:
 
 @dataclass(frozen=True)
 class Installation:
-    """What a search can draw on."""
+    """What is installed on this machine."""
 
     versions: Mapping[str, str]
     kernels: CompiledKernels
@@ -48,7 +48,7 @@ class Installation:
 
 
 def installation(version: str) -> Installation:
-    """Look what is there; the version of archloom itself is known at the top of the package only."""
+    """Return what is installed; only the top of the package knows the version of archloom itself."""
     folder = data_folder(None)
     return Installation(
         versions={PACKAGE: version, **_versions()},
@@ -72,7 +72,7 @@ def _requirements() -> Iterable[str]:
 
 
 def missing_of_extras(requirements: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Every extra that the requirements speak of, with the packages of it that are not installed."""
+    """Return every extra of the requirements, with its packages that are not installed."""
     extras: dict[str, tuple[str, ...]] = {}
     for requirement in requirements:
         found = _EXTRA.match(requirement)
@@ -91,7 +91,7 @@ def _is_installed(package: str) -> bool:
 
 
 def compiled_kernels() -> CompiledKernels:
-    """What `kernels.use_kernels("auto")` would take, or why it falls back on torch."""
+    """Return what `kernels.use_kernels("auto")` would take, or why it falls back to torch."""
     setting = os.environ.get(KERNELS_VARIABLE, "")
     name = _loaded_name()
     if name:
@@ -112,6 +112,6 @@ def _loaded_name() -> str:
 
 
 def built_libraries(folder: Path) -> list[Path]:
-    """Compiled files in the folder of a package."""
+    """Return the compiled files in the folder of a package."""
     endings = tuple(importlib.machinery.EXTENSION_SUFFIXES)
     return sorted(path for path in folder.rglob("*") if path.name.endswith(endings))

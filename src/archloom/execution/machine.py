@@ -50,7 +50,7 @@ class Machine:
 
 
 def pick_device(name: str) -> torch.device:
-    """The device named; `auto` takes a GPU where there is one."""
+    """Return the device of a name; `auto` takes a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -74,7 +74,7 @@ def jobs_that_fit(machines: Sequence[Machine]) -> int:
 
 
 def peak_memory_mb(device: torch.device) -> float:
-    """The most memory used so far: of the GPU where there is one, else of this process."""
+    """Return the most memory used so far: of the GPU if one is used, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     try:
@@ -89,10 +89,10 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # the numbers that glibc's mallopt know
 
 
 def keep_memory(most: int = 2**30) -> bool:
-    """Have memory that a step frees stay with the process for the next step; whether that could be set.
+    """Keep memory that a step frees in the process for the next step; return whether that could be set.
 
-    The C library of Linux gives tensors of some megabytes back to the system, which must then hand them out again page
-    by page, cleared: `benchmarks/speed.py --give-back` shows what that costs.
+    The C library of Linux returns tensors of some megabytes to the system, which must then provide them again page by
+    page, cleared: `benchmarks/speed.py --give-back` shows what that costs.
     """
     if sys.platform != "linux":
         return False

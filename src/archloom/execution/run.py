@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from archloom.core.events import Event, Listener, Noted, Recorded
-from archloom.execution.loop import Interrupted, Loop, record_to_json
+from archloom.execution.loop import Interrupted, Loop
 from archloom.execution.run_folder import RunFolder
 
 ResultT = TypeVar("ResultT")
@@ -92,25 +92,25 @@ def resume_run(
         run = build()
         state = folder.checkpoints.load_latest(warn=options.warn)
         if state is not None:
-            with folder.restoring():
+            with folder.explain_misfit():
                 run.load(state)
         return _run(run, options)
 
 
 def _run(run: FolderRun[OutcomeT, ResultT], options: RunOptions) -> ResultT:
     folder, loop = run.folder, run.loop
-    folder.write_metrics([record_to_json(record) for record in loop.history])
+    folder.write_metrics([record.to_json() for record in loop.history])
     for listener in (*options.listeners, *run.make_listeners()):
         loop.listen(listener)
     start = time.perf_counter()
     try:
-        with folder.appending_metrics() as append:
+        with folder.open_metrics() as append:
 
             def keep(event: Event) -> None:
                 if isinstance(event, Recorded):
-                    append(record_to_json(event.record))
+                    append(event.record.to_json())
                 elif isinstance(event, Noted):
-                    folder.note(record_to_json(event.record))
+                    folder.note(event.record)
 
             loop.listen(keep)
             outcome = loop.run(save=run.save, stop=options.stop)

@@ -1,7 +1,7 @@
-"""A run on disk: one folder with its configuration, metrics, checkpoints and result.
+"""The folder of one run: its configuration, metrics, checkpoints and result.
 
-Whatever a run leaves behind is plain text or safetensors, each file whole or absent, so that a run can be resumed,
-reported on and compared by anything that reads files.
+Every file is plain text or safetensors, and whole or absent. So any program that reads files can resume a run, report
+on it and compare it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ except ImportError:  # not a POSIX system: runs are not locked there
     fcntl = None  # type: ignore[assignment]
 
 _CONFIG = "config.toml"
-_OF_A_START_CUT_SHORT = (".lock", ".*.tmp")  # what a run that never got its configuration may have left
+_LEFTOVERS = (".lock", ".*.tmp")  # of a run that ended before its configuration was written
 
 
 State = Literal["finished", "interrupted", "not begun"]
 
 
 class RunFolder:
-    """The folder of one run. `create` begins one, `open` returns to it."""
+    """The folder of one run: `create` makes one, `open` finds one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,17 +51,17 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, *, settings: Mapping[str, Any]) -> RunFolder:
-        """Begin a run in a folder that is new or empty."""
+        """Make the folder of a run; it must be new or empty."""
         run = cls(path)
         run.refuse_if_taken()
         with run.lock():
-            run.refuse_if_taken()  # by a process that was quicker
+            run.refuse_if_taken()  # another process may have been quicker
             write_atomically(run.config_path, write_toml(settings).encode())
         return run
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Return to a run that was begun earlier."""
+        """Return the folder of an earlier run."""
         with reading(path):
             if not (path / _CONFIG).is_file():
                 raise SettingError(f"no run at {path}: {_CONFIG} is missing{_near_runs(path)}")
@@ -69,13 +69,13 @@ class RunFolder:
 
     @staticmethod
     def next_free(root: Path, stem: str) -> Path:
-        """`root/stem-1`, or the number after the highest there is, so that numbers keep the order of time."""
+        """Return `root/stem-1`, or the number after the highest there is: numbers keep the order of time."""
         stem = re.sub(r"[^\w.-]+", "-", stem)
         taken = [path.name.removeprefix(f"{stem}-") for path in _children(root) if path.name.startswith(f"{stem}-")]
         return root / f"{stem}-{max((int(number) for number in taken if number.isdecimal()), default=0) + 1}"
 
     def refuse_if_taken(self) -> None:
-        """A SettingError unless the folder is new or empty."""
+        """Raise a SettingError unless the folder is new or empty."""
         with writing(self.path):
             if self.config_path.exists():
                 raise SettingError(
@@ -83,11 +83,11 @@ class RunFolder:
                     "or choose another --out"
                 )
             names = [child.name for child in _children(self.path)]
-            strange = [n for n in names if not any(fnmatch.fnmatch(n, known) for known in _OF_A_START_CUT_SHORT)]
+            strange = [n for n in names if not any(fnmatch.fnmatch(n, known) for known in _LEFTOVERS)]
             if strange or (self.path.exists() and not self.path.is_dir()):
                 raise SettingError(f"{self.path} exists and is not a run; choose another --out")
 
-    # --- what it holds
+    # --- contents
 
     @property
     def config(self) -> dict[str, Any]:
@@ -98,8 +98,8 @@ class RunFolder:
         return Checkpoints(self.path / "checkpoints")
 
     @contextlib.contextmanager
-    def restoring(self) -> Iterator[None]:
-        """Within, a state is loaded that a checkpoint held; where it does not fit, a line says so."""
+    def explain_misfit(self) -> Iterator[None]:
+        """Turn the errors of loading a state that does not fit the configuration into one line."""
         try:
             yield
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
@@ -110,7 +110,7 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the result is there and can be read."""
+        """Return whether the result is there and can be read."""
         try:
             return self.read_result() is not None
         except StorageError:
@@ -123,12 +123,12 @@ class RunFolder:
         return "interrupted" if self.config_path.is_file() else "not begun"
 
     def write_metrics(self, history: Sequence[Mapping[str, Any]]) -> None:
-        """Make the metrics exactly these: at the start, and on resume, where a crash may have left later ones."""
+        """Replace the metrics: at the start, and on resume, as a crash may have left later ones."""
         write_atomically(self.metrics_path, "".join(_json_line(record) for record in history).encode())
 
     @contextlib.contextmanager
-    def appending_metrics(self) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-        """Within, a function that adds a record; each is a whole line on disk at once."""
+    def open_metrics(self) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+        """Give a function that appends a record; each is a whole line on disk at once."""
         with writing(self.metrics_path):
             file = self.metrics_path.open("a", encoding="utf-8", buffering=1)
 
@@ -139,19 +139,15 @@ class RunFolder:
         try:
             yield append
         finally:
-            with contextlib.suppress(OSError):  # what could not be written was told when it was to be
+            with contextlib.suppress(OSError):  # a failed write was reported already
                 file.close()
 
-    def append_metrics(self, record: Mapping[str, Any]) -> None:
-        with self.appending_metrics() as append:
-            append(record)
-
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All records. A last line cut short by a crash is left out; it is in the next checkpoint or never was."""
+        """Return all records, without a last line that a crash cut short: resuming writes it again."""
         return _read_lines(self.metrics_path)
 
     def note(self, record: Mapping[str, Any]) -> None:
-        """Keep what a finalist came to; seldom, and lost to no crash after it."""
+        """Append the record of a finalist; a crash afterwards does not lose it."""
         write_atomically(self.notes_path, "".join(map(_json_line, [*self.read_notes(), record])).encode())
 
     def read_notes(self) -> list[dict[str, Any]]:
@@ -162,7 +158,7 @@ class RunFolder:
         write_atomically(self.architecture_path, f"{text}\n".encode())
 
     def read_result(self) -> dict[str, Any] | None:
-        """What `write_result` wrote, or None before that."""
+        """Return what `write_result` wrote, or None before that."""
         data = _read_if_there(self.architecture_path)
         if data is None:
             return None
@@ -172,7 +168,7 @@ class RunFolder:
             raise CheckpointError(f"{self.architecture_path} is damaged ({error})") from error
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a file of the run that people look at: a report, a drawing."""
+        """Write a report or a drawing."""
         assert Path(name).name == name, "a run is one folder without folders of text"
         write_atomically(self.path / name, text.encode())
 
@@ -180,7 +176,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes out. The system lets go of the lock when the process ends, however it ends."""
+        """Lock the folder against other processes; the system releases the lock however this process ends."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             file = (self.path / ".lock").open("ab+", buffering=0)  # "w" would wipe the holder's process number
@@ -195,7 +191,7 @@ class RunFolder:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                return  # a file system without locks is as a platform without them
+                return  # a file system without locks: as on a platform without them
             file.seek(0)
             holder = file.read().decode(errors="replace") or "unknown"
             raise ArchloomError(f"{self.path} is in use by another process (pid {holder})") from error
@@ -209,7 +205,7 @@ def _children(folder: Path) -> list[Path]:
 
 
 def _near_runs(path: Path) -> str:
-    """A hint at runs inside the folder or, where there are none, beside it."""
+    """Return a hint at runs inside the folder or, if there are none, beside it."""
     for folder in (path, path.parent):
         runs = [child.name for child in _children(folder) if (child / _CONFIG).is_file()]
         if runs:
@@ -243,7 +239,7 @@ def _read_if_there(path: Path) -> bytes | None:
 def _json_line(record: Mapping[str, Any]) -> str:
     try:
         return json.dumps(record, allow_nan=False) + "\n"
-    except (TypeError, ValueError):  # a mapping that is no dict, or a number that JSON has not
+    except (TypeError, ValueError):  # a mapping that is no dict, or a number that JSON lacks
         return json.dumps(_finite(record), allow_nan=False) + "\n"
 
 
@@ -258,7 +254,7 @@ def _json_object(data: bytes) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """The value with null for what JSON has no number for (nan, inf)."""
+    """Return the value with null for numbers that JSON lacks (nan, inf)."""
     if isinstance(value, Mapping):
         return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

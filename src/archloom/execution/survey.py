@@ -1,4 +1,4 @@
-"""What this machine is and has to spare right now: processor, devices, threads, load, memory."""
+"""Facts about this machine right now: processor, devices, threads, load, memory."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """A machine at one moment. What the system does not tell is None or empty."""
+    """A machine at one moment. Facts that the system does not provide are None or empty."""
 
     system: str
     processor: str
     cores: int  # that this process may use
-    threads: int  # that torch takes if nobody says otherwise
+    threads: int  # that torch takes by default
     capability: str  # the instruction set that torch's own loops use
     extensions: tuple[str, ...]
     devices: tuple[Device, ...]
@@ -50,7 +50,7 @@ class Survey:
 
 
 def survey() -> Survey:
-    """Look around."""
+    """Return the facts about this machine."""
     processor = _processor_facts()
     memory = _fields(MEMORY_FILE)
     devices = _devices()
@@ -71,7 +71,7 @@ def survey() -> Survey:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: fewer than the machine has where it is pinned or in a container."""
+    """Return the cores that this process may use: fewer than the machine has if it is pinned or in a container."""
     try:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
@@ -81,7 +81,7 @@ def usable_cores() -> int:
 
 
 def load_average() -> float | None:
-    """Of the last minute; None where the system does not keep it."""
+    """Return the load of the last minute; None if the system does not provide it."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):
@@ -89,7 +89,7 @@ def load_average() -> float | None:
 
 
 def _quota() -> float | None:
-    """Cores' worth of time that a container is given; torch itself does not look at it."""
+    """Return the cores' worth of time of a container, which torch ignores; None if unlimited."""
     with suppress(OSError, ValueError, ZeroDivisionError):
         granted, period = QUOTA_FILE.read_text(encoding="ascii").split()
         return int(granted) / int(period)  # 'max' is no number: unlimited
@@ -117,7 +117,7 @@ def _extensions(processor: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _fields(path: Path) -> dict[str, str]:
-    """The `name: value` lines of one of Linux' files; of a repeated name the first."""
+    """Return the `name: value` lines of a Linux file; of a repeated name the first."""
     fields: dict[str, str] = {}
     with suppress(OSError):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -128,5 +128,5 @@ def _fields(path: Path) -> dict[str, str]:
 
 
 def _gigabytes(text: str | None) -> float | None:
-    """`24682416 kB` as gigabytes."""
+    """Return `24682416 kB` as gigabytes."""
     return None if text is None else int(text.split()[0]) / 2**20

@@ -20,6 +20,6 @@ class RetrainFolder(RunFolder):
 
 
 def is_retraining(path: Path) -> bool:
-    """Whether the run in this folder trains one architecture, rather than searches for one."""
+    """Return whether the run in this folder trains one architecture instead of searching for one."""
     config = RunFolder(path).config_path
     return config.is_file() and read_toml(config).get("kind") == KIND

@@ -27,7 +27,7 @@ from archloom.searches.finalist_race import Begin, FinalistRace, ShortTraining
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.monitor import Monitor
 from archloom.searches.one_shot import OneShotLoop
-from archloom.searches.short_training import StandaloneScore, seeded, standalone
+from archloom.searches.short_training import StandaloneScore, build_standalone, seeded
 from archloom.searches.spec import SearchSpec
 from archloom.searches.studies import Score, SharedStudy, Study
 from archloom.searches.targets import find_target
@@ -151,7 +151,7 @@ class _Builder:
     ) -> Begin:
         """Makes the networks of single architectures; settings given here come before those of the experiment."""
         return partial(
-            standalone,
+            build_standalone,
             space,
             seed=derive_seed(self._spec.seed, purpose),
             place=partial(_placed, device=self._device, layout=self._layout),

@@ -1,4 +1,4 @@
-"""Train one architecture by itself for a short while: how black-box search scores what no table knows."""
+"""Short trainings of single architectures: how a black-box search scores what no table covers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from archloom.spaces import Architecture, SearchSpace
 from archloom.supernet import Only, SharedWeights, WeightSettings
 
 
-def standalone(
+def build_standalone(
     space: SearchSpace,
     architecture: Architecture,
     *,
@@ -24,18 +24,17 @@ def standalone(
     network: Mapping[str, Any],
     weights: WeightSettings,
 ) -> SharedWeights:
-    """A network of one architecture with weights of its own.
+    """Return a network of one architecture with its own weights, moved by `place` to where it runs.
 
-    Their start depends on the seed and on nothing else, so that architectures begin alike and scores can be had again.
-    `place` puts it where it is to run.
+    The first weights depend only on the seed: architectures begin alike, and scores can be reproduced.
     """
     with seeded(seed):
         made = build_network(space, Only(architecture), **network)
     return SharedWeights(place(made), weights, noise_seed=seed)
 
 
-def training(weights: SharedWeights, train: Loader, *, epochs: int) -> Iterator[int]:
-    """Fit a network for so many epochs, its learning rate on the cosine; tells after each how many are done."""
+def train_epochs(weights: SharedWeights, train: Loader, *, epochs: int) -> Iterator[int]:
+    """Fit a network for so many epochs, its learning rate on a cosine; yield after each how many are done."""
     weights.train()
     for epoch in range(epochs):
         weights.set_progress(epoch / epochs)
@@ -47,7 +46,7 @@ def training(weights: SharedWeights, train: Loader, *, epochs: int) -> Iterator[
 class StandaloneScore:
     """Validation accuracy, in percent, of an architecture trained from scratch under a budget of epochs.
 
-    With `every_epoch` there is a score after each; the others cost a look at all validation images.
+    With `every_epoch` there is a score after each epoch, which costs a pass over all validation images.
     """
 
     def __init__(
@@ -64,13 +63,13 @@ class StandaloneScore:
 
     def __call__(self, architecture: Architecture) -> Iterator[Scored]:
         weights = self._begin(architecture)
-        for done in training(weights, self._train, epochs=self.epochs):
+        for done in train_epochs(weights, self._train, epochs=self.epochs):
             if self._every_epoch or done == self.epochs:
                 yield Scored(done, 100 * weights.deployed_score(self._valid.epoch(0)))
 
 
 class seeded:  # noqa: N801 - reads as a word: `with seeded(3):`
-    """Modules draw their first weights from torch's global generator: lend it a seed, and give it back as it was."""
+    """Seed torch's global generator, from which modules draw their first weights, and restore it on exit."""
 
     def __init__(self, seed: int) -> None:
         self._fork = torch.random.fork_rng(devices=[])
