@@ -1,4 +1,8 @@
-"""Archloom: many architectures woven through one set of shared weights, and the one worth training returned."""
+"""Archloom: one-shot neural architecture search with shared weights.
+
+The names exported here are the stable public API: the verbs (`search`, `retrain`, `compare`, `run`), their results,
+and everything that a plug-in needs. Everything else may move between versions.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from archloom.api import resume, write_report
+    from archloom.benchmarks.base import Benchmark, TableEntry
+    from archloom.comparisons.results import ComparisonResult
     from archloom.comparisons.run import compare
+    from archloom.core.errors import ArchloomError, DataError, ParseError, SettingError
+    from archloom.core.events import Advanced, Deriving, Listener, Recorded, Started
+    from archloom.data.arrays import from_tensors
+    from archloom.data.augment import Augment
+    from archloom.data.loader import Batch, Loader
+    from archloom.data.source import ImageData
+    from archloom.families import Family, OperationKind, Size, build_network
+    from archloom.objectives import CostTable
+    from archloom.operations import NB201_OPERATIONS, Place, ReluConvNorm
+    from archloom.pipelines.results import PipelineResult
     from archloom.pipelines.run import run
     from archloom.retrainings.result import RetrainResult
     from archloom.retrainings.run import retrain
@@ -15,13 +31,89 @@ if TYPE_CHECKING:
     from archloom.searches.ranking import rank
     from archloom.searches.result import SearchResult
     from archloom.searches.run import search
+    from archloom.spaces import Architecture, CellGraph, Decision, Nb201, SearchSpace
+    from archloom.strategies.base import (
+        BlackBox,
+        Differentiable,
+        OneShot,
+        Plan,
+        SearchBatch,
+        Trial,
+        Validation,
+        metrics,
+    )
+    from archloom.supernet import (
+        Curvature,
+        Dag,
+        EveryOption,
+        Gate,
+        Gates,
+        Only,
+        Resolve,
+        SharedWeights,
+        StepResult,
+        WeightSettings,
+        inherit,
+        path_gates,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
+    "NB201_OPERATIONS",
+    "Advanced",
+    "Architecture",
+    "ArchloomError",
+    "Augment",
+    "Batch",
+    "Benchmark",
+    "BlackBox",
+    "CellGraph",
+    "ComparisonResult",
+    "CostTable",
+    "Curvature",
+    "Dag",
+    "DataError",
+    "Decision",
+    "Deriving",
+    "Differentiable",
+    "EveryOption",
+    "Family",
+    "Gate",
+    "Gates",
+    "ImageData",
+    "Listener",
+    "Loader",
+    "Nb201",
+    "OneShot",
+    "Only",
+    "OperationKind",
+    "ParseError",
+    "PipelineResult",
+    "Place",
+    "Plan",
+    "Recorded",
+    "ReluConvNorm",
+    "Resolve",
     "RetrainResult",
+    "SearchBatch",
     "SearchResult",
+    "SearchSpace",
+    "SettingError",
+    "SharedWeights",
+    "Size",
+    "Started",
+    "StepResult",
+    "TableEntry",
+    "Trial",
+    "Validation",
+    "WeightSettings",
     "__version__",
+    "build_network",
     "compare",
+    "from_tensors",
+    "inherit",
+    "metrics",
+    "path_gates",
     "posterior",
     "rank",
     "resume",
@@ -30,22 +122,63 @@ __all__ = [
     "search",
     "write_report",
 ]
-_MODULES = {
-    "RetrainResult": "retrainings.result",
-    "SearchResult": "searches.result",
-    "compare": "comparisons.run",
-    "posterior": "searches.posterior",
-    "rank": "searches.ranking",
-    "resume": "api",
-    "retrain": "retrainings.run",
-    "run": "pipelines.run",
-    "search": "searches.run",
-    "write_report": "api",
+_EXPORTS = {  # by module, imported when first used: `archloom --version` needs no torch
+    "api": ("resume", "write_report"),
+    "benchmarks.base": ("Benchmark", "TableEntry"),
+    "comparisons.results": ("ComparisonResult",),
+    "comparisons.run": ("compare",),
+    "core.errors": ("ArchloomError", "DataError", "ParseError", "SettingError"),
+    "core.events": ("Advanced", "Deriving", "Listener", "Recorded", "Started"),
+    "data.arrays": ("from_tensors",),
+    "data.augment": ("Augment",),
+    "data.loader": ("Batch", "Loader"),
+    "data.source": ("ImageData",),
+    "families": ("Family", "OperationKind", "Size", "build_network"),
+    "objectives": ("CostTable",),
+    "operations": ("NB201_OPERATIONS", "Place", "ReluConvNorm"),
+    "pipelines.results": ("PipelineResult",),
+    "pipelines.run": ("run",),
+    "retrainings.result": ("RetrainResult",),
+    "retrainings.run": ("retrain",),
+    "searches.posterior": ("posterior",),
+    "searches.ranking": ("rank",),
+    "searches.result": ("SearchResult",),
+    "searches.run": ("search",),
+    "spaces": ("Architecture", "CellGraph", "Decision", "Nb201", "SearchSpace"),
+    "strategies.base": (
+        "BlackBox",
+        "Differentiable",
+        "OneShot",
+        "Plan",
+        "SearchBatch",
+        "Trial",
+        "Validation",
+        "metrics",
+    ),
+    "supernet": (
+        "Curvature",
+        "Dag",
+        "EveryOption",
+        "Gate",
+        "Gates",
+        "Only",
+        "Resolve",
+        "SharedWeights",
+        "StepResult",
+        "WeightSettings",
+        "inherit",
+        "path_gates",
+    ),
 }
+_MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch only when a search is asked for: `archloom --version` answers at once."""
+    """Import the module of an export when it is first used."""
     if name in _MODULES:
         return getattr(importlib.import_module(f"archloom.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'archloom' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
