@@ -81,7 +81,7 @@ def test_only_the_selected_option_gets_gradient(policy, choice):
 
 
 @pytest.mark.parametrize("temperature", [10.0, 0.1])
-def test_options_are_drawn_with_their_softmax_probability_at_any_temperature(policy, temperature):
+def test_options_are_sampled_with_their_softmax_probability_at_any_temperature(policy, temperature):
     gates = sample_gumbel_gates(policy, torch.Generator().manual_seed(3), temperature=temperature, images=200_000)
     frequency = torch.bincount(gates[NAME].index, minlength=4) / 200_000
     assert (frequency - policy.values.detach().softmax(dim=0)).abs().max() < 0.005

@@ -56,7 +56,7 @@ def test_a_decision_depends_on_those_before_it():
     assert (last - last[0]).abs().max() > 0.01
 
 
-def test_paths_are_drawn_with_their_probabilities():
+def test_paths_are_sampled_with_their_probabilities():
     policy, count = make(), 40_000
     with torch.no_grad():
         drawn = policy.sample(torch.Generator().manual_seed(1), count)
@@ -66,7 +66,7 @@ def test_paths_are_drawn_with_their_probabilities():
     assert ((frequency - wanted).abs() < 5 * (wanted / count).sqrt() + 1e-4).all()
 
 
-def test_what_is_told_of_drawn_paths_is_theirs():
+def test_figures_of_sampled_paths_are_theirs():
     policy = make()
     drawn = policy.sample(torch.Generator().manual_seed(1), 50)
     assert len(set(drawn.paths)) > 5
@@ -141,7 +141,7 @@ def test_what_a_space_decodes_of_a_draw_is_one_of_its_architectures(name):
         assert all(architecture[key] == path[key] for key in kept)
 
 
-def test_all_broken_rules_are_told():
+def test_all_broken_rules_are_reported_together():
     with pytest.raises(SettingError) as caught:
         make(layers=0, units=0, temperature=0.0, tanh_constant=-1.0)
     assert len(caught.value.problems) == 4

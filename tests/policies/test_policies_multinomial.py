@@ -18,7 +18,7 @@ def policy(space=SPACE, *, spread: float = 1.0, **settings) -> Logits:
     return Logits(space, torch.Generator().manual_seed(1), spread=spread, **settings).double()
 
 
-def test_options_are_drawn_with_their_softmax_probability():
+def test_options_are_sampled_with_their_softmax_probability():
     logits, generator = policy(), torch.Generator().manual_seed(0)
     name = SPACE.decisions[2].name
     draws = [one[name] for one in sample_architectures(SPACE, logits, generator, 3000)]

@@ -92,7 +92,7 @@ def test_foreign_trials_are_in_the_state_of_a_strategy(tmp_path):
     make(tmp_path, "bohb", trials=6).run()
     late = make(tmp_path, "bohb", trials=6, seed=9)
     late.run()
-    told = late.strategy.told.state_dict()["trials"]
+    told = late.strategy.trials.state_dict()["trials"]
     assert [trial["score"] for trial in told] == [record.score for record in late.history]
     assert [len(trial["reports"]) for trial in told] == [min(record.epochs, 2) for record in late.history]
 

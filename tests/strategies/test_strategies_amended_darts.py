@@ -10,9 +10,9 @@ from archloom.strategies.amended_darts import (
     AmendedDarts,
     approximate_inverse,
     conjugate_gradient,
-    halves,
     neumann_series,
     parse_inverse,
+    split_in_halves,
 )
 from archloom.strategies.darts import Darts
 from archloom.supernet import SharedWeights, to_vector
@@ -140,7 +140,7 @@ def test_a_gradient_leaves_the_weights_alone():
 def test_two_halves_of_a_batch_serve_the_two_derivatives():
     strategy, batch = make(inverse="hessian", independent=True, products="exact"), search_batch(0)
     weights = smooth_weights()
-    first, second = halves(batch.train)
+    first, second = split_in_halves(batch.train)
     assert (len(first), len(second)) == (6, 6)
     assert torch.equal(torch.cat([first.labels, second.labels]), batch.train.labels)
     _, vector = of_validation(strategy, weights, batch)
@@ -209,7 +209,7 @@ def test_conjugate_gradients_stop_where_the_hessian_curves_downwards():
 @pytest.mark.parametrize(
     "text", ["newton", "neumann", "neumann:", "neumann:0", "neumann:x", "hessian:3", "", "neumann:3:4"]
 )
-def test_an_inverse_that_is_none_is_told(text):
+def test_an_unknown_inverse_is_refused(text):
     with pytest.raises(SettingError, match=r"strategy.inverse must be hessian, identity, neumann:K or"):
         parse_inverse(text)
 
@@ -219,7 +219,7 @@ def test_inverses_are_parsed():
     assert parse_inverse("conjugate_gradient:12") == ("conjugate_gradient", 12)
 
 
-def test_all_broken_rules_are_told():
+def test_all_broken_rules_are_reported_together():
     with pytest.raises(SettingError) as caught:
         make(eta=-1.0, limit=-1.0, damping=-1.0, difference_step=0.0)
     assert len(caught.value.problems) == 4

@@ -8,6 +8,9 @@ from archloom.objectives.target import Target
 from archloom.spaces import Nb201
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import Differentiable, OneShot, Plan
+from archloom.strategies.random_search import RandomSearch
+from archloom.strategies.regularized_evolution import RegularizedEvolution
+from archloom.strategies.tpe import Tpe
 
 
 class Counting(OneShot):
@@ -99,3 +102,15 @@ def test_a_heavy_target_moves_the_expected_cost_of_every_strategy_towards_it(nam
         return SOURCE.expected_cost({n: row.softmax(dim=0) for n, row in strategy.policy.rows().items()}).item()
 
     assert expected_after(5.0) < expected_after(None) < expected_after(100.0)
+
+
+@pytest.mark.parametrize(("kind", "old"), [(Tpe, "told"), (RandomSearch, "drawn"), (RegularizedEvolution, "living")])
+def test_checkpoints_of_the_first_edition_load(kind, old):
+    first, second = (kind(SPACE, torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    first.tell(first.ask(0), 1.0)
+    (new,) = kind.former_names
+    state = first.state_dict()
+    state[old] = state.pop(new)
+    second.load_state_dict(state)
+    assert second.ask(1) == first.ask(1)
+    assert str(second.state_dict()) == str(first.state_dict())

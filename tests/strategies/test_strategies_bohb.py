@@ -42,7 +42,7 @@ def test_what_is_stopped_is_the_worse():
     strategy = make()
     run(strategy, range(40))
     qualities = [random.Random(number).random() for number in range(40)]
-    stopped = [trial["pruned"] for trial in strategy.told.state_dict()["trials"]]
+    stopped = [trial["pruned"] for trial in strategy.trials.state_dict()["trials"]]
     mean = {
         pruned: sum(q for q, p in zip(qualities, stopped, strict=True) if p == pruned) / stopped.count(pruned)
         for pruned in (False, True)
@@ -54,9 +54,9 @@ def test_rungs_are_part_of_the_state():
     first, second = make(), make()
     run(first, range(15))
     second.load_state_dict(first.state_dict())
-    assert second.told.state_dict() == first.told.state_dict()
+    assert second.trials.state_dict() == first.trials.state_dict()
     assert run(first, range(15, 40)) == run(second, range(15, 40))
-    assert first.told.state_dict() == second.told.state_dict()
+    assert first.trials.state_dict() == second.trials.state_dict()
 
 
 def test_the_least_epochs_are_left_to_everyone():
@@ -67,16 +67,16 @@ def test_scores_that_come_at_once_are_never_reports():
     strategy = make()
     for number in range(6):
         strategy.tell(strategy.ask(number), float(number))
-    assert [trial["reports"] for trial in strategy.told.state_dict()["trials"]] == [{}] * 6
+    assert [trial["reports"] for trial in strategy.trials.state_dict()["trials"]] == [{}] * 6
 
 
 def test_trials_of_others_count_at_the_rungs():
     alone, told = make(), make()
     epochs = run(alone, range(20))
     for number in range(20):  # another process asked for these
-        trial = Trial(number, SPACE.check(alone.told.state_dict()["trials"][number]["parameters"]))
+        trial = Trial(number, SPACE.check(alone.trials.state_dict()["trials"][number]["parameters"]))
         quality = random.Random(number).random()
         for done in range(1, min(epochs[number] + 1, EPOCHS)):
             told.should_continue(trial, done, quality * done)
         (told.tell if epochs[number] == EPOCHS else told.report_pruned)(trial, quality * epochs[number])
-    assert told.told.state_dict() == alone.told.state_dict()
+    assert told.trials.state_dict() == alone.trials.state_dict()

@@ -16,7 +16,7 @@ def test_the_best_of_as_many_as_asked_for_is_taken_and_the_first_wins_a_tie(fina
     assert len(list(drawn)) == (1 if final else 2)
 
 
-def test_all_broken_rules_are_told():
+def test_all_broken_rules_are_reported_together():
     with pytest.raises(SettingError) as caught:
         Candidates(0, -1)
     assert caught.value.problems == (

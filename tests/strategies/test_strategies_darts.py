@@ -121,7 +121,7 @@ def test_perturbed_weights_learn_on_shares_near_the_mixture():
     strategy, plain, seen = make(perturbation=0.2), make(), []
     for progress in (0.0, 0.5, 1.0):
         batch = replace(search_batch(0), progress=progress)
-        for name, gate in strategy._perturbed(batch).items():
+        for name, gate in strategy._perturb_mixture(batch).items():
             shares = plain.policy.mixture()[name].weights.detach()
             assert float(gate.weights.sum()) == pytest.approx(1)
             assert bool((gate.weights >= 0).all())
@@ -163,7 +163,7 @@ def test_best_decodes_probabilities_with_or_without_none():
     assert list(dropping.best(lambda a: 0.0).values()) == ["narrow", "narrow", "skip"]
 
 
-def test_all_broken_rules_are_told():
+def test_all_broken_rules_are_reported_together():
     with pytest.raises(SettingError, match="difference_step must be above 0, got 0"):
         make(difference_step=0.0)
     with pytest.raises(SettingError, match=r"perturbation must lie in \[0, 1\], got 2"):

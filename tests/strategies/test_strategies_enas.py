@@ -6,7 +6,7 @@ from smooth import SPACE, batch, smooth_weights
 
 from archloom.policies.lstm import SampledPaths
 from archloom.strategies.base import Plan, SearchBatch, Validation
-from archloom.strategies.enas import Enas, Spread
+from archloom.strategies.enas import Enas, SpreadValidation
 
 PATHS = list(SPACE.enumerate())  # 64
 ACCURACIES = torch.rand(len(PATHS), dtype=torch.float64, generator=torch.Generator().manual_seed(2))
@@ -95,7 +95,7 @@ def test_the_first_rewards_are_compared_with_their_own_mean():
     drawn = strategy.policy.sample(torch.Generator().manual_seed(1), 4)
     rewards = torch.tensor([0.1, 0.2, 0.3, 0.6], dtype=torch.float64)
     assert abs(strategy.loss(drawn, rewards) + ((rewards - 0.3) * drawn.log_probabilities).mean()) < 1e-14
-    strategy.remember(rewards)
+    strategy.update_baseline(rewards)
     wanted = 0.3
     for reward in (0.1, 0.2, 0.3, 0.6):
         wanted = 0.99 * wanted + 0.01 * reward
@@ -105,7 +105,7 @@ def test_the_first_rewards_are_compared_with_their_own_mean():
 def test_the_baseline_is_an_exponential_moving_average_of_single_rewards():
     strategy = make(baseline_decay=0.9)
     strategy.baseline = 0.5
-    strategy.remember(torch.tensor([1.0, 0.0]))
+    strategy.update_baseline(torch.tensor([1.0, 0.0]))
     assert strategy.baseline == pytest.approx(0.9 * (0.9 * 0.5 + 0.1 * 1.0))
 
 
@@ -138,7 +138,7 @@ def test_weights_see_training_images_and_the_controller_validation_images():
     assert all(gate.weights is None for gate in weights.fitted[0][1].values())
 
 
-def test_a_path_drawn_twice_is_judged_once_on_a_batch():
+def test_a_path_sampled_twice_is_scored_once_per_batch():
     strategy, weights = make(samples=300), Weights()
     strategy.step(weights, search_batch(2))
     for valid in {id(seen): seen for seen, _ in weights.judged}.values():
@@ -184,7 +184,7 @@ def test_the_controller_comes_to_favour_what_is_rewarded():
     assert expected() > start + 0.6 * (float(ACCURACIES.max()) - start)
 
 
-def test_candidates_are_drawn_from_the_controller_and_the_best_is_taken():
+def test_candidates_are_sampled_by_the_controller_and_the_best_is_chosen():
     strategy = make(candidates=2000, candidates_each_epoch=4)
     seen = []
 
@@ -216,8 +216,8 @@ def test_controller_steps_are_spread_evenly_over_every_epoch(steps, count):
 
 
 def test_a_spread_is_asked_like_any_validation():
-    assert isinstance(Spread(every=4, batches=2), Validation)
-    assert [Spread(every=4, batches=2).at(position) for position in range(4)] == [0, 1, 0, 1]
+    assert isinstance(SpreadValidation(every=4, batches=2), Validation)
+    assert [SpreadValidation(every=4, batches=2).at(position) for position in range(4)] == [0, 1, 0, 1]
 
 
 def test_the_paper_settings_are_accepted():

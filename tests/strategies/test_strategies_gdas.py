@@ -87,7 +87,7 @@ def test_presets_are_the_papers_and_the_public_scripts_settings():
         make(**preset["strategy"])
 
 
-def test_all_broken_rules_are_told():
+def test_all_broken_rules_are_reported_together():
     with pytest.raises(SettingError, match=r"temperature_end must lie in \(0, 10.0\], got -1"):
         make(temperature_end=-1)
     with pytest.raises(SettingError, match="temperature_start must be above 0, got 0"):

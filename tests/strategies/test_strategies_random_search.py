@@ -58,14 +58,14 @@ def test_a_window_is_in_the_unit_of_the_cost():
 
 def test_a_target_that_no_architecture_meets_is_refused_with_a_fix():
     strategy = with_target(45.0, most_draws=50)
-    with pytest.raises(SettingError, match=r"none of 50 architectures drawn costs near target.value 45 ms.*window"):
+    with pytest.raises(SettingError, match=r"none of 50 sampled architectures costs near target.value 45 ms.*window"):
         strategy.ask(0)
 
 
 def test_without_a_target_nothing_is_counted():
     strategy = RandomSearch(SPACE, torch.Generator().manual_seed(0))
     strategy.ask(0)
-    assert strategy.findings() == StrategyFindings() and strategy.drawn == 0
+    assert strategy.findings() == StrategyFindings() and strategy.samples == 0
 
 
 def test_counts_resume_from_a_checkpoint():

@@ -29,7 +29,7 @@ def changes(first, second) -> int:
 def test_the_oldest_leaves_however_good_it_is():
     strategy = make(population=3)
     told = tell(strategy, [99.0, 1.0, 2.0, 3.0])
-    assert strategy.living == [(told[1], 1.0), (told[2], 2.0), (told[3], 3.0)]
+    assert strategy.members == [(told[1], 1.0), (told[2], 2.0), (told[3], 3.0)]
 
 
 def test_a_child_differs_from_the_best_of_the_sample_in_one_place():
@@ -58,4 +58,4 @@ def test_the_first_trials_are_drawn_uniformly():
         trial = strategy.ask(number)
         assert trial.architecture == SPACE.sample(same.python_random())
         strategy.tell(trial, 0.0)
-    assert changes(strategy.living[0][0], strategy.ask(5).architecture) <= 3
+    assert changes(strategy.members[0][0], strategy.ask(5).architecture) <= 3

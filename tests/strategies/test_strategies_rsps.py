@@ -48,7 +48,7 @@ def test_every_step_trains_a_path_drawn_uniformly():
     assert len(set(paths)) > 100
 
 
-def test_all_broken_rules_are_told():
+def test_all_broken_rules_are_reported_together():
     with pytest.raises(SettingError) as caught:
         Rsps(SPACE, torch.Generator(), candidates=0, candidates_each_epoch=-1)
     assert len(caught.value.problems) == 2

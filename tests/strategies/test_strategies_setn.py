@@ -102,7 +102,7 @@ def test_paths_are_drawn_uniformly_whatever_the_logits_say():
     assert counts.min() > 390  # 450 of 1,800 each are expected
 
 
-def test_candidates_are_drawn_by_the_learnt_probabilities_and_the_best_of_them_is_taken():
+def test_candidates_are_sampled_by_the_learned_probabilities_and_the_best_is_chosen():
     strategy = make(candidates=3000, candidates_each_epoch=5)
     seen: list = []
     rank = {architecture: float(number) for number, architecture in enumerate(SPACE.enumerate())}
@@ -114,7 +114,7 @@ def test_candidates_are_drawn_by_the_learnt_probabilities_and_the_best_of_them_i
     best = strategy.best(evaluate)
     assert len(seen) == len(set(seen))  # nothing is judged twice
     assert rank[best] == max(rank[architecture] for architecture in seen)
-    drawn = Counter(strategy._draw() for _ in range(3000))
+    drawn = Counter(strategy._sample() for _ in range(3000))
     probabilities = strategy.probabilities()
     for architecture in SPACE.enumerate():
         parts = [probabilities[d.name][d.index(architecture[d.name])] for d in SPACE.decisions]
@@ -125,12 +125,12 @@ def test_candidates_are_drawn_by_the_learnt_probabilities_and_the_best_of_them_i
     assert len(seen) <= 5
 
 
-def test_none_wins_only_where_it_may():
+def test_none_wins_only_if_allowed():
     dropping, absent = make(keep_none=False), make(none="absent")
     for strategy in (dropping, absent):
-        assert all("none" not in strategy._draw().values() for _ in range(50))
+        assert all("none" not in strategy._sample().values() for _ in range(50))
     keeping = make()
-    assert any("none" in keeping._draw().values() for _ in range(50))
+    assert any("none" in keeping._sample().values() for _ in range(50))
 
 
 def test_while_warming_up_only_the_weights_move():

@@ -57,16 +57,16 @@ def test_proposals_are_those_of_optuna_itself():
         study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=False)
         wanted = study.ask(options)
         study.tell(wanted, state=optuna.trial.TrialState.FAIL)
-        assert strategy.told.propose(seed=seed, multivariate=True, n_ei_candidates=24) == wanted.params
+        assert strategy.trials.propose(seed=seed, multivariate=True, n_ei_candidates=24) == wanted.params
 
 
-def test_the_state_is_plain_and_goes_on_exactly():
+def test_the_state_is_plain_and_resumes_exactly():
     first = make(startup_trials=3)
     run(first, 8)
     second = make(startup_trials=3, seed=5)
     second.load_state_dict(first.state_dict())
-    assert second.told.state_dict() == first.told.state_dict()
-    assert [run(first, 4), first.state_dict()["told"]] == [run(second, 4), second.state_dict()["told"]]
+    assert second.trials.state_dict() == first.trials.state_dict()
+    assert [run(first, 4), first.state_dict()["trials"]] == [run(second, 4), second.state_dict()["trials"]]
 
 
 def test_a_joined_space_gets_whole_architectures():

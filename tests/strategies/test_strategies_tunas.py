@@ -95,7 +95,7 @@ def test_an_inactive_choice_learns_nothing():
 def test_the_mean_step_is_right_with_inactive_choices():
     space = Partly()
     strategy = make(space, still=True)
-    same = {path: ACCURACIES[PATHS.index(path.changed("1->2", "skip"))] for path in PATHS}
+    same = {path: ACCURACIES[PATHS.index(path.with_option("1->2", "skip"))] for path in PATHS}
     rewards = [same[p] if p["0->1"] == "none" else r for p, r in zip(PATHS, ACCURACIES, strict=True)]
     logs = torch.stack([log_likelihood(SPACE, strategy.policy, [path], [1.0]) for path in PATHS])
     (wanted,) = torch.autograd.grad(
@@ -212,7 +212,7 @@ class Wide(Nb201):
 def test_warm_ups_are_sampled_for_each_decision_and_fade(progress, share):
     space = Wide()
     strategy = Tunas(space, torch.Generator().manual_seed(0))
-    path = space.sample(random.Random(0)).changed("0->2", "8")
+    path = space.sample(random.Random(0)).with_option("0->2", "8")
     gated = [strategy.sample_warmup_gates(path, progress) for _ in range(400)]
     even = [gates["0->1"].weights is not None for gates in gated]
     largest = [gates["0->2"].index == 1 for gates in gated]

@@ -3,8 +3,8 @@
 At the weights that are best for the logits, the gradient of the validation loss by the logits has a second part,
 -C H^-1 v: v is its gradient by the weights, H the Hessian of the training loss by them, C the mixed derivative of that.
 The paper puts eta H in the place of H^-1. The angle between the two is NOT bounded as it claims (a test has a
-counterexample of two weights), and where curvature is large H v drowns the first part; so inverses that converge to
-H^-1 are offered beside it, and the second part is by default no longer than the first.
+counterexample of two weights), and where curvature is large H v exceeds the first part by far. Inverses that converge
+to H^-1 are therefore offered as well, and the second part is by default no longer than the first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatc
 from archloom.supernet import Curvature, SharedWeights, StepResult, to_vector
 
 Product = Callable[[Tensor], Tensor]
-LOGITS = "logits"  # beside the weights, in a gradient by both
+LOGITS = "logits"  # its key among the weights, in a gradient by both
 INVERSES = ("hessian", "identity", "neumann", "conjugate_gradient")
 COUNTED = ("neumann", "conjugate_gradient")
 SMALLEST_NORM = 1e-12
@@ -75,23 +75,23 @@ class AmendedDarts(Differentiable):
         self._difference_step = difference_step if products == "differences" else None
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
-        direct, second, judged = self.gradients(weights, batch)
+        direct, second, evaluated = self.gradients(weights, batch)
         share = float(second.norm() / direct.norm().clamp_min(SMALLEST_NORM))
         self.descend(direct + second * (min(1.0, self._limit / share) if self._limit and share else 1.0), batch)
-        fitted = weights.fit(batch.train, self.policy.mixture())
-        return metrics(fitted, judged, correction=share)
+        trained = weights.fit(batch.train, self.policy.mixture())
+        return metrics(trained, evaluated, correction=share)
 
     def gradients(self, weights: SharedWeights, batch: SearchBatch) -> tuple[Tensor, Tensor, StepResult]:
-        """Both parts of the gradient, at the present weights: no virtual step is taken."""
-        judged = weights.step_result(batch.valid, self.policy.mixture())
-        vector = weights.gradient(judged.loss, of={**weights.parameters, LOGITS: self.policy.values})
+        """Return both parts of the gradient at the present weights, without a virtual step."""
+        evaluated = weights.step_result(batch.valid, self.policy.mixture())
+        vector = weights.gradient(evaluated.loss, of={**weights.parameters, LOGITS: self.policy.values})
         direct = vector.pop(LOGITS)
         if self._eta == 0 and self._inverse != "conjugate_gradient":
-            return direct, torch.zeros_like(direct), judged
-        first, second = halves(batch.train) if self._independent else (batch.train, batch.train)
+            return direct, torch.zeros_like(direct), evaluated
+        first, second = split_in_halves(batch.train) if self._independent else (batch.train, batch.train)
         by_weights = self._curvature(weights, first)
         mixed = self._curvature(weights, second) if self._independent else by_weights
-        damping = self._added(weights)
+        damping = self._find_damping(weights)
         solved = approximate_inverse(
             self._inverse,
             self._terms,
@@ -99,19 +99,19 @@ class AmendedDarts(Differentiable):
             to_vector(vector.values()),
             eta=self._eta,
         )
-        return direct, -mixed.multiply_mixed_derivative(solved), judged
+        return direct, -mixed.multiply_mixed_derivative(solved), evaluated
 
     def _curvature(self, weights: SharedWeights, batch: Batch) -> Curvature:
         return Curvature(weights, batch, self.policy.mixture, self.policy.values, step=self._difference_step)
 
-    def _added(self, weights: SharedWeights) -> float:
+    def _find_damping(self, weights: SharedWeights) -> float:
         if self._damping is not None:
             return self._damping
         return 0.0 if self._inverse == "hessian" else weights.weight_decay
 
 
 def approximate_inverse(name: str, terms: int, product: Product, vector: Tensor, *, eta: float) -> Tensor:
-    """What stands for H^-1 v, where `product` multiplies by H."""
+    """Return the approximation of H^-1 v, where `product` multiplies by H."""
     match name:
         case "hessian":
             return eta * product(vector)
@@ -124,7 +124,7 @@ def approximate_inverse(name: str, terms: int, product: Product, vector: Tensor,
 
 
 def neumann_series(product: Product, vector: Tensor, *, terms: int, rate: float) -> Tensor:
-    """rate * sum of (I - rate H)^k v: it converges to H^-1 v where all eigenvalues of H lie between 0 and 2 / rate."""
+    """Return rate * sum of (I - rate H)^k v. It converges to H^-1 v for eigenvalues within (0, 2 / rate)."""
     term = rate * vector
     total = term
     for _ in range(terms - 1):
@@ -134,7 +134,7 @@ def neumann_series(product: Product, vector: Tensor, *, terms: int, rate: float)
 
 
 def conjugate_gradient(product: Product, vector: Tensor, *, steps: int) -> Tensor:
-    """H x = v after so many steps from 0; where H is found to curve downwards, what was reached before."""
+    """Solve H x = v by a number of steps from 0; at negative curvature, return the last solution before."""
     solution, residual = torch.zeros_like(vector), vector.clone()
     direction, size = residual, residual @ residual
     for _ in range(steps):
@@ -150,7 +150,7 @@ def conjugate_gradient(product: Product, vector: Tensor, *, steps: int) -> Tenso
 
 
 def parse_inverse(text: str) -> tuple[str, int]:
-    """The name, and the number of terms or steps where it has one."""
+    """Return the name of an inverse, and its number of terms or steps if it has one."""
     name, colon, count = text.partition(":")
     right = name in INVERSES and (count.isdecimal() and 1 <= int(count) < 10**6 if name in COUNTED else not colon)
     if not right:
@@ -160,7 +160,7 @@ def parse_inverse(text: str) -> tuple[str, int]:
     return name, int(count) if colon else 0
 
 
-def halves(batch: Batch) -> tuple[Batch, Batch]:
+def split_in_halves(batch: Batch) -> tuple[Batch, Batch]:
     middle = len(batch) // 2
     return (
         Batch(batch.images[:middle], batch.labels[:middle]),

@@ -1,7 +1,7 @@
-"""What a strategy is: the inner step of a search, and nothing of the loop around it.
+"""The contract of a strategy: the inner step of a search, without the loop around it.
 
-A strategy's keyword arguments are its settings: configuration files, `--set` and `archloom list strategies NAME` are
-read off its signature; the comment behind a keyword is its help.
+A strategy's keyword arguments are its settings. Configuration files, `--set` and `archloom list strategies NAME` read
+them from its signature; help is the `Doc` of a keyword.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from archloom.supernet import SharedWeights, StepResult, gradients_of
 
 Metrics = Mapping[str, float]
 Evaluate = Callable[[Architecture], float]
-"""Accuracy of an architecture (0 to 1) on validation images, under the shared weights as they are now."""
+"""Accuracy of an architecture (0 to 1) on validation images, under the present shared weights."""
 
 Preset = Mapping[str, Mapping[str, Any]]
 """Settings by section of the configuration, such as {"strategy": {...}, "weights": {...}}."""
@@ -53,10 +53,10 @@ class PosteriorStrategy(Protocol):
 
 @dataclass(frozen=True)
 class SearchBatch:
-    """What one step of a search gets."""
+    """The input of one step of a search."""
 
     train: Batch
-    valids: tuple[Batch, ...]  # as many as the strategy asks for at this step, usually one
+    valids: tuple[Batch, ...]  # as many as the strategy's `validation` says for this step, usually one
     epoch: int
     epochs: int
     progress: float = 0.0  # of the whole search, from 0 to 1, step by step
@@ -81,26 +81,27 @@ class Plan:
 
 @dataclass(frozen=True)
 class Validation:
-    """When a strategy wants validation batches: so many at once, every so many steps."""
+    """When a strategy gets validation batches: a number at once, every few steps."""
 
     every: int = 1
     batches: int = 1
 
     def at(self, position: int) -> int:
-        """How many at this step."""
+        """Return the number of batches at this step."""
         return self.batches if (position + 1) % self.every == 0 else 0
 
     def before(self, position: int) -> int:
-        """How many at all the steps before."""
+        """Return the number of batches at all steps before."""
         return position // self.every * self.batches
 
 
-class Stateful(ABC):  # noqa: B024 - its two families below have the abstract methods
-    """Something that a checkpoint can hold completely: its generator, and the attributes it lists as `stateful`."""
+class Stateful(ABC):  # noqa: B024 - the two kinds of strategy below have the abstract methods
+    """A strategy that a checkpoint holds completely: its generator, and the attributes in `stateful`."""
 
     stateful: ClassVar[tuple[str, ...]] = ()  # attributes that `step` changes: with a state_dict, or plain values
     presets: ClassVar[Mapping[str, Preset]] = {}
-    target: Target | None = None  # what the architecture found should cost, where that was asked for
+    target: Target | None = None  # for the cost of the final architecture
+    former_names: ClassVar[Mapping[str, str]] = {}  # of stateful attributes, in checkpoints of the first edition
 
     def __init__(self, space: SearchSpace, generator: torch.Generator) -> None:
         self.space = space
@@ -115,11 +116,11 @@ class Stateful(ABC):  # noqa: B024 - its two families below have the abstract me
         return StrategyFindings()
 
     def python_random(self) -> random.Random:
-        """A generator for the space's torch-free sampling, itself drawn from this strategy's generator."""
+        """Return a generator for the space's torch-free sampling, seeded by this strategy's generator."""
         return random.Random(int(torch.randint(2**62, (), generator=self.generator)))
 
     def new_generator(self) -> torch.Generator:
-        """Another stream of random numbers, for a part that keeps its own state."""
+        """Return a new generator, seeded by this strategy's, for a part that keeps its own state."""
         return torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=self.generator)))
 
     def state_dict(self) -> dict[str, Any]:
@@ -130,37 +131,39 @@ class Stateful(ABC):  # noqa: B024 - its two families below have the abstract me
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.generator.set_state(state["generator"])
         for name in self.stateful:
+            value = state[name] if name in state else state[self.former_names[name]]
             if hasattr(getattr(self, name), "load_state_dict"):
-                getattr(self, name).load_state_dict(state[name])
+                getattr(self, name).load_state_dict(value)
             else:
-                setattr(self, name, state[name])
+                setattr(self, name, value)
 
 
 class OneShot(Stateful):
-    """A strategy that trains shared weights and learns from them which architecture to take."""
+    """A strategy that trains shared weights and learns from them which architecture to choose."""
 
     validation: Validation = Validation()
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
-        """Called once before the first step, and before a saved state is loaded: the place to fit things to sizes."""
+        """Prepare for the sizes of a search; called once, before the first step and before a saved state is loaded."""
 
     @abstractmethod
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
-        """One step of the search, as in the algorithm box of its paper."""
+        """Take one step of the search, as in the algorithm box of its paper."""
 
     @abstractmethod
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
-        """The architecture the search stands for now; `final` tells the end of the search from a look in between."""
+        """Return the architecture that the search would choose now; `final` is False before the end of the search."""
 
     def probabilities(self) -> Scores | None:
-        """Probabilities of the options, for strategies that have any."""
+        """Return the probabilities of the options, or None for strategies without any."""
         return None
 
     def finalists(self) -> list[Architecture]:
-        """Architectures that may be the best one, to be decided between by training each for a short while."""
+        """Return the candidates of the finalist race, which trains each of them briefly."""
         return []
 
     def to(self, device: torch.device) -> None:
+        """Move the parameters of the strategy to a device."""
         for name in self.stateful:
             part = getattr(self, name)
             if isinstance(part, nn.Module):
@@ -168,7 +171,7 @@ class OneShot(Stateful):
 
 
 class Differentiable(OneShot):
-    """A one-shot strategy that descends on the logits of every option, and derives what their softmax favours."""
+    """A one-shot strategy that descends on the logits of every option and derives the most probable options."""
 
     stateful: ClassVar[tuple[str, ...]] = ("policy", "optimizer")
 
@@ -177,13 +180,13 @@ class Differentiable(OneShot):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        learning_rate: Annotated[float, Doc("of Adam on the logits")] = 3e-4,
-        weight_decay: Annotated[float, Doc("of Adam on the logits")] = 1e-3,
+        learning_rate: Annotated[float, Doc("learning rate of Adam on the logits")] = 3e-4,
+        weight_decay: Annotated[float, Doc("weight decay of Adam on the logits")] = 1e-3,
         warmup: Annotated[float, Doc("share of the epochs that trains the weights alone")] = 0.0,
         none: Annotated[Literal["free", "absent"], Doc("whether `none` takes part in the search")] = "free",
         keep_none: Annotated[bool | None, Doc("may `none` win; left out: as the space has it")] = None,
         finalists: Annotated[
-            int, Doc("what is derived and its neighbours, trained for a short while to decide; 1 is none")
+            int, Doc("candidates of the finalist race: the derived architecture and its neighbours; 1 is no race")
         ] = 1,
     ) -> None:
         super().__init__(space, generator)
@@ -200,14 +203,14 @@ class Differentiable(OneShot):
         self.optimizer: torch.optim.Optimizer = self.policy.adam(learning_rate=learning_rate, weight_decay=weight_decay)
 
     def descend(self, gradient: Tensor, batch: SearchBatch) -> None:
-        """One optimizer step on the logits; none while the weights warm up and operations without any look best."""
+        """Take an optimizer step on the logits, except in the warm-up, when operations without weights look best."""
         if self.is_warming_up(batch):
             return
         self.policy.values.grad = self.add_target_gradient(gradient)
         self.optimizer.step()
 
     def add_target_gradient(self, gradient: Tensor) -> Tensor:
-        """A gradient by the logits with that of missing the target, by the cost to be expected of the softmax."""
+        """Add the gradient of the penalty for missing the target, by the expected cost under the softmax."""
         if self.target is None:
             return gradient
         probabilities = {name: row.softmax(dim=0) for name, row in self.policy.rows().items()}
@@ -215,6 +218,7 @@ class Differentiable(OneShot):
         return gradient + penalty
 
     def is_warming_up(self, batch: SearchBatch) -> bool:
+        """Return whether only the weights train."""
         return batch.epoch < self._warmup * batch.epochs
 
     def probabilities(self) -> Scores:
@@ -230,7 +234,7 @@ class Differentiable(OneShot):
 
 
 def metrics(train: StepResult, valid: StepResult | None = None, **others: float) -> Metrics:
-    """The usual figures of a step under their usual names."""
+    """Return the usual figures of a step under their usual names."""
     figures = {"train_loss": float(train.loss.detach()), "train_accuracy": float(train.score)}
     if valid is not None:
         figures |= {"valid_loss": float(valid.loss.detach()), "valid_accuracy": float(valid.score)}
@@ -239,29 +243,29 @@ def metrics(train: StepResult, valid: StepResult | None = None, **others: float)
 
 @dataclass(frozen=True)
 class Trial:
-    """One architecture to be scored by whatever means."""
+    """One architecture to score."""
 
     number: int
     architecture: Architecture
 
 
 class BlackBox(Stateful):
-    """A strategy that asks for architectures to be scored and is told the result. The engine numbers the trials.
+    """An ask/tell strategy: it proposes architectures, and the loop reports their scores and numbers the trials.
 
-    Where several processes work on one study, it is also told of trials that it never asked for.
+    If several processes share a study, trials that other processes proposed are reported to it, too.
     """
 
     @abstractmethod
     def ask(self, number: int) -> Trial:
-        """The next architecture to score."""
+        """Return the next architecture to score."""
 
     def should_continue(self, trial: Trial, epochs: int, score: float) -> bool:
-        """Whether a trial that reached a score after so many epochs, not yet all, is worth the rest of them."""
+        """Return whether to train a trial further that has this score after some of its epochs."""
         return True
 
     def tell(self, trial: Trial, score: float) -> None:
-        """The score of a trial: higher is better."""
+        """Report the score of a trial; higher is better."""
 
     def report_pruned(self, trial: Trial, score: float) -> None:
-        """The last score of a trial that did not go on; as any other, unless a strategy knows better."""
+        """Report the last score of a trial that was stopped early; by default like any other score."""
         self.tell(trial, score)

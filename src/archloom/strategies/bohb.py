@@ -1,4 +1,4 @@
-"""BOHB: TPE proposes, Hyperband stops what lags behind (Falkner et al., 2018), both by Optuna."""
+"""BOHB: TPE proposes, Hyperband stops weak trials early (Falkner et al., 2018), both by Optuna."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from archloom.strategies.tpe import Tpe
 
 try:
     import optuna
-except ImportError:  # an extra: whoever asks for the strategy is told
+except ImportError:  # an extra: the constructor reports it
     optuna = None  # type: ignore[assignment]
 
 
 class Bohb(Tpe):
-    """Scores that come epoch by epoch are compared at the rungs of Hyperband's brackets.
+    """Compare scores epoch by epoch at the rungs of Hyperband's brackets.
 
-    How many epochs a full training has is taken from the first trial that completes one. A table gives a score at once:
-    there is nothing to stop early, and what is left is the model, as in the public NAS-Bench-201 code.
+    The first complete trial shows how many epochs a full training has. A table gives a score at once: there is nothing
+    to stop early, and only the model remains, as in the public NAS-Bench-201 code.
     """
 
     presets: ClassVar[dict[str, Preset]] = {"paper": {"strategy": {"candidates": 4}}}
@@ -34,7 +34,7 @@ class Bohb(Tpe):
         *,
         least_epochs: Annotated[int, Doc("before any trial is stopped")] = 1,
         reduction: Annotated[
-            int, Doc("one trial in so many goes on from each rung to the next, for so many times as long")
+            int, Doc("one trial in this many is promoted from each rung to the next, and trains this many times longer")
         ] = 3,
         **settings: Any,
     ) -> None:
@@ -51,7 +51,7 @@ class Bohb(Tpe):
         return optuna.pruners.HyperbandPruner(min_resource=self._least_epochs, reduction_factor=self._reduction)
 
     def should_continue(self, trial: Trial, epochs: int, score: float) -> bool:
-        return not self.told.report(trial, epochs, score)
+        return not self.trials.report(trial, epochs, score)
 
     def report_pruned(self, trial: Trial, score: float) -> None:
-        self.told.add(trial, score, pruned=True)
+        self.trials.add(trial, score, pruned=True)

@@ -1,4 +1,4 @@
-"""The last step of several one-shot strategies: draw many architectures, take the best by shared weights."""
+"""The last step of several one-shot strategies: sample many architectures, choose the best by shared weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from archloom.strategies.base import Evaluate
 
 @dataclass(frozen=True)
 class Candidates:
-    """How many are compared: at the end of a search, and for a look after every epoch."""
+    """The number of candidates at the end of a search and after every epoch."""
 
     at_end: int
     each_epoch: int
@@ -25,6 +25,6 @@ class Candidates:
             }
         )
 
-    def best(self, draw: Callable[[], Architecture], evaluate: Evaluate, *, final: bool) -> Architecture:
-        """The best of those drawn; the first one wins a tie."""
-        return max((draw() for _ in range(self.at_end if final else self.each_epoch)), key=evaluate)
+    def best(self, sample: Callable[[], Architecture], evaluate: Evaluate, *, final: bool) -> Architecture:
+        """Return the best of the sampled architectures; the first one wins a tie."""
+        return max((sample() for _ in range(self.at_end if final else self.each_epoch)), key=evaluate)

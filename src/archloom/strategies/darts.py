@@ -13,7 +13,7 @@ from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, SearchBatch, metrics
 from archloom.supernet import Curvature, Gate, Gates, SharedWeights, StepResult, to_vector
 
-LOGITS = "logits"  # beside the weights, in a gradient by both
+LOGITS = "logits"  # its key among the weights, in a gradient by both
 
 
 class Darts(Differentiable):
@@ -30,7 +30,7 @@ class Darts(Differentiable):
         ] = "exact",
         difference_step: Annotated[float, Doc("of `differences`, relative to the vector")] = 0.01,
         perturbation: Annotated[
-            float, Doc("SDARTS: weights learn on shares moved by up to so much at random, rising to it")
+            float, Doc("SDARTS: weights train on a mixture with random noise of up to this size, which rises from 0")
         ] = 0.0,
         **common: Any,
     ) -> None:
@@ -45,19 +45,19 @@ class Darts(Differentiable):
         self._difference_step = difference_step if products == "differences" else None
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
-        gradient, judged = self.gradient(weights, batch)
+        gradient, evaluated = self.gradient(weights, batch)
         self.descend(gradient, batch)
-        fitted = weights.fit(batch.train, self._perturbed(batch))
-        return metrics(fitted, judged)
+        trained = weights.fit(batch.train, self._perturb_mixture(batch))
+        return metrics(trained, evaluated)
 
-    def _perturbed(self, batch: SearchBatch) -> Gates:
-        """The mixture, or one at random near it: weights that do well on both leave the logits a flatter landscape."""
+    def _perturb_mixture(self, batch: SearchBatch) -> Gates:
+        """Return the mixture, or a random one near it: weights trained on these give the logits a flatter loss."""
         mixture = self.policy.mixture()
         if not self._perturbation:
             return mixture
-        return {name: Gate(weights=self._moved(gate, batch.progress)) for name, gate in mixture.items()}
+        return {name: Gate(weights=self._perturb_shares(gate, batch.progress)) for name, gate in mixture.items()}
 
-    def _moved(self, gate: Gate, progress: float) -> Tensor:
+    def _perturb_shares(self, gate: Gate, progress: float) -> Tensor:
         assert gate.weights is not None
         shares = gate.weights.detach()
         noise = 2 * torch.rand(shares.shape, generator=self.generator).to(shares) - 1
@@ -66,14 +66,16 @@ class Darts(Differentiable):
         return moved / total if float(total) > 0 else shares
 
     def gradient(self, weights: SharedWeights, batch: SearchBatch) -> tuple[Tensor, StepResult]:
-        """Of the validation loss by the logits, at the present weights or after one virtual training step."""
+        """Return the gradient of the validation loss by the logits, now or after one virtual training step."""
         if not self._second:
-            judged = weights.step_result(batch.valid, self.policy.mixture())
-            return weights.gradient(judged.loss, of=self.policy.values), judged
+            evaluated = weights.step_result(batch.valid, self.policy.mixture())
+            return weights.gradient(evaluated.loss, of=self.policy.values), evaluated
         # d/da L_valid(w - rate * dL_train/dw, a) = direct part - rate * (mixed second derivative of L_train) * v
         moved = weights.virtual_step(batch.train, self.policy.mixture())
-        judged = weights.step_result(batch.valid, self.policy.mixture(), parameters=moved)
-        vector = weights.gradient(judged.loss, of={**moved, LOGITS: self.policy.values})
+        evaluated = weights.step_result(batch.valid, self.policy.mixture(), parameters=moved)
+        vector = weights.gradient(evaluated.loss, of={**moved, LOGITS: self.policy.values})
         direct = vector.pop(LOGITS)
         curvature = Curvature(weights, batch.train, self.policy.mixture, self.policy.values, step=self._difference_step)
-        return direct - weights.learning_rate * curvature.multiply_mixed_derivative(to_vector(vector.values())), judged
+        return direct - weights.learning_rate * curvature.multiply_mixed_derivative(
+            to_vector(vector.values())
+        ), evaluated

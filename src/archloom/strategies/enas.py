@@ -21,8 +21,8 @@ from archloom.supernet import SharedWeights, path_gates
 
 
 @dataclass(frozen=True)
-class Spread(Validation):
-    """So many validation batches in every so many steps, as evenly as whole numbers can be."""
+class SpreadValidation(Validation):
+    """A number of validation batches per number of steps, spread as evenly as whole numbers allow."""
 
     def at(self, position: int) -> int:
         return self.before(position + 1) - self.before(position)
@@ -32,14 +32,14 @@ class Spread(Validation):
 
 
 class Enas(OneShot):
-    """A weight step on a path that the controller draws; and steps of the controller, so many in an epoch.
+    """A weight step on a path sampled by the controller, and a number of controller steps per epoch.
 
     The paper trains weights for an epoch, then the controller. Here the controller's steps are spread evenly over the
-    epoch: the same numbers of both, but no long pause that cannot be stopped, and no more than a batch or two at hand.
-    Each takes one validation batch, on which all paths it draws are judged.
+    epoch: the same numbers of both, without a long phase that cannot be stopped. Each takes one validation batch and
+    scores all its sampled paths on it.
 
-    A path takes an option of every decision. Where a space keeps only some edges (DARTS), paths run on all of them, as
-    mixtures do, and candidates keep those that the controller drew as the strongest.
+    A path has an option of every decision. Where a space keeps only some edges (DARTS), paths run on all of them, as
+    mixtures do, and candidates keep the edges with the strongest samples.
     """
 
     stateful: ClassVar[tuple[str, ...]] = ("policy", "optimizer", "baseline")
@@ -58,7 +58,7 @@ class Enas(OneShot):
         generator: torch.Generator,
         *,
         controller_steps: Annotated[int, Doc("learning steps of the controller in an epoch")] = 50,
-        samples: Annotated[int, Doc("paths drawn for each")] = 20,
+        samples: Annotated[int, Doc("paths sampled for each")] = 20,
         learning_rate: Annotated[float, Doc("of Adam on the controller")] = 1e-3,
         entropy_weight: Annotated[float, Doc("of the controller's entropy beside the accuracy")] = 1e-4,
         baseline_decay: Annotated[
@@ -70,7 +70,7 @@ class Enas(OneShot):
         tanh_constant: Annotated[float, Doc("the largest logit")] = 2.5,
         warmup: Annotated[float, Doc("share of the epochs that trains the weights alone")] = 0.0,
         candidates: Annotated[
-            int, Doc("architectures drawn by the controller and compared by shared weights at the end")
+            int, Doc("architectures sampled by the controller and compared by shared weights at the end")
         ] = 100,
         candidates_each_epoch: Annotated[int, Doc("and at the end of every epoch")] = 10,
         keep_none: Annotated[bool | None, Doc("may `none` win; left out: as the space has it")] = None,
@@ -96,50 +96,50 @@ class Enas(OneShot):
         self.baseline: float | None = None  # until there is a reward
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
-        self.validation = Spread(every=plan.train_images // plan.batch_size, batches=self._controller_steps)
+        self.validation = SpreadValidation(every=plan.train_images // plan.batch_size, batches=self._controller_steps)
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
-        fitted = weights.fit(batch.train, path_gates(self.space, self._draw().paths[0]))
+        trained = weights.fit(batch.train, path_gates(self.space, self._sample().paths[0]))
         if not batch.valids or batch.epoch < self._warmup * batch.epochs:
-            return metrics(fitted)
-        learnt = [self._learn(weights, valid) for valid in batch.valids]
-        means = {name: sum(row[name] for row in learnt) / len(learnt) for name in learnt[0]}
-        return {**metrics(fitted), **means}
+            return metrics(trained)
+        learned = [self._learn(weights, valid) for valid in batch.valids]
+        means = {name: sum(row[name] for row in learned) / len(learned) for name in learned[0]}
+        return {**metrics(trained), **means}
 
     def _learn(self, weights: SharedWeights, valid: Batch) -> Metrics:
-        """One step of the controller."""
-        judge = cache(lambda path: float(weights.score(valid, path_gates(self.space, path))))
-        drawn = self.policy.sample(self.generator, self._samples)
-        accuracies = torch.tensor([judge(path) for path in drawn.paths])
-        rewards = self.rewards(drawn, accuracies)
+        """Take one step of the controller."""
+        score = cache(lambda path: float(weights.score(valid, path_gates(self.space, path))))
+        sampled = self.policy.sample(self.generator, self._samples)
+        accuracies = torch.tensor([score(path) for path in sampled.paths])
+        rewards = self.rewards(sampled, accuracies)
         self.optimizer.zero_grad()
-        self.loss(drawn, rewards).backward()  # type: ignore[no-untyped-call]
+        self.loss(sampled, rewards).backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
-        self.remember(rewards)
-        entropy = float(drawn.entropies.detach().mean())
+        self.update_baseline(rewards)
+        entropy = float(sampled.entropies.detach().mean())
         return {"valid_accuracy": float(accuracies.mean()), "baseline": self.baseline or 0.0, "entropy": entropy}
 
-    def rewards(self, drawn: SampledPaths, accuracies: Tensor) -> Tensor:
-        """Accuracies, and the weighted surprise at the path: its mean is the entropy, and REINFORCE ascends on both."""
-        logs = drawn.log_probabilities.detach()
+    def rewards(self, sampled: SampledPaths, accuracies: Tensor) -> Tensor:
+        """Return accuracies minus weighted log-probabilities, whose mean is the entropy: REINFORCE raises both."""
+        logs = sampled.log_probabilities.detach()
         return accuracies.to(logs) - self._entropy_weight * logs
 
-    def loss(self, drawn: SampledPaths, rewards: Tensor) -> Tensor:
-        """Its gradient is minus that of the expected reward, on average; the baseline only takes out noise.
+    def loss(self, sampled: SampledPaths, rewards: Tensor) -> Tensor:
+        """Return a loss whose expected gradient is minus that of the expected reward; the baseline removes noise only.
 
-        To be so it must not know these rewards; before the first ones it does, which makes that one step smaller.
+        The baseline must not depend on these rewards. At the first step it does, which makes that step smaller.
         """
         baseline = float(rewards.mean()) if self.baseline is None else self.baseline
-        return -((rewards - baseline) * drawn.log_probabilities).mean()
+        return -((rewards - baseline) * sampled.log_probabilities).mean()
 
-    def remember(self, rewards: Tensor) -> None:
-        """Move the baseline by each reward in turn."""
+    def update_baseline(self, rewards: Tensor) -> None:
+        """Update the baseline by one reward after another."""
         average = float(rewards.mean()) if self.baseline is None else self.baseline
         for reward in rewards.tolist():
             average = self._baseline_decay * average + (1 - self._baseline_decay) * reward
         self.baseline = average
 
-    def _draw(self) -> SampledPaths:
+    def _sample(self) -> SampledPaths:
         with torch.no_grad():
             return self.policy.sample(self.generator)
 
@@ -147,7 +147,7 @@ class Enas(OneShot):
         return self.policy.probabilities()
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
-        def draw() -> Architecture:
-            return self.space.decode(self._draw().scores[0], keep_none=self._keep_none)
+        def sample() -> Architecture:
+            return self.space.decode(self._sample().scores[0], keep_none=self._keep_none)
 
-        return self._candidates.best(draw, cache(evaluate), final=final)  # likely ones are drawn again and again
+        return self._candidates.best(sample, cache(evaluate), final=final)  # probable ones are sampled repeatedly

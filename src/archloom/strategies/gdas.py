@@ -17,7 +17,7 @@ from archloom.supernet import Gates, SharedWeights
 
 
 class Gdas(Differentiable):
-    """Alternate a weight step and an architecture step, each on a path sampled anew."""
+    """Alternate a weight step and an architecture step, each on a newly sampled path."""
 
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {
@@ -48,7 +48,7 @@ class Gdas(Differentiable):
         check_temperatures(temperature_start, temperature_end)
         require(
             {
-                "strategy.gradient nb201_code draws once per batch; it needs sampling = 'batch'": (
+                "strategy.gradient nb201_code samples once per batch; it needs sampling = 'batch'": (
                     gradient != "nb201_code" or sampling == "batch"
                 ),
             }
@@ -57,7 +57,7 @@ class Gdas(Differentiable):
         self._per_image, self._gradient = sampling == "sample", gradient
 
     def temperature(self, batch: SearchBatch) -> float:
-        """Linear over epochs, from the first to the last."""
+        """Return the temperature of an epoch, linear from the first to the last."""
         return self._start - (self._start - self._end) * batch.epoch / max(1, batch.epochs - 1)
 
     def _sample(self, temperature: float, images: int) -> Gates:
@@ -71,7 +71,7 @@ class Gdas(Differentiable):
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
         temperature = self.temperature(batch)
-        fitted = weights.fit(batch.train, self._sample(temperature, len(batch.train)))
-        judged = weights.step_result(batch.valid, self._sample(temperature, len(batch.valid)))
-        self.descend(weights.gradient(judged.loss, of=self.policy.values), batch)
-        return metrics(fitted, judged, temperature=temperature)
+        trained = weights.fit(batch.train, self._sample(temperature, len(batch.train)))
+        evaluated = weights.step_result(batch.valid, self._sample(temperature, len(batch.valid)))
+        self.descend(weights.gradient(evaluated.loss, of=self.policy.values), batch)
+        return metrics(trained, evaluated, temperature=temperature)

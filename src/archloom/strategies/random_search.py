@@ -1,8 +1,9 @@
-"""Random search: architectures drawn uniformly and scored one by one; what every other strategy has to beat."""
+"""Random search: score uniformly sampled architectures; the baseline of every other strategy."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import torch
@@ -15,9 +16,10 @@ from archloom.strategies.base import BlackBox, StrategyFindings, Trial
 
 
 class RandomSearch(BlackBox):
-    """Draw, score, forget. With a target, what costs too much or too little is drawn again before it is scored."""
+    """Sample and score. With a target, sample again before scoring if the cost is too high or too low."""
 
-    stateful: ClassVar[tuple[str, ...]] = ("drawn", "accepted")
+    stateful: ClassVar[tuple[str, ...]] = ("samples", "accepted")
+    former_names: ClassVar[Mapping[str, str]] = {"samples": "drawn"}
 
     def __init__(
         self,
@@ -25,9 +27,9 @@ class RandomSearch(BlackBox):
         generator: torch.Generator,
         *,
         window: Annotated[
-            float | None, Doc("how far from the target a draw may be, in its unit; left out: its tolerance")
+            float | None, Doc("largest distance from the target, in its unit; left out: its tolerance")
         ] = None,
-        most_draws: Annotated[int, Doc("for one that is near enough; then the search gives up")] = 100_000,
+        most_draws: Annotated[int, Doc("samples per trial before the search fails")] = 100_000,
     ) -> None:
         super().__init__(space, generator)
         require(
@@ -37,24 +39,24 @@ class RandomSearch(BlackBox):
             }
         )
         self._window, self._most_draws = window, most_draws
-        self.drawn, self.accepted = 0, 0  # for the target
+        self.samples, self.accepted = 0, 0  # for the target
 
     def ask(self, number: int) -> Trial:
         rng = self.python_random()
-        return Trial(number, self.space.sample(rng) if self.target is None else self._near(self.target, rng))
+        return Trial(number, self.space.sample(rng) if self.target is None else self._sample_near(self.target, rng))
 
-    def _near(self, target: Target, rng: random.Random) -> Architecture:
-        """The first one drawn whose cost is near the target."""
+    def _sample_near(self, target: Target, rng: random.Random) -> Architecture:
+        """Return the first sampled architecture whose cost is near the target."""
         for _ in range(self._most_draws):
-            self.drawn += 1
+            self.samples += 1
             architecture = self.space.sample(rng)
             if self._accepts(target, architecture):
                 self.accepted += 1
                 return architecture
         raise SettingError(
-            f"none of {self._most_draws:,} architectures drawn costs near target.value {target.value:g} "
-            f"{target.source.unit}, and {self.accepted:,} of {self.drawn:,} since the start; widen strategy.window, or "
-            "aim at what the space has more of"
+            f"none of {self._most_draws:,} sampled architectures costs near target.value {target.value:g} "
+            f"{target.source.unit}, and {self.accepted:,} of {self.samples:,} at all; widen strategy.window or "
+            "set a target that more architectures meet"
         )
 
     def _accepts(self, target: Target, architecture: Architecture) -> bool:
@@ -63,7 +65,7 @@ class RandomSearch(BlackBox):
         return abs(target.cost(architecture) - target.value) <= self._window
 
     def findings(self) -> StrategyFindings:
-        if self.target is None or not self.drawn:
+        if self.target is None or not self.samples:
             return StrategyFindings()
-        acceptance = {"drawn": self.drawn, "accepted": self.accepted, "rate": self.accepted / self.drawn}
+        acceptance = {"drawn": self.samples, "accepted": self.accepted, "rate": self.accepted / self.samples}
         return StrategyFindings(others={"acceptance": acceptance})

@@ -1,4 +1,4 @@
-"""Regularized evolution: the best of a few is changed in one place, and the oldest dies (Real et al., 2019)."""
+"""Regularized evolution: mutate the best of a few, and remove the oldest (Real et al., 2019)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from archloom.strategies.base import BlackBox, Preset, Trial
 
 
 class RegularizedEvolution(BlackBox):
-    """Age alone decides who leaves, so that an architecture stays in the family only by having good children."""
+    """Age alone removes architectures: one persists only through good children."""
 
-    stateful: ClassVar[tuple[str, ...]] = ("living",)
+    stateful: ClassVar[tuple[str, ...]] = ("members",)
+    former_names: ClassVar[dict[str, str]] = {"members": "living"}
     presets: ClassVar[dict[str, Preset]] = {"paper": {"strategy": {"population": 10, "sample": 3}}}
 
     def __init__(
@@ -23,8 +24,12 @@ class RegularizedEvolution(BlackBox):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        population: Annotated[int, Doc("architectures alive; as many trials are drawn uniformly at first")] = 10,
-        sample: Annotated[int, Doc("drawn from the living, with replacement; the best of them becomes the parent")] = 3,
+        population: Annotated[
+            int, Doc("architectures in the population; as many trials are sampled uniformly at first")
+        ] = 10,
+        sample: Annotated[
+            int, Doc("architectures sampled from the population, with replacement; the best becomes the parent")
+        ] = 3,
     ) -> None:
         super().__init__(space, generator)
         require(
@@ -34,14 +39,14 @@ class RegularizedEvolution(BlackBox):
             }
         )
         self._population, self._sample = population, sample
-        self.living: list[tuple[dict[str, str], float]] = []  # with their scores, the oldest first
+        self.members: list[tuple[dict[str, str], float]] = []  # with their scores, the oldest first
 
     def ask(self, number: int) -> Trial:
         rng = self.python_random()
-        if len(self.living) < self._population:
+        if len(self.members) < self._population:
             return Trial(number, self.space.sample(rng))
-        parent, _ = max(rng.choices(self.living, k=self._sample), key=lambda one: one[1])  # the first of equals
+        parent, _ = max(rng.choices(self.members, k=self._sample), key=lambda one: one[1])  # the first of equals
         return Trial(number, self.space.mutate(self.space.check(parent), rng))
 
     def tell(self, trial: Trial, score: float) -> None:
-        self.living = [*self.living, (dict(trial.architecture), score)][-self._population :]
+        self.members = [*self.members, (dict(trial.architecture), score)][-self._population :]

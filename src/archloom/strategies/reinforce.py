@@ -1,4 +1,4 @@
-"""REINFORCE: a softmax policy over every decision learns from the scores of what it draws (Williams, 1992)."""
+"""REINFORCE: a softmax policy over every decision learns from the scores of its samples (Williams, 1992)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from archloom.strategies.base import BlackBox, Preset, Trial
 class Reinforce(BlackBox):
     """One Adam step for every score, along the gradient of the log-probability times the advantage.
 
-    The advantage is the score minus a moving average of scores that begins without bias and already holds this one, as
-    in the public NAS-Bench-201 code. Decisions are drawn independently. Where a space joins them (two inputs for every
-    node of a DARTS cell), its own rule picks among what was drawn, and the gradient is that of the options picked.
+    The advantage is the score minus a moving average of scores that starts unbiased and already includes this one, as
+    in the public NAS-Bench-201 code. Decisions are sampled independently. Where a space joins them (two inputs for
+    every node of a DARTS cell), its rule picks among the samples, and the gradient is that of the picked options.
     """
 
     stateful: ClassVar[tuple[str, ...]] = ("policy", "optimizer", "average", "weight")
@@ -48,17 +48,17 @@ class Reinforce(BlackBox):
         self._momentum = baseline_momentum
         self.policy = Logits(space, generator, without=() if space.none_may_win else (NONE,))
         self._rate = learning_rate
-        self.average, self.weight = 0.0, 0.0  # of the scores so far, and how much of it they fill
+        self.average, self.weight = 0.0, 0.0  # of the scores so far, and the sum of their weights in it
 
     @cached_property
     def optimizer(self) -> torch.optim.Optimizer:
-        """Made when first needed, as torch imports a compiler for it."""
+        """Created when first needed, because torch imports a compiler for it."""
         return torch.optim.Adam([self.policy.values], lr=self._rate)
 
     def ask(self, number: int) -> Trial:
         values = self.policy.values.detach()
         noisy = self.policy.split(values + sample_gumbel_noise(values.shape, self.generator).to(values))
-        # the largest of each decision is drawn with its softmax probability
+        # the largest of each decision is a sample with its softmax probability
         return Trial(number, self.space.decode({name: row.tolist() for name, row in noisy.items()}))
 
     def tell(self, trial: Trial, score: float) -> None:
@@ -69,7 +69,7 @@ class Reinforce(BlackBox):
         self.optimizer.step()
 
     def log_probability_gradient(self, architecture: Architecture) -> Tensor:
-        """By the logits: what was chosen minus the probabilities; zero for a decision that was left out."""
+        """Return the gradient by the logits: the choice minus the probabilities; zero for a skipped decision."""
         gradient: list[float] = []
         probabilities = self.policy.probabilities()
         for decision in self.space.decisions:

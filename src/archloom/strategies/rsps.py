@@ -1,4 +1,4 @@
-"""RSPS: train uniformly drawn single paths, then take the best of many by shared weights (Li & Talwalkar, 2019)."""
+"""RSPS: train uniformly sampled paths, then choose the best of many by shared weights (Li & Talwalkar, 2019)."""
 
 from __future__ import annotations
 

@@ -17,13 +17,13 @@ from archloom.supernet import SharedWeights, path_gates
 
 
 class Setn(Differentiable):
-    """A weight step on a path drawn uniformly, so that all learn alike; then a step of the logits on the template.
+    """A weight step on a uniformly sampled path, so that all train alike; then a step of the logits on the template.
 
-    The template is the mixture of all options by their probabilities. It only judges: no weight is ever trained in it.
+    The template is the mixture of all options by their probabilities. It only evaluates: no weight trains in it.
     """
 
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": {  # of its row in the NAS-Bench-201 table, by the public code; what its own paper took is not known
+        "paper": {  # of its row in the NAS-Bench-201 table, by the public code; those of its paper are unknown
             "strategy": {"learning_rate": 3e-4, "weight_decay": 1e-3, "candidates": 100},
             "weights": {"weight_decay": 5e-4, "nesterov": True, "clip": 0.0},
             "search": {"epochs": 250},
@@ -36,7 +36,7 @@ class Setn(Differentiable):
         generator: torch.Generator,
         *,
         candidates: Annotated[
-            int, Doc("architectures drawn by their probabilities and compared by shared weights at the end")
+            int, Doc("architectures sampled by their probabilities and compared by shared weights at the end")
         ] = 100,
         candidates_each_epoch: Annotated[int, Doc("and at the end of every epoch")] = 10,
         learning_rate: Annotated[float, Doc("of Adam on the logits")] = 3e-4,
@@ -58,13 +58,13 @@ class Setn(Differentiable):
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
         path = path_gates(self.space, self.space.sample(self.python_random()))
-        fitted = weights.fit(batch.train, path)
-        judged = weights.step_result(batch.valid, self.policy.mixture())
-        self.descend(weights.gradient(judged.loss, of=self.policy.values), batch)
-        return metrics(fitted, judged)
+        trained = weights.fit(batch.train, path)
+        evaluated = weights.step_result(batch.valid, self.policy.mixture())
+        self.descend(weights.gradient(evaluated.loss, of=self.policy.values), batch)
+        return metrics(trained, evaluated)
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
-        return self._candidates.best(self._draw, cache(evaluate), final=final)  # likely ones are drawn again and again
+        return self._candidates.best(self._sample, cache(evaluate), final=final)  # probable ones are sampled repeatedly
 
-    def _draw(self) -> Architecture:
+    def _sample(self) -> Architecture:
         return self.space.decode(sample_scores(self.policy, self.generator), keep_none=self._keep_none)

@@ -15,10 +15,10 @@ from archloom.supernet import SharedWeights
 
 
 class Snas(Differentiable):
-    """One step of both on the training loss of a mixture drawn from the concrete distribution, one draw per batch.
+    """One step of both on the training loss of a mixture sampled from the concrete distribution, once per batch.
 
-    There is one level and no validation data: they only judge what is derived. The paper anneals the temperature and
-    does not say how; here it falls linearly over the steps of the search, between the ends that the public code has.
+    There is one level: validation images only evaluate the derived architecture. The paper anneals the temperature and
+    does not say how. Here it falls linearly over the steps of the search, between the values of the public code.
     The paper's penalty on expected cost is left out.
     """
 
@@ -51,13 +51,13 @@ class Snas(Differentiable):
         self._start, self._end = temperature_start, temperature_end
 
     def temperature(self, batch: SearchBatch) -> float:
-        """Linear over the search."""
+        """Return the temperature at a step, linear over the search."""
         return self._start + (self._end - self._start) * batch.progress
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
         temperature = self.temperature(batch)
         gates = sample_concrete_gates(self.policy, self.generator, temperature=temperature)
         gradient = weights.gradient(weights.loss(batch.train, gates), of=self.policy.values)
-        fitted = weights.fit(batch.train, gates)  # the same draw, the same weights: the same loss
+        trained = weights.fit(batch.train, gates)  # the same sample and weights: the same loss
         self.descend(gradient, batch)
-        return metrics(fitted, temperature=temperature)
+        return metrics(trained, temperature=temperature)

@@ -1,4 +1,4 @@
-"""TPE: draw where good scores were dense and bad ones were not (Bergstra et al., 2011), by Optuna's sampler."""
+"""TPE: sample where good scores are dense and bad ones are not (Bergstra et al., 2011), by Optuna's sampler."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ from archloom.strategies.base import BlackBox, Trial
 try:
     import optuna
     from optuna.trial import TrialState, create_trial
-except ImportError:  # an extra: whoever asks for the strategy is told
+except ImportError:  # an extra: the constructor reports it
     optuna = None  # type: ignore[assignment]
 
-NAME = "told"  # Hyperband deals out its brackets by the study's name and a trial's number, so that it must not change
+NAME = "told"  # Hyperband assigns brackets by the study's name and a trial's number: it must not change
 
 
 class Tpe(BlackBox):
-    """A study in memory holds what the strategy was told; a sampler made anew for every trial proposes the next.
+    """A study in memory holds the reported trials; a new sampler for every trial proposes the next.
 
-    The state is those trials as plain values and nothing of Optuna's own, so that a resumed search goes on exactly.
+    The state is those trials as plain values, without anything of Optuna: a resumed search continues exactly.
     """
 
-    stateful: ClassVar[tuple[str, ...]] = ("told",)
+    stateful: ClassVar[tuple[str, ...]] = ("trials",)
+    former_names: ClassVar[Mapping[str, str]] = {"trials": "told"}
 
     def __init__(
         self,
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        startup_trials: Annotated[int, Doc("drawn uniformly before the densities are trusted")] = 10,
-        candidates: Annotated[
-            int, Doc("drawn from the density of good trials, of which the most promising is taken")
-        ] = 24,
+        startup_trials: Annotated[int, Doc("trials sampled uniformly before the densities are used")] = 10,
+        candidates: Annotated[int, Doc("samples from the density of good trials; the most promising is chosen")] = 24,
         multivariate: Annotated[bool, Doc("one density of all decisions together; else one for each")] = True,
     ) -> None:
         super().__init__(space, generator)
@@ -51,24 +50,24 @@ class Tpe(BlackBox):
         )
         self._startup_trials = startup_trials
         self._settings: dict[str, Any] = {"n_ei_candidates": candidates, "multivariate": multivariate}
-        self.told = Told(space, pruner=self.pruner)
+        self.trials = TrialStudy(space, pruner=self.pruner)
 
     def pruner(self) -> optuna.pruners.BasePruner:
-        """What stops trials early: nothing."""
+        """Return what stops trials early: nothing here."""
         return optuna.pruners.NopPruner()
 
     def ask(self, number: int) -> Trial:
         rng = self.python_random()
-        if len(self.told) < self._startup_trials:
+        if len(self.trials) < self._startup_trials:
             return Trial(number, self.space.sample(rng))
-        choices = self.told.propose(seed=rng.randrange(2**32), **self._settings)
+        choices = self.trials.propose(seed=rng.randrange(2**32), **self._settings)
         return Trial(number, complete_architecture(self.space, choices, rng))
 
     def tell(self, trial: Trial, score: float) -> None:
-        self.told.add(trial, score)
+        self.trials.add(trial, score)
 
 
-class Told:
+class TrialStudy:
     """Trials and their scores as an Optuna study in memory: one categorical parameter for every decision."""
 
     def __init__(self, space: SearchSpace, *, pruner: Callable[[], optuna.pruners.BasePruner]) -> None:
@@ -77,27 +76,27 @@ class Told:
         self._forced = {name: choices[0] for name, choices in options.items() if len(choices) == 1}
         self._distributions: dict[str, optuna.distributions.BaseDistribution] = {
             name: optuna.distributions.CategoricalDistribution(choices)
-            for name, choices in sorted(options.items())  # the order in which Optuna itself would draw
+            for name, choices in sorted(options.items())  # the order in which Optuna itself samples
             if name not in self._forced
         }
         self._make_pruner = pruner
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
             storage=self._storage, study_name=NAME, direction="maximize", pruner=self._make_pruner()
         )
-        self._running: dict[int, optuna.Trial] = {}  # those with scores on the way, by our number
+        self._running: dict[int, optuna.Trial] = {}  # those with intermediate scores, by our number
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def propose(self, *, seed: int, multivariate: bool, **settings: Any) -> dict[str, str]:
-        """The options that Optuna's sampler would try next.
+        """Return the options that Optuna's sampler would try next.
 
-        It is asked directly: what parameters there are need not be gathered from all trials, as `Study.ask` does.
+        The sampler is called directly: `Study.ask` would first collect the parameters from all trials.
         """
         sampler = optuna.samplers.TPESampler(
             seed=seed, multivariate=multivariate, n_startup_trials=0, constant_liar=False, **settings
@@ -112,9 +111,9 @@ class Told:
         return {**self._forced, **chosen}
 
     def report(self, trial: Trial, epochs: int, score: float) -> bool:
-        """Note a score on the way; whether the pruner would stop here."""
+        """Report an intermediate score, and return whether the pruner would stop here."""
         if trial.number not in self._running:
-            self._study.enqueue_trial(self._parameters(trial))  # then the next one asked for is this one
+            self._study.enqueue_trial(self._parameters(trial))  # then `ask` returns this one
             self._running[trial.number] = self._study.ask(self._distributions)
         running = self._running[trial.number]
         running.report(score, step=epochs)
@@ -131,14 +130,14 @@ class Told:
             self._study.tell(running, score)
         self._count += 1
 
-    def _add(self, told: Mapping[str, Any]) -> None:
+    def _add(self, saved: Mapping[str, Any]) -> None:
         trial = create_trial(
-            state=TrialState.PRUNED if told["pruned"] else TrialState.COMPLETE,
-            value=told["score"],
-            params=told["parameters"],
+            state=TrialState.PRUNED if saved["pruned"] else TrialState.COMPLETE,
+            value=saved["score"],
+            params=saved["parameters"],
             distributions=self._distributions,
-            intermediate_values=told.get("reports"),
-            system_attrs=told.get("attributes"),
+            intermediate_values=saved.get("reports"),
+            system_attrs=saved.get("attributes"),
         )
         self._study.add_trial(trial)
         self._count += 1
@@ -162,13 +161,13 @@ class Told:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._begin()
-        for told in state["trials"]:
-            self._add(told)
+        self._reset()
+        for saved in state["trials"]:
+            self._add(saved)
 
 
 def complete_architecture(space: SearchSpace, choices: Mapping[str, str], rng: random.Random) -> Architecture:
-    """An architecture of these options; where a space joins decisions, its rule leaves some out, drawn by chance."""
+    """Return an architecture of these options; where a space joins decisions, its rule leaves out random ones."""
     try:
         return space.check(choices)
     except ParseError:
