@@ -254,3 +254,8 @@ def everything(heard):
             yield heard.recv()
         except EOFError:
             return
+
+
+def test_a_study_with_the_older_name_of_a_setting_is_the_same_study(tmp_path):
+    open_study(tmp_path, experiment={**EXPERIMENT, "search.chance_samples": 30})
+    open_study(tmp_path, experiment={**EXPERIMENT, "search.random_baseline_samples": 30})

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from archloom.core.errors import SettingError, StorageError, one_line
+from archloom.core.renames import new_name
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox, Trial
 
@@ -136,7 +137,8 @@ class SharedStudy(Study):
             study = _open_study(storage, name)
             if EXPERIMENT not in study.user_attrs:
                 study.set_user_attr(EXPERIMENT, dict(experiment))
-            begun = study.user_attrs[EXPERIMENT]  # of the process that was first
+            stored = study.user_attrs[EXPERIMENT]  # of the process that was first
+        begun = {new_name(setting): value for setting, value in stored.items()}  # older studies have older names
         for setting in (*experiment, *begun):
             if experiment.get(setting) != begun.get(setting):
                 raise SettingError(
