@@ -7,21 +7,21 @@ import xml.etree.ElementTree as ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archloom.reports.markup import escaped, printable, shortened
+from archloom.reports.markup import escape, make_printable, shorten
 
 
 @given(st.text(st.characters()))
 def test_any_text_makes_well_formed_markup(text: str) -> None:
-    read = ElementTree.fromstring(f'<a b="{escaped(text)}">{escaped(text)}</a>')
-    plain = printable(text).replace("\r\n", "\n").replace("\r", "\n")
+    read = ElementTree.fromstring(f'<a b="{escape(text)}">{escape(text)}</a>')
+    plain = make_printable(text).replace("\r\n", "\n").replace("\r", "\n")
     assert (read.text or "") == plain
 
 
 def test_lone_surrogates_and_control_characters_are_replaced() -> None:
-    assert printable("a\x00b\ud800c\x1b") == "a\ufffdb\ufffdc\ufffd"
-    assert printable("täglich ∑ 😀\n") == "täglich ∑ 😀\n"
+    assert make_printable("a\x00b\ud800c\x1b") == "a\ufffdb\ufffdc\ufffd"
+    assert make_printable("täglich ∑ 😀\n") == "täglich ∑ 😀\n"
 
 
 def test_long_text_is_cut_with_an_ellipsis() -> None:
-    assert shortened("abcdef", longest=6) == "abcdef"
-    assert shortened("abcdefg", longest=6) == "abcde…"
+    assert shorten("abcdef", longest=6) == "abcdef"
+    assert shorten("abcdefg", longest=6) == "abcde…"

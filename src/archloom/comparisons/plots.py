@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from archloom.comparisons.entries import EntryResult
 from archloom.comparisons.spec import Published
 from archloom.reports.figures import MUTED, PALETTE, grid, make_figure, svg, whole_steps
-from archloom.reports.markup import printable, shortened
+from archloom.reports.markup import make_printable, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +65,7 @@ class StripPlot:
         panels = figure.subplots(1, 2 if closer else 1, squeeze=False, sharey=True)[0]
         for axes in panels:
             self._draw_panel(axes, names)
-        panels[0].set_yticks(range(len(names)), [printable(shortened(name, longest=28)) for name in names])
+        panels[0].set_yticks(range(len(names)), [make_printable(shorten(name, longest=28)) for name in names])
         panels[0].set_ylim(len(names) - 0.5, -0.5)
         panels[0].set_xlabel(" / ".join(dict.fromkeys(entry.metric for entry in self.entries)) + ", %")
         if closer:
@@ -98,7 +98,7 @@ def draw_curves(entries: Sequence[EntryResult]) -> str:
         panels = grid(figure, len(curves), columns=columns, shared=True)
         for place, (axes, (name, found)) in enumerate(zip(panels, curves.items(), strict=True)):
             _draw_mean_and_extremes(axes, found, colour=colours[name])
-            axes.set_title(printable(shortened(f"{name} ({len(found)})", longest=30)), loc="left")
+            axes.set_title(make_printable(shorten(f"{name} ({len(found)})", longest=30)), loc="left")
             if place >= len(curves) - columns:
                 axes.set_xlabel("epoch")
                 axes.tick_params(labelbottom=True)

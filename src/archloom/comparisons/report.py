@@ -12,8 +12,8 @@ from archloom.comparisons.plots import StripPlot, draw_curves
 from archloom.comparisons.results import FILE_NAME, VALUE, ComparisonResult
 from archloom.comparisons.statistics import SEEDS_FOR_BOOTSTRAP
 from archloom.core.bootstrap import CONFIDENCE
-from archloom.reports.markup import printable
-from archloom.reports.pages import page
+from archloom.reports.markup import make_printable
+from archloom.reports.pages import render_template
 from archloom.reports.tables import UNKNOWN, Table, decimal, duration, whole
 
 FILES = ("comparison.csv", "comparison.tex", FILE_NAME, "comparison.html")
@@ -111,7 +111,7 @@ _LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
 
 
 def _to_latex_row(cells: Sequence[str]) -> str:
-    return " & ".join("".join(_LATEX.get(c, c) for c in printable(cell)) for cell in cells) + " \\\\"
+    return " & ".join("".join(_LATEX.get(c, c) for c in make_printable(cell)) for cell in cells) + " \\\\"
 
 
 # --- the page
@@ -119,7 +119,7 @@ def _to_latex_row(cells: Sequence[str]) -> str:
 
 def render_page(result: ComparisonResult) -> str:
     plot = StripPlot.of(result.entries, result.published, result.datasets[0] if result.datasets else "")
-    return page(
+    return render_template(
         "comparison.html",
         {
             "title": result.title,

@@ -15,7 +15,7 @@ from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject
 from archloom.core.result_file import read_result_file
 from archloom.reports.frames import make_frame
-from archloom.reports.markup import escaped
+from archloom.reports.markup import escape
 from archloom.reports.notebook import to_html
 from archloom.reports.tables import UNKNOWN, Table, decimal, duration, spread
 
@@ -170,7 +170,7 @@ class ComparisonResult:
         """Return the result for a notebook: the table, the verdicts and a dot per seed."""
         verdicts = Table("", tuple((name, verdict.sentence) for name, verdict in self.verdicts.items()))
         plot = self._plot_seeds()
-        title = f"<h4>{escaped(self.title)}</h4><p>{escaped(self.count_text)}</p>"
+        title = f"<h4>{escape(self.title)}</h4><p>{escape(self.count_text)}</p>"
         return f"<div>{title}{to_html(self.to_table())}{to_html(verdicts)}{plot.to_svg() if plot else ''}</div>"
 
     def to_table(self) -> Table:

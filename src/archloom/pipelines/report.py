@@ -9,14 +9,14 @@ from urllib.parse import quote
 from archloom.pipelines.evaluation import FIGURES
 from archloom.pipelines.plots import draw_models
 from archloom.pipelines.results import PipelineResult, count_text
-from archloom.reports.pages import page
+from archloom.reports.pages import render_template
 from archloom.reports.tables import Table
 
 
 def render_pipeline(result: PipelineResult, folder: Path) -> str:
     """Return the whole page; its links are relative to the folder."""
     models = "" if result.model_count is None else f", {count_text(result.model_count, 'retraining', 'retrainings')}"
-    return page(
+    return render_template(
         "pipeline.html",
         {
             "title": result.title,

@@ -13,7 +13,7 @@ from archloom.core.result_file import read_result_file
 from archloom.pipelines.plots import draw_models, plot_models
 from archloom.pipelines.spread import VarianceSplit, split_variance
 from archloom.reports.frames import make_frame
-from archloom.reports.markup import escaped
+from archloom.reports.markup import escape
 from archloom.reports.notebook import to_html
 from archloom.reports.tables import Table, decimal, duration, spread, whole
 
@@ -191,9 +191,9 @@ class PipelineResult:
 
     def _repr_html_(self) -> str:
         """Return the result for a notebook: sentences, a dot per model, models and searches."""
-        lines = "".join(f"<p>{escaped(line)}</p>" for line in self.sentences)
+        lines = "".join(f"<p>{escape(line)}</p>" for line in self.sentences)
         tables = f"{to_html(self.tabulate_models())}{to_html(self.tabulate_searches())}"
-        return f"<div><h4>{escaped(self.title)}</h4>{lines}{draw_models(self.tests_by_search)}{tables}</div>"
+        return f"<div><h4>{escape(self.title)}</h4>{lines}{draw_models(self.tests_by_search)}{tables}</div>"
 
     def tabulate_searches(self) -> Table:
         several = self.search_count > 1

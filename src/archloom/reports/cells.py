@@ -1,4 +1,4 @@
-"""Cells as pictures and as text: what was found should be readable at a glance, on a page and in a terminal."""
+"""Draw cells as pictures and as text, for a page and for a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from archloom.reports.layout import Layout, Line, Place, Route, Size, arrange
-from archloom.reports.markup import escaped, shortened
+from archloom.reports.markup import escape, shorten
 from archloom.spaces.base import CellGraph
 
 OPERATION_KINDS: Mapping[
@@ -42,7 +42,7 @@ SMALLEST_WIDTH = 420.0
 
 
 def kind_of(operation: str) -> str:
-    """The kind of an operation, told from its name."""
+    """Return the kind of an operation, by its name."""
     return next((kind for part, kind in OPERATION_KINDS.items() if part in operation), OTHER)
 
 
@@ -50,7 +50,7 @@ def kind_of(operation: str) -> str:
 
 
 def draw_text(graph: CellGraph) -> str:
-    """The cell in lines like `node 3 = nor_conv_3x3(input) + skip_connect(node 1)`."""
+    """Return the cell in lines like `node 3 = nor_conv_3x3(input) + skip_connect(node 1)`."""
     lines = [f"{graph.name}:"]
     for node in range(len(graph.inputs), graph.nodes):
         terms = [f"{operation}({_state(graph, source)})" for source, target, operation in graph.edges if target == node]
@@ -77,7 +77,7 @@ def _subscript(name: str) -> tuple[str, str]:
 
 
 def draw_cells(graphs: Sequence[CellGraph], *, title: str = "") -> str:
-    """The cells below each other as one SVG: a box per state, a curve per operation, coloured by its kind."""
+    """Draw the cells below each other as one SVG: a box per state, a curve per operation, coloured by its kind."""
     drawings = [_Drawing.of(graph) for graph in graphs]
     legend, legend_width = _legend(graphs)
     width = max([SMALLEST_WIDTH, legend_width, *(drawing.layout.width for drawing in drawings)]) + 2 * MARGIN
@@ -95,7 +95,7 @@ def draw_cells(graphs: Sequence[CellGraph], *, title: str = "") -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
         f'font-family="sans-serif" font-size="11" fill="#1f2937" class="cells">'
-        f"<title>{escaped(title or _summary(graphs))}</title>{''.join(parts)}</svg>"
+        f"<title>{escape(title or _summary(graphs))}</title>{''.join(parts)}</svg>"
     )
 
 
@@ -118,8 +118,8 @@ class _Drawing:
             for source, target, operation in graph.edges
         ]
         boxes = [Size(_box_width(name), BOX_HEIGHT) for name in _box_names(graph)]
-        lines += [Line(output, graph.nodes) for output in _joined(graph)]
-        return cls(graph, arrange(boxes, lines, inputs=len(graph.inputs)), _used(graph))
+        lines += [Line(output, graph.nodes) for output in _concatenated_states(graph)]
+        return cls(graph, arrange(boxes, lines, inputs=len(graph.inputs)), _connected_states(graph))
 
     @property
     def height(self) -> float:
@@ -157,22 +157,22 @@ class _Drawing:
 
     def _is_end(self, number: int) -> bool:
         """Whether this is where the cell begins or ends."""
-        ends = (self.graph.nodes,) if _joined(self.graph) else self.graph.outputs
+        ends = (self.graph.nodes,) if _concatenated_states(self.graph) else self.graph.outputs
         return number < len(self.graph.inputs) or number in ends
 
 
-def _joined(graph: CellGraph) -> tuple[int, ...]:
-    """The states that are concatenated into the output; a single output is the state itself."""
+def _concatenated_states(graph: CellGraph) -> tuple[int, ...]:
+    """Return the states that are concatenated into the output; none if the output is a single state."""
     return graph.outputs if len(graph.outputs) > 1 else ()
 
 
 def _box_names(graph: CellGraph) -> list[str]:
     numbered = ["output" if graph.outputs == (node,) else str(node) for node in range(len(graph.inputs), graph.nodes)]
-    return [*graph.inputs, *numbered, *(["concat"] if _joined(graph) else [])]
+    return [*graph.inputs, *numbered, *(["concat"] if _concatenated_states(graph) else [])]
 
 
-def _used(graph: CellGraph) -> frozenset[int]:
-    """The states that lie on a path from an input to an output."""
+def _connected_states(graph: CellGraph) -> frozenset[int]:
+    """Return the states on a path from an input to an output."""
     reached = set(range(len(graph.inputs)))
     for source, target, _ in sorted(graph.edges, key=lambda edge: edge[1]):
         if source in reached:
@@ -185,22 +185,22 @@ def _used(graph: CellGraph) -> frozenset[int]:
 
 
 def _label_width(operation: str) -> float:
-    return len(shortened(operation, longest=LONGEST_LABEL)) * CHARACTER + 14
+    return len(shorten(operation, longest=LONGEST_LABEL)) * CHARACTER + 14
 
 
 def _box_width(name: str) -> float:
-    return max(38.0, len(shortened(name, longest=LONGEST_LABEL)) * CHARACTER + 18)
+    return max(38.0, len(shorten(name, longest=LONGEST_LABEL)) * CHARACTER + 18)
 
 
 # --- pieces of SVG
 
 
 def _text(x: float, y: float, text: str, *, attributes: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{escaped(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{escape(text)}</text>'
 
 
 def _curve(route: Route, colour: str, *, dashes: str = "", faded: bool = False) -> str:
-    """Flat through every column, curved between two of them, with a head that points to the right."""
+    """Draw a line flat through every column and curved between two, with a head that points to the right."""
     x, y = route.start
     tip, height = route.end
     steps = [f"M{x:.1f} {y:.1f}"]
@@ -222,22 +222,22 @@ def _bend(x: float, y: float, to_x: float, to_y: float) -> str:
 
 
 def _label(place: Place, operation: str, *, faded: bool) -> str:
-    short = shortened(operation, longest=LONGEST_LABEL)
+    short = shorten(operation, longest=LONGEST_LABEL)
     colour = KIND_COLOURS[kind_of(operation)]
     return (
-        f"<g><title>{escaped(operation)}</title>{_rectangle(place, radius=10, stroke=colour, faded=faded)}"
+        f"<g><title>{escape(operation)}</title>{_rectangle(place, radius=10, stroke=colour, faded=faded)}"
         f"{_text(place.x, place.y + 4, short, attributes=_centred(faded))}</g>"
     )
 
 
 def _box(place: Place, name: str, *, faded: bool, end: bool) -> str:
     fill = "#e8eefc" if end else "#f3f4f6"
-    stem, index = _subscript(shortened(name, longest=LONGEST_LABEL))
-    lowered = f'<tspan dy="4" font-size="9">{escaped(index)}</tspan>' if index else ""
+    stem, index = _subscript(shorten(name, longest=LONGEST_LABEL))
+    lowered = f'<tspan dy="4" font-size="9">{escape(index)}</tspan>' if index else ""
     return (
         f"{_rectangle(place, radius=8, stroke='#475569', fill=fill, faded=faded)}"
         f'<text x="{place.x:.1f}" y="{place.y + 4:.1f}" font-weight="600" {_centred(faded)}>'
-        f"{escaped(stem)}{lowered}</text>"
+        f"{escape(stem)}{lowered}</text>"
     )
 
 
@@ -254,12 +254,12 @@ def _centred(faded: bool) -> str:
 
 
 def _legend(graphs: Sequence[CellGraph]) -> tuple[str, float]:
-    """A swatch per kind that occurs, and the legend's width."""
+    """Return a swatch per kind that occurs, and the width of the legend."""
     present = {kind_of(operation) for graph in graphs for _, _, operation in graph.edges}
     entries = [(kind, colour, "") for kind, colour in KIND_COLOURS.items() if kind in present]
-    if any(_joined(graph) for graph in graphs):
+    if any(_concatenated_states(graph) for graph in graphs):
         entries.append(("concatenated", CONCAT_COLOUR, 'stroke-dasharray="2 3"'))
-    if any(len(_used(graph)) < graph.nodes for graph in graphs):
+    if any(len(_connected_states(graph)) < graph.nodes for graph in graphs):
         entries.append(("faded: on no path from input to output", "#d1d5db", 'stroke-dasharray="4 3"'))
     parts, left = [], 0.0
     for name, colour, dashes in entries:

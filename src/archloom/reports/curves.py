@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archloom.reports.figures import PALETTE, draw_line, grid, svg
-from archloom.reports.markup import printable
+from archloom.reports.markup import make_printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,7 +52,7 @@ def _draw_metrics(axes: Axes, epochs: Sequence[float], title: str, metrics: Seri
         colour = TRAIN if name.startswith("train") else VALID if name.startswith("valid") else PALETTE[2 + index % 8]
         scaled = [scale * value for value in values]
         draw_line(axes, epochs, scaled, colour=colour, label=name.replace("_", " "))
-    axes.set_title(printable(title), loc="left", fontweight="bold")
+    axes.set_title(make_printable(title), loc="left", fontweight="bold")
     axes.set_xlabel("epoch")
     if len(metrics) > 1:
         axes.legend(loc="best")

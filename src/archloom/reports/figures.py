@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from archloom.reports.markup import escaped, printable
+from archloom.reports.markup import escape, make_printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +60,7 @@ def legend_above(axes: Axes) -> None:
 
 def legend_text(text: str) -> str:
     """Return text that a legend shows: matplotlib leaves out labels that begin with '_'."""
-    return " " + printable(text) if text.startswith("_") else printable(text)
+    return " " + make_printable(text) if text.startswith("_") else make_printable(text)
 
 
 def whole_steps(axes: Axes) -> None:
@@ -102,7 +102,7 @@ def svg(draw: Callable[[Figure], None], *, height: float, label: str) -> str:
 
 
 def _style(label: str) -> dict[Any, Any]:
-    return {**_STYLE, "svg.hashsalt": printable(label)}  # the salt keeps ids of two figures of a page apart
+    return {**_STYLE, "svg.hashsalt": make_printable(label)}  # the salt keeps ids of two figures of a page apart
 
 
 def _inline(text: str, label: str) -> str:
@@ -111,5 +111,5 @@ def _inline(text: str, label: str) -> str:
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)
     body = re.sub(r'<g id="[^"]*"', "<g", body)
-    root = f'<svg role="img" aria-label="{escaped(label)}" style="stroke-linejoin: round" class="plot"'
+    root = f'<svg role="img" aria-label="{escape(label)}" style="stroke-linejoin: round" class="plot"'
     return re.sub(r'<svg(?: (?:width|height)="[^"]*")*', lambda _: root, body, count=1)

@@ -85,7 +85,7 @@ class _Items:
     sizes: list[Size]
     columns: Columns
     lanes: list[list[int]] = field(default_factory=list)  # per line, from left to right
-    labels: list[int | None] = field(default_factory=list)  # per line, which of its lanes carries the label
+    labels: list[int | None] = field(default_factory=list)  # per line, which of its lanes has the label
     before: dict[int, list[int]] = field(default_factory=dict)  # neighbours one column to the left
     after: dict[int, list[int]] = field(default_factory=dict)
 
@@ -93,7 +93,7 @@ class _Items:
 def arrange(boxes: Sequence[Size], lines: Sequence[Line], *, inputs: int) -> Layout:
     """Place everything; the first `inputs` boxes stand in the first column, the others further right."""
     items = _items(boxes, lines, _layers(len(boxes), lines, inputs))
-    items.columns = _ordered(items)
+    items.columns = _reorder(items)
     places = _places(items)
     routes = _routes(lines, items, places)
     return Layout(
@@ -105,7 +105,7 @@ def arrange(boxes: Sequence[Size], lines: Sequence[Line], *, inputs: int) -> Lay
 
 
 def _layers(count: int, lines: Sequence[Line], inputs: int) -> list[int]:
-    """The length of the longest path to each box; a box that nothing reaches still stands behind the inputs."""
+    """Return the length of the longest path to each box; boxes without inputs come after the inputs."""
     layers = [0 if box < inputs else 1 for box in range(count)]
     for line in sorted(lines, key=lambda line: line.target):
         assert line.source < line.target, f"a line must lead to a higher number, got {line.source}->{line.target}"
@@ -114,7 +114,7 @@ def _layers(count: int, lines: Sequence[Line], inputs: int) -> list[int]:
 
 
 def _items(boxes: Sequence[Size], lines: Sequence[Line], layers: Sequence[int]) -> _Items:
-    """Boxes take the even columns; every line takes a lane in each column between its ends."""
+    """Place boxes in the even columns, and a lane of every line in each column between its ends."""
     items = _Items(list(boxes), [[] for _ in range(2 * max(layers) + 1)])
     for box, layer in enumerate(layers):
         items.columns[2 * layer].append(box)
@@ -145,8 +145,8 @@ def _link(items: _Items, chain: Sequence[int]) -> None:
 # --- the order within a column
 
 
-def _ordered(items: _Items) -> Columns:
-    """The columns, reordered so that few lines cross: items move towards their neighbours, the best order wins."""
+def _reorder(items: _Items) -> Columns:
+    """Reorder the columns to reduce crossings: items move towards their neighbours, and the best order wins."""
     columns = [list(column) for column in items.columns]
     best, fewest = [list(column) for column in columns], _crossings(columns, items)
     for sweep in range(SWEEPS):
@@ -216,7 +216,7 @@ def _places(items: _Items) -> list[Place]:
 
 
 def _heights(items: _Items) -> dict[int, float]:
-    """The height of every item: near its neighbours' mean, in the column's order, no closer than allowed."""
+    """Return the height of every item: near the mean of its neighbours, in order, no closer than allowed."""
     heights: dict[int, float] = {}
     for column in items.columns:
         heights.update(_spread(column, items.sizes, dict.fromkeys(column, 0.0)))
@@ -269,7 +269,7 @@ def _routes(lines: Sequence[Line], items: _Items, places: Sequence[Place]) -> li
 
 
 def _ports(boxes: Sequence[int], towards: Sequence[float], places: Sequence[Place]) -> list[float]:
-    """At which height each line meets its box: side by side, in the order of where they lead."""
+    """Return the height at which each line meets its box, in the order of the other ends."""
     heights = [0.0] * len(boxes)
     for box in set(boxes):
         lines = sorted((line for line, other in enumerate(boxes) if other == box), key=lambda line: towards[line])

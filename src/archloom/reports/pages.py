@@ -1,4 +1,4 @@
-"""Pages that need nothing else, from the templates of this package: one style, everything escaped that is given."""
+"""Self-contained pages from the templates of this package: one style, all values escaped."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import jinja2
 from markupsafe import Markup
 
-from archloom.reports.markup import printable
+from archloom.reports.markup import make_printable
 
 
-def page(template: str, context: Mapping[str, object]) -> str:
-    """The page that a template of this package makes."""
+def render_template(template: str, context: Mapping[str, object]) -> str:
+    """Return the page that a template of this package makes."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("archloom.reports", "."),
         autoescape=True,
@@ -20,4 +20,4 @@ def page(template: str, context: Mapping[str, object]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["drawing"] = Markup  # our own SVG, whose text is escaped where it is made
-    return printable(environment.get_template(template).render(context))
+    return make_printable(environment.get_template(template).render(context))

@@ -1,4 +1,4 @@
-"""A whole space for readers: a histogram in text, and accuracy against cost as a plot with its Pareto front."""
+"""A whole space: a histogram in text, and accuracy against cost as a plot with its Pareto front."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from archloom.reports.figures import MUTED, PALETTE, legend_above, svg
-from archloom.reports.markup import printable
+from archloom.reports.markup import make_printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +18,7 @@ TAIL = 0.05  # share of the lowest that a plot leaves out
 
 
 def histogram_lines(bins: Sequence[tuple[float, float, int]]) -> Iterator[str]:
-    """A line per step: where it lies, a bar, how many; what is there at all gets a bar that can be seen."""
+    """Yield a line per bin: its range, a bar, its count; bins that are not empty have a visible bar."""
     most = max((count for _, _, count in bins), default=0)
     for low, high, count in bins:
         length = max(1, round(LONGEST_BAR * count / most)) if count else 0
@@ -26,7 +26,7 @@ def histogram_lines(bins: Sequence[tuple[float, float, int]]) -> Iterator[str]:
 
 
 def front_csv(front: Sequence[Mapping[str, Any]], cost: str) -> str:
-    """The Pareto front, the cheapest first."""
+    """Return the Pareto front as CSV, the cheapest first."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("architecture", cost, "test accuracy, %"))
@@ -37,7 +37,7 @@ def front_csv(front: Sequence[Mapping[str, Any]], cost: str) -> str:
 def front_plot(
     cost: Sequence[float], accuracy: Sequence[float], front: Sequence[Mapping[str, Any]], *, title: str, cost_name: str
 ) -> str:
-    """Every architecture as a point, and the front as a line above them; failures far below are counted, not drawn."""
+    """Draw every architecture as a point and the front as a line; failures far below are counted, not drawn."""
     floor = sorted(accuracy)[int(TAIL * len(accuracy))]
     below = sum(value < floor - 0.5 for value in accuracy)
 
@@ -48,9 +48,10 @@ def front_plot(
         axes.step([row["cost"] for row in front], [row["accuracy"] for row in front], "o-", where="post",
                   color=PALETTE[0], markersize=3.5, label=f"Pareto front: {len(front)}")  # fmt: skip
         axes.set_ylim(bottom=floor - 0.5, top=max(accuracy) + 0.5)
-        axes.set_title(printable(title), loc="left", fontweight="bold", pad=22)
+        axes.set_title(make_printable(title), loc="left", fontweight="bold", pad=22)
         axes.set_xlabel(
-            printable(cost_name) + (f"  ({below:,} architectures below {floor - 0.5:.1f} % not shown)" if below else "")
+            make_printable(cost_name)
+            + (f"  ({below:,} architectures below {floor - 0.5:.1f} % not shown)" if below else "")
         )
         axes.set_ylabel("test accuracy, %")
         legend_above(axes)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from archloom.core.settings import Settings
+from archloom.execution.run_folder import RunFolder
 from archloom.reports.cells import draw_cells
-from archloom.reports.pages import page
+from archloom.reports.pages import render_template
 from archloom.reports.tables import (
     Column,
     Table,
@@ -74,10 +75,10 @@ def write_retrain_report(directory: Path, *, images: Images | None = None) -> Pa
     return run.report_path
 
 
-def _render(run: RetrainFolder, result: RetrainResult | None) -> str:
+def _render(run: RunFolder, result: RetrainResult | None) -> str:
     config, history = run.config, read_records(run)
     graphs = list_graphs(config.get("space", {}), config.get("architecture", {}))
-    return page(
+    return render_template(
         "retrained.html",
         {
             "title": _write_title(config, result),
@@ -90,10 +91,10 @@ def _render(run: RetrainFolder, result: RetrainResult | None) -> str:
             "changed": [] if result is None else list(result.changed),
             "links": _list_links(run.path),
             "curves": draw_curves(history),
-            "cost": Table("", (*cost_facts(result and result.cost), *_list_timing(history, result))),
+            "cost": Table("", (*cost_facts(None if result is None else result.cost), *_list_timing(history, result))),
             "table": record_table("Every epoch", _list_columns(history)),
             "settings": settings_tables(config),
-            "versions": version_table(result and result.run),
+            "versions": version_table(None if result is None else result.run),
             **_render_evaluation(run.path, result),
         },
     )

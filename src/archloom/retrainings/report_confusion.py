@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from archloom.reports.figures import PALETTE, grid, svg
-from archloom.reports.markup import printable, shortened
+from archloom.reports.markup import make_printable, shorten
 from archloom.reports.tables import Table, decimal, whole
 from archloom.retrainings.evaluation import Evaluation
 
@@ -37,8 +37,8 @@ def pair_table(evaluation: Evaluation, names: Sequence[str]) -> Table:
     """Return the pairs of classes that are confused most often."""
     rows = tuple(
         (
-            shortened(names[truth], longest=40),
-            shortened(names[predicted], longest=40),
+            shorten(names[truth], longest=40),
+            shorten(names[predicted], longest=40),
             whole(count),
             decimal(100 * count / sum(evaluation.confusion[truth]), digits=1, unit=" %"),
         )
@@ -62,7 +62,7 @@ def confusion_map(counts: Counts, names: Sequence[str]) -> str:
         axes.imshow(colours, aspect="equal" if few else "auto", interpolation="nearest")
         step = math.ceil(len(names) / MOST_NAMES)
         places = range(0, len(names), step)
-        labels = [printable(shortened(names[place], longest=LONGEST_NAME)) for place in places]
+        labels = [make_printable(shorten(names[place], longest=LONGEST_NAME)) for place in places]
         axes.set_xticks(list(places), labels, rotation=90 if len(names) > 6 else 0, fontsize=size)
         axes.set_yticks(list(places), labels, fontsize=size)
         axes.tick_params(length=0)
@@ -129,7 +129,7 @@ def class_bars(per_class: Sequence[float | None], names: Sequence[str]) -> str:
 def _draw_bars(axes: Axes, bars: Sequence[tuple[float, str]], rows: int) -> None:
     places = range(len(bars))
     axes.barh(places, [value for value, _ in bars], color=PALETTE[0], height=0.72)
-    axes.set_yticks(places, [printable(shortened(name, longest=LONGEST_NAME)) for _, name in bars], fontsize=7)
+    axes.set_yticks(places, [make_printable(shorten(name, longest=LONGEST_NAME)) for _, name in bars], fontsize=7)
     axes.set_ylim(rows - 0.4, -0.6)
     axes.set_xlim(0, 100)
     axes.set_axisbelow(True)

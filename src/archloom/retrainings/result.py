@@ -19,7 +19,7 @@ from archloom.execution.run_folder import RunFolder
 from archloom.objectives.cost import Cost
 from archloom.reports.cells import draw_cells
 from archloom.reports.frames import make_frame
-from archloom.reports.markup import escaped
+from archloom.reports.markup import escape
 from archloom.reports.tables import duration
 from archloom.retrainings.evaluation import Evaluation
 from archloom.retrainings.model_file import BEST
@@ -156,9 +156,9 @@ class RetrainResult(RetrainOutcome):
         graphs = list_graphs(self.space, self.architecture)
         drawing = draw_cells(graphs) if graphs else ""
         return (
-            f"<div><h4>{escaped(self.title)}</h4><p>{escaped(self.accuracy_text)}</p>{drawing}"
-            f"<pre>{escaped(self.text)}</pre>{draw_curves(self.history)}"
-            f"<p>{escaped(f'{self.time_text}; {self.model}')}</p></div>"
+            f"<div><h4>{escape(self.title)}</h4><p>{escape(self.accuracy_text)}</p>{drawing}"
+            f"<pre>{escape(self.text)}</pre>{draw_curves(self.history)}"
+            f"<p>{escape(f'{self.time_text}; {self.model}')}</p></div>"
         )
 
     def to_frame(self) -> Any:

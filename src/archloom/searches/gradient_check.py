@@ -1,8 +1,8 @@
-"""Is the architecture gradient of a strategy right? Against the exact one, on a small problem without kinks.
+"""Compare the architecture gradient of a strategy with the exact one, on a small smooth problem.
 
-The validation loss at the weights that are best for the logits has a gradient by the logits in two parts: directly, and
-through those weights. On a small smooth network the second can be had exactly, by solving with the Hessian of the
-training loss. Strategies leave it out, approximate it, or get it wrong; here it shows.
+The validation loss at the weights that are optimal for the logits has a gradient with two parts: a direct one, and one
+through those weights. On a small smooth network the second part can be computed exactly, by solving with the Hessian of
+the training loss. Strategies omit it, approximate it, or get it wrong.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from archloom.strategies.base import Differentiable, Plan, SearchBatch
 from archloom.supernet import Choice, Gates, SharedWeights, WeightSettings, to_vector
 
 FEATURES, CLASSES, IMAGES = 4, 3, 24
-DECAY = 0.03  # of the weights: with it their best place is a place, and the Hessian there can be solved with
+DECAY = 0.03  # of the weights: it makes their optimum unique and the Hessian there invertible
 LEARNING_RATE = 0.1  # of the virtual steps that some strategies take
 SPREAD = 0.5  # of the logits
 
 
 @dataclass(frozen=True)
 class GradientCheck:
-    """A strategy's gradient beside the exact one."""
+    """The gradient of a strategy compared with the exact one."""
 
     strategy: str
     cosine: float  # with the exact gradient
@@ -49,14 +49,14 @@ class GradientCheck:
         if self.cosine > 0.999 and abs(self.size - 1) < 0.01:
             return "the exact gradient"
         if self.direct_cosine > 0.999:
-            return "the direct part alone: what goes through the weights is left out"
+            return "the direct part alone, without the part through the weights"
         if self.cosine < 0:
             return "points away from the exact gradient"
         return "an approximation" if self.cosine > 0.7 else "a rough approximation, or another quantity"
 
 
 class Chain(nn.Module):
-    """Every decision of a space in turn, each beside a way around it: small, smooth, and the same for all spaces."""
+    """Every decision of a space in sequence, each with a residual connection: a small and smooth network."""
 
     def __init__(self, space: SearchSpace) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def _build_candidate(kind: OperationKind, place: int) -> nn.Module:
 
 
 class Problem:
-    """Training and validation data, and weights that are the best for some logits."""
+    """Training and validation data, and weights that are optimal for some logits."""
 
     def __init__(self, space: SearchSpace, *, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -96,7 +96,7 @@ class Problem:
             self.network = Chain(space).double()
 
     def settle(self, mixture: Callable[[Tensor], Gates]) -> None:
-        """Move the weights to where the training loss with its decay is least."""
+        """Move the weights to the minimum of the training loss with its decay."""
         parameters = list(self.network.parameters())
         optimizer = torch.optim.LBFGS(
             parameters, max_iter=2000, tolerance_grad=1e-10, tolerance_change=0.0, line_search_fn="strong_wolfe"
@@ -113,7 +113,7 @@ class Problem:
         optimizer.zero_grad()
 
     def exact(self, mixture: Callable[[Tensor], Gates]) -> tuple[Tensor, Tensor]:
-        """The direct part of the gradient, and all of it."""
+        """Return the direct part of the gradient, and the whole gradient."""
         named = {name: value.detach() for name, value in self.network.named_parameters()}
         sizes = [value.numel() for value in named.values()]
 
@@ -128,7 +128,7 @@ class Problem:
 
         weights = to_vector(named.values())
         vector, direct = grad(loss, argnums=(1, 2))(self.valid, weights, self.logits)
-        solved = _solved(lambda v: grad(lambda w: by_weights(w, self.logits) @ v)(weights) + DECAY * v, vector)
+        solved = _solve(lambda v: grad(lambda w: by_weights(w, self.logits) @ v)(weights) + DECAY * v, vector)
         through = grad(lambda logits: by_weights(weights, logits) @ solved)(self.logits)
         return direct, direct - through
 
@@ -136,7 +136,7 @@ class Problem:
 def check_gradient(
     name: str, make: Callable[[SearchSpace, torch.Generator], Any], space: SearchSpace, *, samples: int, seed: int = 0
 ) -> GradientCheck:
-    """Compare the gradient of a strategy, averaged over draws where it draws, with the exact one."""
+    """Compare the gradient of a strategy, averaged over its samples, with the exact one."""
     problem = Problem(space, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     strategy = make(space, generator)
@@ -160,13 +160,13 @@ def check_gradient(
 
 
 def _gradients(strategy: Differentiable, problem: Problem, samples: int) -> list[Tensor]:
-    """What the strategy would step along at the same weights and logits, draw after draw."""
+    """Return the gradients that the strategy steps along at the same weights and logits, one per sample."""
     start = {name: value.clone() for name, value in problem.network.state_dict().items()}
     weights = SharedWeights(
         problem.network, WeightSettings(learning_rate=LEARNING_RATE, momentum=0.0, weight_decay=DECAY, clip=0.0)
     )
     strategy.begin(weights, Plan(IMAGES, IMAGES, IMAGES, IMAGES, steps=samples))
-    seen = _Noted(strategy.policy.values)
+    seen = _GradientRecorder(strategy.policy.values)
     strategy.optimizer = seen  # type: ignore[assignment]
     valids = (problem.valid,) if strategy.validation.batches else ()
     for _ in range(samples):
@@ -176,8 +176,8 @@ def _gradients(strategy: Differentiable, problem: Problem, samples: int) -> list
     return seen.gradients
 
 
-class _Noted:
-    """Stands in the place of an optimizer: notes the gradient and leaves everything where it is."""
+class _GradientRecorder:
+    """Replaces an optimizer: records the gradient and changes nothing."""
 
     def __init__(self, values: nn.Parameter) -> None:
         self._values = values
@@ -192,14 +192,14 @@ class _Noted:
 
 
 def _batch(teacher: Tensor, generator: torch.Generator) -> Batch:
-    """Points with labels that can be learnt, but not all of them."""
+    """Return points with labels, most of which can be learned."""
     images = torch.randn(IMAGES, FEATURES, generator=generator, dtype=torch.float64)
     logits = torch.sin(images) @ teacher + torch.randn(IMAGES, CLASSES, generator=generator, dtype=torch.float64)
     return Batch(images, logits.argmax(dim=1))
 
 
-def _solved(product: Callable[[Tensor], Tensor], vector: Tensor) -> Tensor:
-    """What the matrix of these products turns into the vector."""
+def _solve(product: Callable[[Tensor], Tensor], vector: Tensor) -> Tensor:
+    """Return the solution of a linear system whose matrix is known by its products."""
     from scipy.sparse.linalg import LinearOperator, cg  # slow to import
 
     size = len(vector)

@@ -43,7 +43,7 @@ class MonitorSettings:
     window: Annotated[int, Doc("epochs that eigenvalues are averaged over, and that two averages lie apart")] = 5
     growth: Annotated[float, Doc("of that average within a window, above which logits have become too sharp")] = 1.33
     quiet: Annotated[
-        float, Doc("first share of the epochs that raises no alarm: what is derived from equal logits is chance")
+        float, Doc("first share of the epochs that raises no alarm: equal logits derive random architectures")
     ] = 0.2
     largest_share: Annotated[
         float, Doc("of operations without weights in the derived architecture: one kind of them")

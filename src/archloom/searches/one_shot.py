@@ -241,7 +241,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         if self._race is None or len(finalists) < 2:
             return derived, {}
         start = self._clock()
-        winner, told = self._race.run(
+        winner, rows = self._race.run(
             finalists,
             known=self.notes,
             allowed=self._allowed,
@@ -249,8 +249,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             note=lambda record: self.emit(Noted(record)),
             stop=self._stop,
         )
-        rows = [{"text": self.space.format(self.space.check(row["architecture"])), **row} for row in told]
-        records = tuple(map(FinalistRecord.from_json, rows))
+        texts = [self.space.format(self.space.check(row["architecture"])) for row in rows]
+        records = tuple(FinalistRecord.from_json({"text": text, **row}) for text, row in zip(texts, rows, strict=True))
         return winner, {"finalists": records, "finalists_seconds": self._clock() - start}
 
     # --- a target

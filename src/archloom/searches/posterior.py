@@ -19,10 +19,20 @@ from archloom.strategies.base import PosteriorStrategy
 def posterior(
     directories: str | Path | Sequence[str | Path], *, warn: Callable[[str], None] = lambda message: None
 ) -> Posterior:
-    """What the draws of runs say together, each after its own burn-in; finished or not, as far as they were saved.
+    """Return the posterior of runs together, each after its own burn-in; runs need not be finished.
 
-    Several runs are parallel chains: the same experiment with different seeds. With them, R-hat tells whether the
-    chains found the same.
+    Several runs are parallel chains: the same settings with different seeds. R-hat then compares the chains.
+
+    Args:
+        directories: A run folder, or several.
+        warn: Called with warnings about checkpoints.
+
+    Returns:
+        The probabilities of options, the most frequent architectures, and how well the chains mixed.
+
+    Raises:
+        SettingError: If a strategy draws from no posterior, or runs are not parallel chains.
+        CheckpointError: If a checkpoint is missing or does not fit.
     """
     paths = [directories] if isinstance(directories, str | Path) else directories
     runs = [RunFolder.open(Path(path)) for path in paths]
@@ -62,7 +72,7 @@ def _read_chain(run: RunFolder, experiment: SearchSpec, space: SearchSpace, warn
 
 
 def _refuse_different(runs: Sequence[RunFolder], experiments: Sequence[SearchSpec]) -> None:
-    """A SettingError where runs are not chains of one experiment, or are the same chain twice."""
+    """Raise a SettingError if runs differ in more than their seed, or are the same chain twice."""
     wanted, seeds = _relevant_settings(experiments[0]), {experiments[0].seed: runs[0].path}
     for run, experiment in zip(runs[1:], experiments[1:], strict=True):
         own = _relevant_settings(experiment)

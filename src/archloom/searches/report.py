@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from archloom.benchmarks.base import TableEntry
 from archloom.reports.cells import draw_cells, draw_text
 from archloom.reports.curves import learning_curves
-from archloom.reports.pages import page
+from archloom.reports.pages import render_template
 from archloom.reports.tables import (
     Column,
     Table,
@@ -77,7 +77,7 @@ class Picture:
 
 def render(data: ReportData) -> str:
     """Return the whole page."""
-    return page("template.html", _context(data))
+    return render_template("template.html", _context(data))
 
 
 def _context(data: ReportData) -> dict[str, object]:

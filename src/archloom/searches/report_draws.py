@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from archloom.reports.curves import Panel, panel_curves
 from archloom.reports.figures import MUTED, svg
-from archloom.reports.markup import printable, shortened
+from archloom.reports.markup import make_printable, shorten
 from archloom.searches.history import metric_series
 from archloom.searches.records import EpochRecord
 
@@ -87,8 +87,8 @@ def _percent_text(probability: float) -> str:
 
 def _name_cells(axes: Axes, decisions: Sequence[str], options: Sequence[str]) -> None:
     longest = 100 // len(options) + 2
-    axes.set_xticks(range(len(options)), [printable(shortened(option, longest=longest)) for option in options])
-    axes.set_yticks(range(len(decisions)), [printable(shortened(name, longest=26)) for name in decisions])
+    axes.set_xticks(range(len(options)), [make_printable(shorten(option, longest=longest)) for option in options])
+    axes.set_yticks(range(len(decisions)), [make_printable(shorten(name, longest=26)) for name in decisions])
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.grid(visible=False)

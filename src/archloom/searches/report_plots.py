@@ -19,7 +19,7 @@ from archloom.reports.figures import (
     svg,
     whole_steps,
 )
-from archloom.reports.markup import printable, shortened
+from archloom.reports.markup import make_printable, shorten
 from archloom.searches.history import epochs_of, find_changes, trials_of
 from archloom.searches.records import EpochRecord, SearchRecord, TrialRecord
 from archloom.spaces.base import NONE, Decision
@@ -159,10 +159,10 @@ def _small_panels(
 
 def _name_panel(axes: Axes, decision: Decision, chosen: str | None, colours: dict[str, str]) -> None:
     """Write the decision's name and below it the final option, in that option's colour."""
-    axes.set_title(printable(shortened(decision.name, longest=26)), loc="left", fontsize=7.0, pad=12)
+    axes.set_title(make_printable(shorten(decision.name, longest=26)), loc="left", fontsize=7.0, pad=12)
     if chosen is not None:
         colour = colours.get(chosen, MUTED)
-        text = printable(shortened(chosen, longest=26))
+        text = make_printable(shorten(chosen, longest=26))
         axes.annotate(text, (0, 1), xytext=(0, 3), xycoords="axes fraction", textcoords="offset points", color=colour,
                       fontsize=6.5, fontweight="bold")  # fmt: skip
 
@@ -192,7 +192,7 @@ def _entropy_map(epochs: Sequence[EpochRecord], decisions: Sequence[Decision], e
         image = axes.imshow(
             entropies, aspect="auto", interpolation="nearest", cmap="viridis", vmin=0, vmax=1, extent=extent
         )
-        axes.set_yticks(list(rows), [printable(shortened(decisions[row].name, longest=26)) for row in rows])
+        axes.set_yticks(list(rows), [make_printable(shorten(decisions[row].name, longest=26)) for row in rows])
         axes.set_xlabel("epoch")
         axes.grid(visible=False)
         whole_steps(axes)

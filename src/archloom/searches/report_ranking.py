@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from archloom.reports.figures import PALETTE, grid, svg
-from archloom.reports.markup import printable, shortened
+from archloom.reports.markup import make_printable, shorten
 from archloom.reports.tables import UNKNOWN, Table, decimal
 
 if TYPE_CHECKING:  # reports need no torch
@@ -122,7 +122,7 @@ def scatter(results: Sequence[RankResult]) -> str:
         for ranked, (left, right) in zip(results, zip(panels[::2], panels[1::2], strict=True), strict=True):
             points = [(one.shared, one.table) for one in ranked.architectures]
             _draw_points(left, ranked, points)
-            left.set_title(printable(shortened(ranked.title, longest=LONGEST_TITLE)), loc="left", fontweight="bold")
+            left.set_title(make_printable(shorten(ranked.title, longest=LONGEST_TITLE)), loc="left", fontweight="bold")
             left.set_xlabel("accuracy under shared weights, %")
             left.set_ylabel(f"{ranked.metric} accuracy in the table, %")
             left.legend(loc="best")

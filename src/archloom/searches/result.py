@@ -21,7 +21,7 @@ from archloom.objectives.cost import Cost
 from archloom.policies.posterior import Posterior
 from archloom.reports.cells import draw_cells
 from archloom.reports.frames import make_frame
-from archloom.reports.markup import escaped
+from archloom.reports.markup import escape
 from archloom.reports.tables import duration
 from archloom.searches.records import (
     EarlyStop,
@@ -176,10 +176,10 @@ class SearchResult(SearchOutcome):
     def _repr_html_(self) -> str:
         """Return the result for a notebook: the cells, the verdict and the curve of the search."""
         drawing = draw_cells(self.space.graphs(self.architecture))
-        facts = escaped(f"{self.cost_text}; {self.time_text}; {self.folder}")
+        facts = escape(f"{self.cost_text}; {self.time_text}; {self.folder}")
         return (
-            f"<div><h4>{escaped(self.title)}</h4><p>{escaped(self.verdict)}</p>{drawing}"
-            f"<pre>{escaped(self.text)}</pre>{result_curve(self.history)}<p>{facts}</p></div>"
+            f"<div><h4>{escape(self.title)}</h4><p>{escape(self.verdict)}</p>{drawing}"
+            f"<pre>{escape(self.text)}</pre>{result_curve(self.history)}<p>{facts}</p></div>"
         )
 
     def to_frame(self) -> Any:
