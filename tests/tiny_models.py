@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from archloom.export.deployed import Deployed
-from archloom.retrainings.model_file import ModelCard, save_model
+from archloom.retrainings.model_file import ModelCard, ModelDetails, save_model
 from archloom.searches.short_training import seeded
 
 Make = Callable[..., Deployed]
@@ -38,7 +38,7 @@ def make_model(
         side=side,
         mean=tuple(0.4 + 0.1 * channel for channel in range(shape[0])),
         std=tuple(0.2 + 0.1 * channel for channel in range(shape[0])),
-        details={"test_accuracy": 91.236},
+        details=ModelDetails(test_accuracy=91.236),
     )
     home = card.search_space()
     if isinstance(architecture, str):

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from archloom.core.errors import CheckpointError, SettingError
-from archloom.retrainings.model_file import BEST, LAST, ModelCard, find_model, load_model, save_model
+from archloom.retrainings.model_file import BEST, LAST, ModelCard, ModelDetails, find_model, load_model, save_model
 
 ARCHITECTURE = {"0->1": "nor_conv_3x3"}
 CARD = ModelCard(
@@ -23,7 +23,7 @@ CARD = ModelCard(
     image_shape=(1, 8, 8),
     mean=(0.5,),
     std=(0.25,),
-    details={"test_accuracy": 90.5},
+    details=ModelDetails(test_accuracy=90.5),
 )
 
 
@@ -162,3 +162,16 @@ def test_the_best_model_of_a_run_is_found(tmp_path: Path) -> None:
     assert find_model(tmp_path / LAST) == tmp_path / LAST
     with pytest.raises(SettingError, match="there is no model"):
         find_model(tmp_path / "other.safetensors")
+
+
+@pytest.mark.parametrize("written", [{"epoch": 3}, {"best_epoch": 3}])
+def test_details_of_both_editions_are_read(written: dict[str, int]) -> None:
+    found = ModelDetails.from_json({**written, "test_accuracy": 91.5, "data": "digits", "unknown": 1})
+    assert found == ModelDetails(test_accuracy=91.5, epoch=3, data="digits")
+
+
+def test_a_model_of_the_first_edition_opens() -> None:
+    stored = Path(__file__).resolve().parents[1] / "data_files" / "first_edition" / "retrain"
+    card, network = load_model(find_model(stored))
+    assert card.details.recipe == "nb201_12" and card.details.epoch == 1
+    assert network(torch.zeros(1, *card.image_shape)).shape == (1, len(card.classes))

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from archloom.core.errors import ArchloomError, DataError, SettingError
-from archloom.data.folder import EXTENSIONS, decoded
+from archloom.data.folder import EXTENSIONS, decode_image
 from archloom.export.deployed import Deployed, Predict
 from archloom.export.onnx import FILE_NAME, open_onnx
 from archloom.retrainings.model_file import BEST, LAST, find_model
@@ -121,7 +121,7 @@ def read_picture(path: Path, image_shape: tuple[int, int, int], *, square: int) 
     channels, height, width = image_shape
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns of sizes that are refused right after
-        pixels = decoded(path, size=square)
+        pixels = decode_image(path, size=square)
     top, left = (pixels.shape[1] - height) // 2, (pixels.shape[2] - width) // 2
     pixels = pixels[:, top : top + height, left : left + width]
     return (_grey(pixels) if channels == GREY else pixels).float() / 255

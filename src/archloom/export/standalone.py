@@ -117,9 +117,8 @@ def _common(card: ModelCard, network: Source) -> dict[str, Any]:
 def _facts(card: ModelCard) -> list[str]:
     channels, height, width = card.image_shape
     lines = [f"Found and trained with archloom {version()}."]
-    accuracy = card.details.get("test_accuracy")
-    if isinstance(accuracy, int | float):
-        lines += [f"Accuracy on test images: {accuracy:.2f} %."]
+    if card.details.test_accuracy is not None:
+        lines += [f"Accuracy on test images: {card.details.test_accuracy:.2f} %."]
     return [*lines, f"It takes images [batch, {channels}, {height}, {width}] with values in 0..1."]
 
 

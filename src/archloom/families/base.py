@@ -27,7 +27,7 @@ SKIP = "skip_connect"  # the name that the field gives to an edge that passes it
 
 
 class OperationKind(Enum):
-    """What an option does, as far as it can be told without running it."""
+    """What an option does, by its name."""
 
     CONVOLUTION = "convolution"
     POOL = "pool"
@@ -100,7 +100,7 @@ class Family(ABC, Generic[Space]):
         Args:
             space: what can be chosen.
             resolve: `EveryOption()` for a supernet, `Only(architecture)` for one architecture.
-            classes: how many classes are told apart.
+            classes: how many classes there are.
             colours: channels of an image.
             settings: the network's own keywords.
 

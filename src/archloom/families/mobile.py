@@ -98,9 +98,8 @@ class MobileLayer(nn.Module):
         return result, extent.channels
 
     def _several(self, gates: Gates | None) -> bool:
-        return self.layer.runs_several(gates) or any(
-            part.runs_several(gates) for part in self.layer.candidates.values()
-        )  # type: ignore[operator]
+        parts = self.layer.candidates.values()
+        return self.layer.runs_several(gates) or any(part.runs_several(gates) for part in parts)  # type: ignore[operator]
 
     def _twice(self, x: Tensor, *arguments: Any) -> Tensor | None:
         """The layer, of which only the input is kept; the second time it has the same parameters, whosever they are."""

@@ -29,7 +29,7 @@ from archloom.supernet.masked_width import SharedKernel
 
 @dataclass(frozen=True)
 class Cost:
-    """What a network costs: trainable numbers, and multiply-adds of its convolutions and linear layers per image."""
+    """The cost of a network: trainable numbers, and multiply-adds of its convolutions and linear layers per image."""
 
     parameters: int
     multiply_adds: int
@@ -51,7 +51,7 @@ CACHED = 10_000  # architectures whose cost is remembered
 
 
 def cost_of(network: nn.Module, image_shape: tuple[int, int, int], *inputs: Any) -> Cost:
-    """The cost of a built network for one image."""
+    """Return the cost of a built network for one image."""
     return sum(_module_costs(network, image_shape, *inputs).values(), FREE)
 
 
@@ -83,20 +83,21 @@ class CostTable:
                 self._options[owner] = self._options.get(owner, FREE) + cost
 
     def cost(self, architecture: Mapping[str, str] | Architecture) -> Cost:
+        """Return the cost of one architecture."""
         if self._count_alone is not None:
             return self._count_alone(Architecture(architecture))
         return sum((self._options.get(choice, FREE) for choice in architecture.items()), self._fixed)
 
 
 class _Counted(EveryOption):
-    """A supernet to be counted: its normalisations hold their parameters and compute nothing."""
+    """Build a supernet for counting: its normalisations have parameters and compute nothing."""
 
     def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
         return _Scale(channels) if scaled else nn.Identity()
 
 
 class _CountedOnly(Only):
-    """A network of one architecture to be counted, likewise."""
+    """Build the network of one architecture for counting, in the same way."""
 
     def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
         return _Scale(channels) if scaled else nn.Identity()
@@ -123,7 +124,7 @@ class _Scale(nn.Module):
 
 
 def _owners(supernet: nn.Module) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Module name of every candidate, with the decision and option it belongs to."""
+    """Yield the module name of every candidate, with its decision and option."""
     for name, module in supernet.named_modules():
         if isinstance(module, Choice):
             for option in module.candidates:
@@ -136,7 +137,7 @@ def _prefixes(name: str) -> Iterator[str]:
 
 
 def _module_costs(network: nn.Module, image_shape: tuple[int, int, int], *inputs: Any) -> dict[str, Cost]:
-    """Each module's own cost by name, measured by running one image through the network."""
+    """Return each module's own cost by name, measured by one pass of an image."""
     # two images: batch statistics of one 1x1 image are undefined
     image = next(network.parameters()).new_zeros(2, *image_shape)
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}  # running statistics must not move

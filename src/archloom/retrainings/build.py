@@ -1,10 +1,10 @@
-"""From a resolved retraining to the training that carries it out: split, loaders, network; and its model's card."""
+"""Build the training of a resolved retraining: split, loaders, network; and the card of its model."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from archloom.data.source import ImageData, Source
 from archloom.families import build_network, deployed
 from archloom.objectives.cost import Cost, cost_of
 from archloom.retrainings.loop import RetrainLoop
-from archloom.retrainings.model_file import ModelCard
+from archloom.retrainings.model_file import ModelCard, ModelDetails
 from archloom.retrainings.spec import RetrainSpec
 from archloom.searches.build import EVALUATION_BATCH
 from archloom.searches.short_training import seeded
@@ -30,7 +30,7 @@ UNBALANCED = 20  # times as many images of one class as of another
 
 
 def check_trainable(data: ImageData) -> list[str]:
-    """A DataError where a class cannot be both trained and judged; otherwise what is worth a warning."""
+    """Raise a DataError if a class cannot be both trained and evaluated; return warnings otherwise."""
     counts = torch.bincount(data.train.labels, minlength=len(data.classes))
     if data.test is not None:
         counts = counts + torch.bincount(data.test.labels, minlength=len(data.classes))
@@ -38,7 +38,7 @@ def check_trainable(data: ImageData) -> list[str]:
     if lonely:
         raise DataError(
             f"class '{lonely[0]}' of data set '{data.name}' has only one image; a class needs at least 2, one to train "
-            "on and one to judge by: add images, or take the class out"
+            "on and one to evaluate on: add images, or take the class out"
         )
     largest, smallest = int(counts.argmax()), int(counts.argmin())
     if counts[largest] < UNBALANCED * counts[smallest]:
@@ -81,7 +81,7 @@ def build_retraining(retrain: RetrainSpec, data: ImageData, *, listeners: Sequen
             **options,
         )
 
-    def judging(source: Source, indices: Tensor) -> Loader:
+    def evaluation_loader(source: Source, indices: Tensor) -> Loader:
         augment = data.augment.for_evaluation()
         return loader(source, indices, augment=augment, batch_size=EVALUATION_BATCH, shuffle=False, drop_last=False)
 
@@ -90,8 +90,8 @@ def build_retraining(retrain: RetrainSpec, data: ImageData, *, listeners: Sequen
     return RetrainLoop(
         _network(retrain, data, device),
         train=loader(data.train, train, augment=augment, batch_size=training.batch_size, drop_last=alone),
-        valid=None if valid is None else judging(data.train, valid),
-        test=None if data.test is None else judging(data.test, torch.arange(len(data.test))),
+        valid=None if valid is None else evaluation_loader(data.train, valid),
+        test=None if data.test is None else evaluation_loader(data.test, torch.arange(len(data.test))),
         classes=len(data.classes),
         optimizer=retrain.optimizer,
         training=training,
@@ -131,7 +131,8 @@ def cost_of_model(retrain: RetrainSpec, data: ImageData, **network: Any) -> Cost
     return cost_of(model, shown_shape(data))
 
 
-def card_of(retrain: RetrainSpec, data: ImageData, details: Mapping[str, Any]) -> ModelCard:
+def card_of(retrain: RetrainSpec, data: ImageData, details: ModelDetails = ModelDetails()) -> ModelCard:
+    """Return the card of the model that a retraining makes."""
     return ModelCard(
         space=retrain.space.to_settings(),
         architecture=dict(retrain.architecture),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from archloom.core.events import JobListener
-from archloom.core.settings import merge
+from archloom.core.settings import Settings, merge
 from archloom.execution.executors import Stop, progress_listener
 from archloom.execution.run import RunOptions
 from archloom.execution.run_folder import State
@@ -25,7 +23,7 @@ class RetrainJob:
     source: Path  # the run folder of the search
     folder: Path
     recipe: str
-    settings: Mapping[str, Any]  # sections that override the recipe
+    settings: Settings  # sections that override the recipe
     budget: str | None = None
     short: bool = False  # only compares searches, so it needs validation images
 

@@ -1,6 +1,6 @@
-"""A trained model in one file: its weights as safetensors, and in the header which network and images they are for.
+"""A trained model in one file: weights as safetensors, and in the header the network and images they are for.
 
-One file cannot come apart, any tool that knows safetensors can read the weights, and reading it runs no code.
+One file stays together, any tool that reads safetensors can read the weights, and reading it runs no code.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 from archloom.core.errors import ArchloomError, CheckpointError, SettingError, one_line, require
 from archloom.core.files import reading, write_atomically
+from archloom.core.json_object import JsonObject
+from archloom.core.settings import Settings
 from archloom.execution.checkpoint import digest, parse
 from archloom.families import build_network, deployed, deployed_weights
 from archloom.spaces import SPACES, Architecture, SearchSpace
@@ -31,25 +33,45 @@ _PACKAGED = {*SPACES, *(entry.target for entry in SPACES.values())}  # by either
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelDetails:
+    """What is known of the training of a model; nothing of it is needed to run it."""
+
+    test_accuracy: float | None = None  # percent
+    valid_accuracy: float | None = None
+    epoch: int | None = None  # of the weights, from 0
+    data: str = ""
+    recipe: str = ""
+    seed: int | None = None
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        """Return the details that a file holds; the first edition also writes `best_epoch` for `epoch`."""
+        named = {**value, "epoch": value.get("epoch", value.get("best_epoch"))}
+        return cls(**{one.name: named[one.name] for one in fields(cls) if named.get(one.name) is not None})
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelCard:
     """Which network, for which images, and what is known of it."""
 
-    space: Mapping[str, Any]  # its `name` and settings
+    space: Settings  # its `name` and settings
     architecture: Mapping[str, str]
-    network: Mapping[str, Any]  # the keywords of the network
+    network: Settings  # the keywords of the network
     classes: tuple[str, ...]
     image_shape: tuple[int, int, int]  # C, H, W
     mean: tuple[float, ...]  # per channel, of images scaled to 0..1
     std: tuple[float, ...]
     side: int = 0  # pictures are scaled to a square of it, whose middle is taken; 0: the longer side of `image_shape`
-    details: Mapping[str, Any] = field(default_factory=dict)  # accuracy, epochs, data: told, not needed
+    details: ModelDetails = ModelDetails()
 
     def __post_init__(self) -> None:
         sides = [side for side in self.image_shape if isinstance(side, int) and 1 <= side <= LARGEST_SIDE]
         longest = max(sides[1:], default=1)
         require(
             {
-                f"classes must be names, got {list(self.classes)[:5]}": _are(self.classes, str) and bool(self.classes),
+                f"classes must be names, got {list(self.classes)[:5]}": (
+                    bool(self.classes) and _are_all(self.classes, str)
+                ),
                 f"image_shape must be three sizes in 1..{LARGEST_SIDE}, got {list(self.image_shape)}": (
                     len(sides) == len(self.image_shape) == 3
                 ),
@@ -60,35 +82,37 @@ class ModelCard:
         )
         channels = self.image_shape[0]
         for what, values in (("mean", self.mean), ("std", self.std)):
-            good = len(values) == channels and _are(values, int, float) and all(map(math.isfinite, values))
+            good = len(values) == channels and _are_all(values, int, float) and all(map(math.isfinite, values))
             if not good or (what == "std" and min(values) <= 0):
                 raise SettingError(f"{what} must be {channels} finite numbers, those of std above 0, got {values}")
 
     @property
     def square(self) -> int:
-        """The side of the square that a picture is scaled to."""
+        """Return the side of the square that a picture is scaled to."""
         return self.side or max(self.image_shape[1:])
 
     def search_space(self) -> SearchSpace:
+        """Build the space."""
         settings = dict(self.space)
         entry = SPACES.find(str(settings.pop("name")))
         space: SearchSpace = entry.load()(**{**entry.settings, **settings})
         return space
 
     def checked_architecture(self) -> Architecture:
+        """Return the architecture, checked by its space."""
         return self.search_space().check(self.architecture)
 
     @property
     def text(self) -> str:
-        """The architecture in its usual text form."""
+        """Return the architecture in its usual text form."""
         return self.search_space().format(self.checked_architecture())
 
     def deployed(self) -> ModelCard:
-        """The same without what only training needs."""
+        """Return the card without the settings that only training needs."""
         return replace(self, network=deployed(self.network))
 
     def build(self) -> nn.Module:
-        """The network with weights still to be had, in evaluation mode."""
+        """Build the network in evaluation mode; its weights are random."""
         return build_network(
             self.search_space(),
             Only(self.checked_architecture()),
@@ -101,15 +125,15 @@ class ModelCard:
 def save_model(path: Path, card: ModelCard, weights: Mapping[str, Tensor]) -> None:
     """Write a model whole or not at all."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    told = json.dumps(asdict(card), allow_nan=False, default=list)
-    write_atomically(path, save(tensors, metadata={"format": FORMAT, "card": told, "sha256": digest(told, tensors)}))
+    text = json.dumps(asdict(card), allow_nan=False, default=list)
+    write_atomically(path, save(tensors, metadata={"format": FORMAT, "card": text, "sha256": digest(text, tensors)}))
 
 
 def load_model(path: Path, *, plugins: bool = False) -> tuple[ModelCard, nn.Module]:
-    """A model that `save_model` wrote: its card, and its network on the CPU, ready to be asked.
+    """Load a model that `save_model` wrote: its card, and its network on the CPU.
 
-    What only training needs is left out. With `plugins` the file may name a space outside the package, whose module is
-    then imported.
+    Parts that only training needs are left out. With `plugins` the file may name a space outside the package, whose
+    module is then imported.
     """
     with reading(path):
         data = path.read_bytes()
@@ -118,10 +142,10 @@ def load_model(path: Path, *, plugins: bool = False) -> tuple[ModelCard, nn.Modu
         raise CheckpointError(
             f"{path} is no model of archloom: its format is {metadata.get('format')!r}, not {FORMAT!r}"
         )
-    told = str(metadata.get("card"))
-    if metadata.get("sha256") != digest(told, tensors):
+    text = str(metadata.get("card"))
+    if metadata.get("sha256") != digest(text, tensors):
         raise CheckpointError(f"model {path} is damaged (its contents do not match its digest)")
-    card = _card(told, path)
+    card = _read_card(text, path)
     # a file from elsewhere must not choose what is imported
     if not plugins and card.space.get("name") not in _PACKAGED:
         raise SettingError(
@@ -131,11 +155,11 @@ def load_model(path: Path, *, plugins: bool = False) -> tuple[ModelCard, nn.Modu
     if card.network.get("auxiliary"):
         tensors = deployed_weights(tensors)
     card = card.deployed()
-    return card, _network(card, tensors, path)
+    return card, _build_network(card, tensors, path)
 
 
 def find_model(given: Path) -> Path:
-    """The model file meant: a file itself, or the best model of a run that trained one."""
+    """Return the model file: the given file, or the best model of a run folder."""
     if given.is_dir():
         found = next((given / name for name in (BEST, LAST) if (given / name).is_file()), None)
         if found is None:
@@ -148,9 +172,9 @@ def find_model(given: Path) -> Path:
     return given
 
 
-def _network(card: ModelCard, tensors: Mapping[str, Tensor], path: Path) -> nn.Module:
+def _build_network(card: ModelCard, tensors: Mapping[str, Tensor], path: Path) -> nn.Module:
     try:
-        with torch.device("meta"):  # whatever widths the file names, no more memory is taken than its tensors have
+        with torch.device("meta"):  # a damaged file may name huge widths: take no more memory than its tensors have
             network = card.build()
         network.load_state_dict(tensors, assign=True)
     except (ArchloomError, RuntimeError, TypeError, ValueError, KeyError, SafetensorError) as error:
@@ -161,17 +185,17 @@ def _network(card: ModelCard, tensors: Mapping[str, Tensor], path: Path) -> nn.M
     return network.float()
 
 
-def _card(told: str, path: Path) -> ModelCard:
+def _read_card(text: str, path: Path) -> ModelCard:
     try:
-        values = json.loads(told)
+        values = json.loads(text)
         listed = {name: tuple(values[name]) for name in ("classes", "image_shape", "mean", "std")}
         named = all(isinstance(values[name], dict) for name in ("space", "architecture", "network", "details"))
         if not named:
             raise ValueError("space, architecture, network and details must be objects")
-        return ModelCard(**{**values, **listed})
+        return ModelCard(**{**values, **listed, "details": ModelDetails.from_json(values["details"])})
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise CheckpointError(f"model {path} is damaged (its card cannot be read: {one_line(error)})") from error
 
 
-def _are(values: tuple[Any, ...], *kinds: type) -> bool:
+def _are_all(values: tuple[Any, ...], *kinds: type) -> bool:
     return all(isinstance(value, kinds) and not isinstance(value, bool) for value in values)

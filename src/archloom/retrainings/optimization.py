@@ -65,8 +65,8 @@ class OptimizerSettings:
 
     def optimizer_of(self, network: nn.Module) -> torch.optim.SGD:
         decaying = [p for p in network.parameters() if self.decay_all or p.ndim > 1]
-        resting = [p for p in network.parameters() if not self.decay_all and p.ndim <= 1]
-        groups = [(decaying, self.weight_decay), (resting, 0.0)]
+        undecayed = [p for p in network.parameters() if not self.decay_all and p.ndim <= 1]
+        groups = [(decaying, self.weight_decay), (undecayed, 0.0)]
         return torch.optim.SGD(
             [{"params": parameters, "weight_decay": decay} for parameters, decay in groups if parameters],
             lr=self.learning_rate,

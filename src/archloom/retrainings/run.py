@@ -23,7 +23,7 @@ from archloom.retrainings.auto import complete
 from archloom.retrainings.build import build_retraining, card_of, check_trainable, cost_of_model
 from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.loop import RetrainLoop
-from archloom.retrainings.model_file import BEST, LAST, save_model
+from archloom.retrainings.model_file import BEST, LAST, ModelDetails, save_model
 from archloom.retrainings.records import RetrainOutcome
 from archloom.retrainings.report import write_retrain_report
 from archloom.retrainings.result import RetrainResult, read_retrain_result
@@ -31,12 +31,11 @@ from archloom.retrainings.sizes import AUTO, parse_budget
 from archloom.retrainings.spec import KIND, RetrainSpec, compose
 from archloom.retrainings.transfer import Origin, find_origin
 from archloom.searches.architectures import find_architecture
+from archloom.searches.jobs import MAY_DIFFER
 from archloom.searches.run import DEFAULT_OPTIONS, RUNS, as_image_data
 from archloom.searches.spec import GIVEN
 
 Note = Callable[[str], None]
-
-MAY_DIFFER = ("machine.", "data.directory")  # where a run is resumed
 
 
 @dataclass(frozen=True)
@@ -209,7 +208,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
         super().save(state, step)
         best = self.loop.best
         if best is not None and best["epoch"] != self._kept_epoch:
-            details = {"valid_accuracy": best["accuracy"], "epoch": best["epoch"], "data": self._spec.data_set.name}
+            details = ModelDetails(valid_accuracy=best["accuracy"], epoch=best["epoch"], data=self._spec.data_set.name)
             save_model(self.folder.path / BEST, card_of(self._spec, self._data, details), best["weights"])
             self._kept_epoch = best["epoch"]
 
@@ -230,7 +229,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
 
     def _make_result(self, outcome: RetrainOutcome, seconds: float) -> RetrainResult:
         spec, data, history = self._spec, self._data, self.loop.history
-        card = card_of(spec, data, {})
+        card = card_of(spec, data)
         facts = RunFacts.collect(
             seconds=sum(record.total_seconds for record in history),
             seconds_since_start=seconds,
@@ -256,17 +255,16 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
         )
 
 
-def _card_details(result: RetrainResult) -> dict[str, Any]:
+def _card_details(result: RetrainResult) -> ModelDetails:
     """Return what the file of a model says about its training."""
-    parts = {"test_accuracy": result.test, "valid_accuracy": result.valid}
-    accuracies = {name: part.top1 for name, part in parts.items() if part is not None}
-    return {
-        **accuracies,
-        "data": result.data,
-        "recipe": result.recipe,
-        "seed": result.seed,
-        "best_epoch": result.best_epoch,
-    }
+    return ModelDetails(
+        test_accuracy=None if result.test is None else result.test.top1,
+        valid_accuracy=None if result.valid is None else result.valid.top1,
+        epoch=result.best_epoch,
+        data=result.data,
+        recipe=result.recipe,
+        seed=result.seed,
+    )
 
 
 def _read_finished(folder: RunFolder) -> RetrainResult:

@@ -1,4 +1,4 @@
-"""Small pictures for a page: kept side by side in one file, so that a page can be written again without the data."""
+"""Thumbnails for a page: kept in one file, so that the page can be written again without the data."""
 
 from __future__ import annotations
 
