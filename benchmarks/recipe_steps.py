@@ -21,7 +21,7 @@ from archloom.searches.loop import SearchLoop
 from archloom.searches.spec import SearchSpec
 
 
-def measured(
+def measure_statistics(
     searches: dict[str, SearchLoop], *, rounds: int, clock: Callable[[], float] = time.process_time
 ) -> dict[str, list[float]]:
     """Seconds of `rounds` steps of each search, which take turns."""
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args(arguments)
-    seconds = measured(built(options.recipes, options.data_dir), rounds=options.rounds)
+    seconds = measure_statistics(built(options.recipes, options.data_dir), rounds=options.rounds)
     first = statistics.median(seconds[options.recipes[0]])
     for name, found in seconds.items():
         middle = statistics.median(found)

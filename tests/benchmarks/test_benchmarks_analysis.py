@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from archloom.benchmarks.analysis import Analysis, distinct, histogram, pareto_front, quantiles, spearman
+from archloom.benchmarks.analysis import Analysis, count_distinct, histogram, pareto_front, quantiles, spearman
 from archloom.benchmarks.digits import DigitsTable
 from archloom.benchmarks.nb201 import Nb201Table
 from archloom.core.errors import BenchmarkError
@@ -96,13 +96,13 @@ def test_costs_that_are_not_known_take_no_part_in_a_front():
 
 
 def test_distinct_cells_are_counted_where_a_space_knows_how():
-    assert distinct(TABLE.space) == 60
-    assert distinct(Darts()) is None
+    assert count_distinct(TABLE.space) == 60
+    assert count_distinct(Darts()) is None
 
 
 def test_what_is_known_of_nb201(nb201_dir):
     analysis = Analysis(Nb201Table.open(nb201_dir), SPACES["nb201"].load()(), "cifar10")
-    assert distinct(analysis.space) == 6466
+    assert count_distinct(analysis.space) == 6466
     assert quantiles(analysis.accuracy)["1"] == pytest.approx(94.37, abs=0.005)
     found = {(one, other): value for one, other, value in analysis.agreements()}
     assert len(found) == 9

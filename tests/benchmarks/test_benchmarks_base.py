@@ -31,7 +31,7 @@ class FiveCells(Benchmark):
 
     def column(self, dataset: str, *, metric: str = "test", epochs: int | None = None) -> Column:
         self._check_names(dataset, metric)
-        if self._trained_for(epochs) == 12:
+        if self._training_length(epochs) == 12:
             return np.asarray([5.0, 4.0, 3.0, 2.0, 1.0])
         values = {"test": [10.0, 94.3733, 90.0, 94.3733, 90.0], "valid": [10.0, 80.0, 70.0, 60.0, 91.5]}
         return np.asarray(values[metric], dtype=np.float32)
@@ -40,7 +40,7 @@ class FiveCells(Benchmark):
         return self._code(architecture)
 
     def architecture(self, row: int) -> Architecture:
-        return self._decoded(row)
+        return self._decode(row)
 
 
 class Untimed(FiveCells):
@@ -138,5 +138,5 @@ def test_a_table_knows_spaces_by_their_choices() -> None:
 
 
 def test_a_data_set_stands_for_itself_only() -> None:
-    assert FiveCells.stands_for("cifar10") == "cifar10"
-    assert FiveCells.stands_for("digits") is None
+    assert FiveCells.dataset_for("cifar10") == "cifar10"
+    assert FiveCells.dataset_for("digits") is None

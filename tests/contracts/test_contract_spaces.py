@@ -81,7 +81,8 @@ def shows_what_matters(space: SearchSpace, architecture: Architecture) -> bool:
     inner = [d for d in space.decisions if d.name.endswith((".kernel", ".expansion")) and not d.name.startswith("stem")]
     others = {d.name: next(option for option in d.options if option != architecture[d.name]) for d in inner}
     return all(
-        (space.graphs(architecture.changed(name, other)) != shown) == (name in active) for name, other in others.items()
+        (space.graphs(architecture.with_option(name, other)) != shown) == (name in active)
+        for name, other in others.items()
     )
 
 

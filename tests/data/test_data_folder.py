@@ -11,7 +11,7 @@ from PIL import Image
 
 from archloom.core.errors import DataError, SettingError
 from archloom.data.augment import Augment
-from archloom.data.folder import ImageFiles, decoded, folder
+from archloom.data.folder import ImageFiles, decode_image, folder
 from archloom.data.source import InMemory
 
 
@@ -138,10 +138,10 @@ def test_the_centred_square_is_taken_and_scaled(tmp_path: Path) -> None:
     wide = np.zeros((10, 30, 3), np.uint8)
     wide[:, 10:20] = 255  # white in the middle third, which is all that a square crop sees
     Image.fromarray(wide).save(tmp_path / "wide.png")
-    assert decoded(tmp_path / "wide.png", size=5).min() > 200  # the filter reaches a little beyond the square
+    assert decode_image(tmp_path / "wide.png", size=5).min() > 200  # the filter reaches a little beyond the square
     tall = tmp_path / "tall.png"
     Image.fromarray(wide.transpose(1, 0, 2)).save(tall)
-    assert decoded(tall, size=5)[:, 1:-1].min() == 255
+    assert decode_image(tall, size=5)[:, 1:-1].min() == 255
 
 
 @pytest.mark.parametrize(("mode", "colour", "expected"), [
@@ -155,7 +155,7 @@ def test_the_centred_square_is_taken_and_scaled(tmp_path: Path) -> None:
 def test_every_mode_becomes_rgb(tmp_path: Path, mode: str, colour: object, expected: list[int]) -> None:
     path = tmp_path / "a.png"
     Image.new(mode, (4, 4), colour).save(path)  # type: ignore[arg-type]
-    image = decoded(path, size=4)
+    image = decode_image(path, size=4)
     assert image.dtype == torch.uint8 and image.shape == (3, 4, 4)
     assert image[:, 0, 0].tolist() == expected
 
@@ -164,7 +164,7 @@ def test_every_mode_becomes_rgb(tmp_path: Path, mode: str, colour: object, expec
 def test_a_palette_with_transparency_is_read_without_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     Image.new("P", (4, 4), 1).save(path, transparency=bytes([0, 128]))
-    assert decoded(path, size=4).shape == (3, 4, 4)
+    assert decode_image(path, size=4).shape == (3, 4, 4)
 
 
 def test_photographs_are_turned_upright(tmp_path: Path) -> None:
@@ -173,13 +173,13 @@ def test_photographs_are_turned_upright(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 3  # upside down
     Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
-    image = decoded(tmp_path / "a.png", size=8)
+    image = decode_image(tmp_path / "a.png", size=8)
     assert image[:, 0].max() == 0 and image[:, 7].min() == 255
 
 
 def test_a_large_jpeg_shrinks_to_its_colour(tmp_path: Path) -> None:
     path = picture(tmp_path / "a.jpg", (200, 100, 50), (640, 480))
-    assert decoded(path, size=16).float().mean(dim=(1, 2)).tolist() == pytest.approx([200, 100, 50], abs=3)
+    assert decode_image(path, size=16).float().mean(dim=(1, 2)).tolist() == pytest.approx([200, 100, 50], abs=3)
 
 
 @pytest.mark.parametrize("keep", [0, 20, 45])
@@ -216,13 +216,13 @@ def huge_png(path: Path, side: int) -> Path:
 @pytest.mark.parametrize(("side", "message"), [(10_000, "at most 89478485 pixels, got 10000x10000"), (20_000, "bomb")])
 def test_a_decompression_bomb_is_refused_unread(tmp_path: Path, side: int, message: str) -> None:
     with pytest.raises(DataError, match=rf"cannot read the image '.*bomb\.png': .*{message}"):
-        decoded(huge_png(tmp_path / "bomb.png", side), size=8)
+        decode_image(huge_png(tmp_path / "bomb.png", side), size=8)
 
 
 def test_floating_point_pixels_are_refused(tmp_path: Path) -> None:
     Image.new("F", (4, 4), 0.5).save(tmp_path / "a.tif")
     with pytest.raises(DataError, match="floating-point pixels have no known range"):
-        decoded(tmp_path / "a.tif", size=4)
+        decode_image(tmp_path / "a.tif", size=4)
 
 
 def test_a_class_of_two_has_one_to_judge_and_larger_ones_as_before(tmp_path: Path) -> None:

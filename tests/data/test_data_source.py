@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from archloom.core.errors import DataError
-from archloom.data.source import FromTorchDataset, ImageData, InMemory, channels_first, measured
+from archloom.data.source import FromTorchDataset, ImageData, InMemory, measure_statistics, to_channels_first
 
 
 class Pairs:
@@ -187,7 +187,7 @@ def test_measured_agrees_with_torch_on_bytes_and_floats() -> None:
     images = byte_images(250)
     floats = images.double() / 255
     for stored in (images, floats):
-        mean, std = measured(InMemory(stored, torch.zeros(250, dtype=torch.int64)))
+        mean, std = measure_statistics(InMemory(stored, torch.zeros(250, dtype=torch.int64)))
         assert mean == pytest.approx(floats.mean(dim=(0, 2, 3)).tolist(), abs=1e-6)
         assert std == pytest.approx(floats.std(dim=(0, 2, 3), correction=0).tolist(), abs=1e-6)
 
@@ -195,25 +195,25 @@ def test_measured_agrees_with_torch_on_bytes_and_floats() -> None:
 def test_measured_samples_a_large_source_evenly() -> None:
     """Images sorted by brightness: the first thousand alone would give half the mean."""
     images = torch.linspace(0, 1, 2000).view(2000, 1, 1, 1)
-    mean, _ = measured(InMemory(images, torch.zeros(2000, dtype=torch.int64)))
+    mean, _ = measure_statistics(InMemory(images, torch.zeros(2000, dtype=torch.int64)))
     assert mean[0] == pytest.approx(0.5, abs=1e-3)
 
 
 def test_a_constant_channel_gets_a_std_of_1() -> None:
-    assert measured(InMemory(torch.full((3, 1, 2, 2), 0.3), torch.zeros(3).long()))[1] == (1.0,)
+    assert measure_statistics(InMemory(torch.full((3, 1, 2, 2), 0.3), torch.zeros(3).long()))[1] == (1.0,)
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 5, 3), (2, 3, 4, 5), (2, 4, 5)])
 def test_channels_first_finds_the_channels(shape: tuple[int, ...]) -> None:
     channels = 3 if len(shape) == 4 else 1
-    assert channels_first(np.zeros(shape, np.uint8)).shape == (2, channels, 4, 5)
+    assert to_channels_first(np.zeros(shape, np.uint8)).shape == (2, channels, 4, 5)
 
 
 def test_channels_first_reads_the_other_byte_order() -> None:
     values = np.arange(8, dtype=">f4").reshape(2, 2, 2)
-    assert channels_first(values).flatten().tolist() == list(range(8))
+    assert to_channels_first(values).flatten().tolist() == list(range(8))
 
 
 def test_channels_first_refuses_text() -> None:
     with pytest.raises(DataError, match="images must be uint8 or float, got <U1"):
-        channels_first(np.full((2, 2, 2), "x"))
+        to_channels_first(np.full((2, 2, 2), "x"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archloom.core.errors import DataError, SettingError
-from archloom.data.splits import Split, held_out, limited, nb201_split, random_split
+from archloom.data.splits import Split, hold_out, limit_split, nb201_split, random_split
 
 
 @given(count=st.integers(4, 200), fraction=st.floats(0.3, 0.7), seed=st.integers(0, 2**31))
@@ -90,32 +90,32 @@ def test_nb201_split_names_a_file_that_is_missing_or_not_json(tmp_path: Path) ->
 
 def test_limited_keeps_the_first_of_each_part() -> None:
     split = Split(torch.tensor([4, 2, 0]), torch.tensor([1, 3]))
-    short = limited(split, train=2, valid=None)
+    short = limit_split(split, train=2, valid=None)
     assert short.train.tolist() == [4, 2]
     assert short.valid.tolist() == [1, 3]
-    assert limited(split, train=3, valid=1).valid.tolist() == [1]
+    assert limit_split(split, train=3, valid=1).valid.tolist() == [1]
 
 
 @pytest.mark.parametrize("count", [0, -1, 3])
 def test_limited_refuses_more_than_there_are_and_none(count: int) -> None:
     split = Split(torch.tensor([4, 2, 0]), torch.tensor([1, 3]))
     with pytest.raises(SettingError, match=rf"number of validation images must lie in 1\.\.2, got {count}"):
-        limited(split, train=None, valid=count)
+        limit_split(split, train=None, valid=count)
 
 
 def test_held_out_is_the_end_of_every_class() -> None:
     labels = torch.tensor([0, 1, 0, 1, 0, 0, 1, 2])
-    kept, held = held_out(labels, fraction=0.5)
+    kept, held = hold_out(labels, fraction=0.5)
     assert held.tolist() == [4, 5, 6]
     assert kept.tolist() == [0, 1, 2, 3, 7]
 
 
 def test_held_out_nothing_for_fraction_0() -> None:
-    kept, held = held_out(torch.tensor([0, 1]), fraction=0.0)
+    kept, held = hold_out(torch.tensor([0, 1]), fraction=0.0)
     assert kept.tolist() == [0, 1] and len(held) == 0
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.0])
 def test_held_out_refuses_other_fractions(fraction: float) -> None:
     with pytest.raises(SettingError, match=r"data\.test_fraction must lie in \[0, 1\)"):
-        held_out(torch.tensor([0, 1]), fraction=fraction)
+        hold_out(torch.tensor([0, 1]), fraction=fraction)

@@ -162,7 +162,7 @@ def test_an_operation_added_to_the_table_runs_and_counts(monkeypatch: pytest.Mon
     x = torch.randn(2, 3, 9, 9)
     torch.testing.assert_close(alone(x), supernet(x, path_gates(space, everywhere)))
     table = CostTable(space, classes=3, image_shape=(3, 8, 8), channels=4)
-    other = everywhere.changed("normal/0->2", "skip_connect")  # in the one normal cell, at full size
+    other = everywhere.with_option("normal/0->2", "skip_connect")  # in the one normal cell, at full size
     assert table.cost(everywhere).parameters - table.cost(other).parameters == 9 * 4 * 4
     assert table.cost(everywhere).multiply_adds - table.cost(other).multiply_adds == 9 * 4 * 4 * 64
 

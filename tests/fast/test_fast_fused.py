@@ -383,7 +383,8 @@ def test_a_second_derivative_is_refused_and_the_product_takes_the_modules(darts:
     for choice in ("plain", "torch"):
         with kernels.use_kernels(choice):
             vector = torch.ones(sum(value.numel() for value in weights.parameters.values()), dtype=row.dtype)
-            products.append(Curvature(weights, batch, lambda _: mixture(space, logits), row).multiply_mixed_derivative(vector))
+            curvature = Curvature(weights, batch, lambda _: mixture(space, logits), row)
+            products.append(curvature.multiply_mixed_derivative(vector))
     assert torch.equal(*products)
     assert bool(products[0].any())
 

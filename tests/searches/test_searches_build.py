@@ -198,5 +198,5 @@ def test_finalists_trained_in_parallel_lead_to_the_same_result(data):
     parallel = race(worker_processes=2)
     assert isinstance(parallel._executor, ProcessExecutor)
     cell = Nb201().parse("|nor_conv_1x1~0|+|none~0|none~1|+|nor_conv_1x1~0|none~1|none~2|")
-    named = [cell, cell.changed("0->3", "skip_connect"), cell.changed("0->1", "skip_connect")]
+    named = [cell, cell.with_option("0->3", "skip_connect"), cell.with_option("0->1", "skip_connect")]
     assert parallel.run(named) == race().run(named)

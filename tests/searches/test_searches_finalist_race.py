@@ -25,7 +25,7 @@ FIRST = Architecture({"a": NARROW, "b": NARROW, "c": NARROW})
 
 
 def changes(*pairs: tuple[str, str]) -> list[Architecture]:
-    return [FIRST, *(FIRST.changed(*pair) for pair in pairs)]
+    return [FIRST, *(FIRST.with_option(*pair) for pair in pairs)]
 
 
 def loader(indices: torch.Tensor, batch_size: int) -> Loader:
@@ -153,7 +153,7 @@ def test_the_longer_training_decides_between_the_best():
     race = Race(speed)
     winner, rows = race.run(changes(("a", WIDE)), describe=lambda what: long.extend([True] * ("best" in what)))
     assert winner == FIRST
-    assert (rows[-1]["architecture"], rows[-1]["steps"]) == (dict(FIRST.changed("a", WIDE)), 18)
+    assert (rows[-1]["architecture"], rows[-1]["steps"]) == (dict(FIRST.with_option("a", WIDE)), 18)
     assert rows[-1]["valid_loss"] is None
 
 
@@ -222,7 +222,7 @@ def test_what_is_not_allowed_is_not_trained():
     race = Race(speed_by(a_nor_conv_3x3=1.0, b_skip_connect=1.0))
     both = {"a": WIDE, "b": SKIP}
     winner, _ = race.run(changes(("a", WIDE), ("b", SKIP)), allowed=lambda one: not both.items() <= dict(one).items())
-    assert winner == FIRST.changed("a", WIDE)
+    assert winner == FIRST.with_option("a", WIDE)
     assert not any("3s" in one for one in race.tried)
 
 

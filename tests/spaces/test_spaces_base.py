@@ -48,7 +48,7 @@ def test_an_architecture_is_not_changed_by_what_it_was_made_from() -> None:
 
 def test_changed_returns_another_architecture() -> None:
     one = Architecture({"a": "x", "b": "y"})
-    assert one.changed("a", "z") == Architecture({"a": "z", "b": "y"})
+    assert one.with_option("a", "z") == Architecture({"a": "z", "b": "y"})
     assert one["a"] == "x"
 
 

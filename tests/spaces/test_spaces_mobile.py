@@ -80,7 +80,7 @@ def test_decisions_within_a_layer_left_out_do_not_matter() -> None:
     architecture = SMALL.parse(TEXT)
     inner = {"block2.layer2.kernel", "block2.layer2.expansion", "block2.layer2.squeeze"}
     assert set(architecture) - SMALL.active(architecture) == inner
-    there = architecture.changed("block2.layer2.layer", "bottleneck")
+    there = architecture.with_option("block2.layer2.layer", "bottleneck")
     assert SMALL.active(there) == set(there)
 
 

@@ -29,8 +29,8 @@ def test_enumerating_gives_every_cell_once_with_the_last_edge_changing_fastest()
     cells = list(Nb201(nodes=3).enumerate())
     assert len(set(cells)) == len(cells) == 125
     assert cells[0] == Architecture(dict.fromkeys(["0->1", "0->2", "1->2"], NONE))
-    assert cells[1] == cells[0].changed("1->2", "skip_connect")
-    assert cells[5] == cells[0].changed("0->2", "skip_connect")
+    assert cells[1] == cells[0].with_option("1->2", "skip_connect")
+    assert cells[5] == cells[0].with_option("0->2", "skip_connect")
 
 
 def test_parse_reads_every_edge() -> None:

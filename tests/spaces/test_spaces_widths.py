@@ -20,7 +20,7 @@ def test_there_are_32768_of_five_widths() -> None:
 def test_enumerating_gives_each_once() -> None:
     every = list(Widths(options=(8, 16)).enumerate())
     assert len(set(every)) == len(every) == 32
-    assert every[1] == every[0].changed("width5", "16")
+    assert every[1] == every[0].with_option("width5", "16")
 
 
 def test_the_text_is_that_of_the_benchmark() -> None:

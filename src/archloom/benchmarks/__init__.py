@@ -25,7 +25,7 @@ def find_benchmark(space: SearchSpace, dataset: str, directory: Path | None = No
     """
     for entry in BENCHMARKS.values():
         kind: type[Benchmark] = entry.load()
-        stand_in = kind.stands_for(dataset)
+        stand_in = kind.dataset_for(dataset)
         if stand_in is None or not kind.knows(space):
             continue
         table = kind.find(directory)

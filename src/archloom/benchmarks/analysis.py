@@ -89,7 +89,7 @@ class Analysis:
     def __init__(self, table: Benchmark, space: SearchSpace, dataset: str) -> None:
         self.table, self.space, self.dataset = table, space, dataset
         rows = range(len(table.column(dataset)))
-        inside = [(row, architecture) for row in rows if belongs(architecture := table.architecture(row), space)]
+        inside = [(row, architecture) for row in rows if is_in_space(architecture := table.architecture(row), space)]
         self.rows = np.array([row for row, _ in inside], dtype=np.int64)
         self.architectures: list[Architecture] = [architecture for _, architecture in inside]
 
@@ -131,7 +131,7 @@ class Analysis:
         full = self.table.epochs[0] if self.table.epochs else None
         pairs += [((dataset, "valid", full), (dataset, "test", full)) for dataset in self.table.datasets]
         pairs += [((one, "test", full), (other, "test", full)) for one, other in combinations(self.table.datasets, 2)]
-        return [(_named(one), _named(other), self._correlation(one, other)) for one, other in pairs]
+        return [(_describe_column(one), _describe_column(other), self._correlation(one, other)) for one, other in pairs]
 
     def _correlation(self, one: _Name, other: _Name) -> float | None:
         columns = (self.column(metric, dataset=dataset, epochs=epochs) for dataset, metric, epochs in (one, other))
@@ -160,7 +160,7 @@ class Analysis:
         """All of it as plain values."""
         return {
             "cardinality": self.space.cardinality,
-            "distinct": distinct(self.space),
+            "distinct": count_distinct(self.space),
             "decisions": {decision.name: list(decision.options) for decision in self.space.decisions},
             "table": self.table.name,
             "dataset": self.dataset,
@@ -179,17 +179,17 @@ class Analysis:
         }
 
 
-def belongs(architecture: Mapping[str, str], space: SearchSpace) -> bool:
+def is_in_space(architecture: Mapping[str, str], space: SearchSpace) -> bool:
     """Whether an architecture of the table lies in a space, which may have fewer options."""
     return all(architecture[decision.name] in decision.options for decision in space.decisions)
 
 
-def _named(column: _Name) -> str:
+def _describe_column(column: _Name) -> str:
     dataset, metric, epochs = column
     return f"{dataset} {metric}" + (f", {epochs} epochs" if epochs else "")
 
 
-def distinct(space: SearchSpace) -> int | None:
+def count_distinct(space: SearchSpace) -> int | None:
     """How many architectures there are up to isomorphism, where the space has a rule for it and is small enough."""
     canonical = getattr(space, "canonical", None)
     if canonical is None or space.cardinality > COUNTABLE:

@@ -67,7 +67,7 @@ class Benchmark(ABC):
         """The table, if its file is there; None if it is not."""
 
     @classmethod
-    def stands_for(cls, dataset: str) -> str | None:
+    def dataset_for(cls, dataset: str) -> str | None:
         """Which of the table's data sets speaks for the one named, if any."""
         return dataset if dataset in cls.datasets else None
 
@@ -152,7 +152,7 @@ class Benchmark(ABC):
             if name not in known:
                 raise BenchmarkError(f"the {self.name} table has no {kind} '{name}'{suggestion(name, known)}")
 
-    def _trained_for(self, epochs: int | None) -> int | None:
+    def _training_length(self, epochs: int | None) -> int | None:
         """The training length that is meant; None where a table does not say how long it trained."""
         if epochs is not None and epochs not in self.epochs:
             known = " or ".join(map(str, self.epochs)) or "an unstated number of"
@@ -168,7 +168,7 @@ class Benchmark(ABC):
         return code
 
     @classmethod
-    def _decoded(cls, code: int) -> Architecture:
+    def _decode(cls, code: int) -> Architecture:
         choices: dict[str, str] = {}
         for decision in reversed(cls.space.decisions):
             code, digit = divmod(code, len(decision.options))

@@ -39,7 +39,7 @@ class DigitsTable(Benchmark):
         content = self._read(path)
         self.protocol: dict[str, Any] = dict(content["protocol"])
         self.seeds: tuple[int, ...] = tuple(content["seeds"])
-        self._scores = {metric: self._checked(metric, content[metric]) for metric in self.metrics}
+        self._scores = {metric: self._check_scores(metric, content[metric]) for metric in self.metrics}
 
     @classmethod
     def find(cls, directory: Path | None) -> Self | None:
@@ -54,7 +54,7 @@ class DigitsTable(Benchmark):
     def column(self, dataset: str, *, metric: str = "test", epochs: int | None = None) -> Column:
         """The mean over seeds, in percent."""
         self._check_names(dataset, metric)
-        self._trained_for(epochs)
+        self._training_length(epochs)
         return np.asarray(self._scores[metric].mean(axis=1))
 
     def spread(self, architecture: Mapping[str, str], *, metric: str = "test") -> float:
@@ -67,7 +67,7 @@ class DigitsTable(Benchmark):
         return self._code(architecture)
 
     def architecture(self, row: int) -> Architecture:
-        return self._decoded(row)
+        return self._decode(row)
 
     # --- reading
 
@@ -97,7 +97,7 @@ class DigitsTable(Benchmark):
                 f"{', '.join(self.space.operations)}, got {nodes} nodes and {operations}"
             )
 
-    def _checked(self, metric: str, rows: list[Any]) -> NDArray[np.float64]:
+    def _check_scores(self, metric: str, rows: list[Any]) -> NDArray[np.float64]:
         wanted = self.space.cardinality
         if len(rows) != wanted:
             raise BenchmarkError(f"{self.source} is damaged: '{metric}' must have {wanted} rows, got {len(rows)}")

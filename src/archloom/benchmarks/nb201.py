@@ -22,7 +22,6 @@ from archloom.spaces import Architecture, Nb201
 
 FILE_NAME = "nasbench201_compact.npz"
 LATENCY_FILE_NAME = "nasbench201_latency_help.npz"
-ISOMORPHISM_FILE_NAME = "nasbench201_isomorph.npz"
 
 Table = TypeVar("Table", bound="Nb201Table")
 
@@ -79,10 +78,10 @@ class Nb201Table(Benchmark):
     @classmethod
     def find(cls, directory: Path | None) -> Self | None:
         path = next((path for path in _places(directory) if path.is_file()), None)
-        return None if path is None else _opened(cls, path, path.stat().st_mtime_ns)
+        return None if path is None else _open_once(cls, path, path.stat().st_mtime_ns)
 
     @classmethod
-    def stands_for(cls, dataset: str) -> str:
+    def dataset_for(cls, dataset: str) -> str:
         """The data set itself or, for one that the table does not know, CIFAR-10: cells that are good there travel."""
         return dataset if dataset in DATASETS else "cifar10"
 
@@ -90,7 +89,7 @@ class Nb201Table(Benchmark):
 
     def column(self, dataset: str, *, metric: str = "test", epochs: int | None = None) -> Column:
         self._check_names(dataset, metric)
-        return self.named_column(column_name(dataset, metric, self._trained_for(epochs)))
+        return self.named_column(column_name(dataset, metric, self._training_length(epochs)))
 
     def named_column(self, name: str) -> Column:
         """A column by its name in the file."""
@@ -128,7 +127,7 @@ class Nb201Table(Benchmark):
         return row
 
     def architecture(self, row: int) -> Architecture:
-        return self._decoded(int(self._codes[row]))
+        return self._decode(int(self._codes[row]))
 
     # --- what lies beside the table
 
@@ -146,16 +145,9 @@ class Nb201Table(Benchmark):
             raise BenchmarkError(f"{path} has no device '{device}'{suggestion(device, self.devices)}")
         return self._read_once(path, device)
 
-    def isomorphism_class(self, architecture: Mapping[str, str]) -> int:
-        """A number that isomorphic cells share, from the file beside the table."""
-        path = self.path.with_name(ISOMORPHISM_FILE_NAME)
-        if not path.is_file():
-            raise BenchmarkError(f"no isomorphism classes beside the nb201 table: {path} does not exist")
-        return int(self._read_once(path, "isomorph")[self.row(architecture)])
-
 
 @lru_cache(maxsize=8)
-def _opened(kind: type[Table], path: Path, modified: int) -> Table:
+def _open_once(kind: type[Table], path: Path, modified: int) -> Table:
     """Read once by every process, until the file is another."""
     return kind(path)
 

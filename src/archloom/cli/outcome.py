@@ -92,7 +92,7 @@ def table_hint(space: SearchSpace, data: str) -> str:
 
     for name, entry in BENCHMARKS.items():
         table = entry.load()
-        if table.knows(space) and table.stands_for(data) is not None:
+        if table.knows(space) and table.dataset_for(data) is not None:
             return (
                 f"The {name} table has the test accuracy, rank and regret of this architecture: to see them, pass "
                 f"--data-dir with its folder (archloom benchmark convert makes it).{_instead(data)}"

@@ -120,9 +120,9 @@ def _cost(analysis: Analysis, device: str | None, latency_table: Path | None) ->
 
 
 def _print_choices(name: str, space: SearchSpace, console: Console) -> None:
-    from archloom.benchmarks.analysis import distinct
+    from archloom.benchmarks.analysis import count_distinct
 
-    classes = distinct(space)
+    classes = count_distinct(space)
     told = "" if classes is None else f", {classes:,} of them distinct up to isomorphism"
     say(f"{name}: {_count(space.cardinality)} architectures{told}", console=console)
     console.print(table_of(("decisions", "", "options"), _decisions(space)))

@@ -61,10 +61,10 @@ def load(name: str, *, directory: Path | None, **settings: Any) -> ImageData:
         data = function(data_folder(directory), **{**entry.settings, **settings})
     except OSError as error:
         raise DataError(f"data set '{name}' cannot be read: {one_line(error)}") from error
-    return _checked(name, data)
+    return _check(name, data)
 
 
-def _checked(name: str, data: object) -> ImageData:
+def _check(name: str, data: object) -> ImageData:
     from archloom.data.source import ImageData
 
     if not isinstance(data, ImageData):  # an annotation is only a promise

@@ -23,11 +23,11 @@ from archloom.data.source import (
     ImageDataset,
     InMemory,
     Source,
-    channels_first,
-    located,
-    measured,
+    locate,
+    measure_statistics,
+    to_channels_first,
 )
-from archloom.data.splits import held_out
+from archloom.data.splits import hold_out
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
@@ -45,7 +45,7 @@ def from_tensors(
     augment: Augment = NO_AUGMENT,
 ) -> ImageData:
     """A data set of images [n, C, H, W], uint8 or float, and labels [n]; `test` is another such pair."""
-    return _assembled(name, InMemory(images, labels), InMemory(*test) if test else None, classes, augment)
+    return _assemble(name, InMemory(images, labels), InMemory(*test) if test else None, classes, augment)
 
 
 def from_dataset(
@@ -58,7 +58,7 @@ def from_dataset(
 ) -> ImageData:
     """A data set of torch Datasets of (image, label), without random transforms: `augment` is what varies images."""
     held = FromTorchDataset(test) if test is not None else None
-    return _assembled(name, FromTorchDataset(train), held, classes, augment)
+    return _assemble(name, FromTorchDataset(train), held, classes, augment)
 
 
 def npz(
@@ -86,7 +86,7 @@ def npz(
 
 
 def _npz_file(directory: Path | None, path: str) -> Path:
-    place = located("npz", directory, path)
+    place = locate("npz", directory, path)
     if place.is_dir():
         files = sorted(place.glob("*.npz"))
         if len(files) != 1:
@@ -110,22 +110,22 @@ def _arrays(file: Path) -> Arrays:
 
 
 def _from_arrays(name: str, content: Arrays, test_fraction: float, augment: Augment) -> ImageData:
-    train = _named(content, TRAIN_NAMES)
+    train = _find_pair(content, TRAIN_NAMES)
     if train is None:
         wanted = " or ".join(f"'{images}' and '{labels}'" for images, labels in TRAIN_NAMES)
         raise DataError(f"must hold {wanted}, got {', '.join(content) or 'nothing'}")
-    test = _named(content, TEST_NAMES)
+    test = _find_pair(content, TEST_NAMES)
     if test is None:
-        kept, held = held_out(train.labels, fraction=test_fraction)
+        kept, held = hold_out(train.labels, fraction=test_fraction)
         test = InMemory(train.images[held], train.labels[held]) if len(held) else None
         train = InMemory(train.images[kept], train.labels[kept])
-    return _assembled(name, train, test, None, augment)
+    return _assemble(name, train, test, None, augment)
 
 
-def _named(content: Arrays, pairs: Sequence[tuple[str, str]]) -> InMemory | None:
+def _find_pair(content: Arrays, pairs: Sequence[tuple[str, str]]) -> InMemory | None:
     for images, labels in pairs:
         if images in content and labels in content:
-            return InMemory(channels_first(content[images]), _label_array(content[labels], labels))
+            return InMemory(to_channels_first(content[images]), _label_array(content[labels], labels))
     return None
 
 
@@ -137,16 +137,16 @@ def _label_array(labels: np.ndarray[Any, Any], name: str) -> Tensor:
     return torch.from_numpy(labels.astype(np.int64))
 
 
-def _assembled(
+def _assemble(
     name: str, train: Source, test: Source | None, classes: Sequence[str] | None, augment: Augment
 ) -> ImageData:
-    names = tuple(classes) if classes is not None else _numbered(train.labels)
-    mean, std = measured(train)
+    names = tuple(classes) if classes is not None else _number_classes(train.labels)
+    mean, std = measure_statistics(train)
     data = ImageData(name=name, train=train, classes=names, test=test, mean=mean, std=std, augment=augment)
     return data.check()
 
 
-def _numbered(labels: Tensor) -> tuple[str, ...]:
+def _number_classes(labels: Tensor) -> tuple[str, ...]:
     """Classes named by their numbers."""
     highest = int(labels.max())
     if int(labels.min()) < 0 or highest >= len(labels):  # the second would mean empty classes, perhaps very many

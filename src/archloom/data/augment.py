@@ -16,7 +16,7 @@ from torch import Tensor
 
 from archloom.core.errors import SettingError, require
 
-TRIES = 10  # for a part of the image that lies within it; then the whole of it is taken
+TRIES = 10  # for a part of the image that lies within it; then the whole of it is cut
 AREA = (0.08, 1.0)  # of a random part, as a share of the image
 SHAPE = (3 / 4, 4 / 3)  # its width by its height
 GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue look
@@ -26,12 +26,12 @@ GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue look
 class Augment:
     """What may happen to a training image. The default leaves it as it is."""
 
-    crop_padding: int = 0  # pixels of zeros on every side, from which a crop of the old size is taken
+    crop_padding: int = 0  # pixels of zeros on every side, from which a crop of the old size is cut
     flip: bool = False  # left to right, one image in two
     cutout: int = 0  # side of a square of zeros around a random pixel (DeVries & Taylor, 2017)
     resized_crop: int = 0  # side of a square that a random part of the image, 8 to 100 % of it, is scaled to
     colour_jitter: float = 0.0  # brightness, contrast and saturation change by up to this share; for values in 0..1
-    centre_crop: int = 0  # side of the square in the middle that is taken; how images of `resized_crop` are judged
+    centre_crop: int = 0  # side of the square in the middle that is cut; how images of `resized_crop` are judged
 
     def __post_init__(self) -> None:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -61,9 +61,9 @@ class Augment:
         order, crop, flip, colours and cutout, is part of what a seed stands for.
         """
         if self.resized_crop:
-            pixels = _resampled(in_units(pixels), *_parts(pixels, generator), side=self.resized_crop)
+            pixels = _resample(to_units(pixels), *_draw_parts(pixels, generator), side=self.resized_crop)
         if self.centre_crop:
-            pixels = _centre(pixels, self.centre_crop)
+            pixels = _crop_centre(pixels, self.centre_crop)
         _, height, width, _ = pixels.shape
 
         def draws(high: int) -> Tensor:
@@ -74,10 +74,10 @@ class Augment:
         crop = _Crop(self.crop_padding, draws(places), draws(places)) if self.crop_padding else None
         if self.flip:
             flip = draws(2)
-            pixels, crop = _flipped(pixels, flip), crop and crop.of_flipped(flip)
+            pixels, crop = _flip(pixels, flip), crop and crop.flip_windows(flip)
         if self.colour_jitter:
-            pixels = _recoloured(in_units(pixels), self.colour_jitter, generator)
-        images = normalize(crop.taken(pixels) if crop else pixels)
+            pixels = _recolour(to_units(pixels), self.colour_jitter, generator)
+        images = normalize(crop.cut(pixels) if crop else pixels)
         if crop:
             crop.blank_padding(images)
         if self.cutout:
@@ -87,17 +87,17 @@ class Augment:
 
 @dataclass(frozen=True, eq=False)
 class _Crop:
-    """For every image the window that is taken of it once it is padded; windows are as large as images."""
+    """For every image the window that is cut of it once it is padded; windows are as large as images."""
 
     padding: int
     top: Tensor  # [b], in 0 .. 2 * padding
     left: Tensor
 
-    def of_flipped(self, flip: Tensor) -> _Crop:
+    def flip_windows(self, flip: Tensor) -> _Crop:
         """The windows that show in flipped images what these would have shown, then flipped."""
         return _Crop(self.padding, self.top, torch.where(flip == 1, 2 * self.padding - self.left, self.left))
 
-    def taken(self, pixels: Tensor) -> Tensor:
+    def cut(self, pixels: Tensor) -> Tensor:
         _, height, width, channels = pixels.shape
         padded = torch.nn.functional.pad(pixels, (0, 0, *(self.padding,) * 4))
         batch, rows, columns, _ = padded.shape
@@ -110,12 +110,12 @@ class _Crop:
     def blank_padding(self, images: Tensor) -> None:
         _, height, width, channels = images.shape
         starts = range(self.padding, -self.padding - 1, -1)  # of the image in its window, for every draw
-        rows = _marked(self.top, starts, height, height)
-        columns = _marked(self.left, starts, width, width, channels)
+        rows = _mark(self.top, starts, height, height)
+        columns = _mark(self.left, starts, width, width, channels)
         _lines(images).mul_(rows[:, :, None]).mul_(columns[:, None, :])
 
 
-def _flipped(pixels: Tensor, flip: Tensor) -> Tensor:
+def _flip(pixels: Tensor, flip: Tensor) -> Tensor:
     """Images whose `flip` is 1 left to right, the others as they are."""
     count = len(pixels)
     # to copy whole images is cheaper than to choose between two values for every pixel
@@ -126,8 +126,8 @@ def _cut_out(images: Tensor, side: int, row: Tensor, column: Tensor) -> None:
     """Zeros in a square around a pixel of every image; the border cuts it."""
     _, height, width, channels = images.shape
     first = -(side // 2)
-    rows = _marked(row, range(first, first + height), side, height)
-    columns = _marked(column, range(first, first + width), side, width, channels)
+    rows = _mark(row, range(first, first + height), side, height)
+    columns = _mark(column, range(first, first + width), side, width, channels)
     _lines(images).mul_(torch.maximum(1 - rows[:, :, None], 1 - columns[:, None, :]))
 
 
@@ -136,7 +136,7 @@ def _lines(images: Tensor) -> Tensor:
     return images.view(*images.shape[:2], -1)
 
 
-def _marked(draws: Tensor, starts: range, side: int, length: int, channels: int = 1) -> Tensor:
+def _mark(draws: Tensor, starts: range, side: int, length: int, channels: int = 1) -> Tensor:
     """[b, length * channels]: 1 at the `side` positions from an image's start on, where they exist, 0 at the others."""
     return _table(starts, side, length, channels, draws.device).index_select(0, draws)
 
@@ -147,7 +147,7 @@ def _table(starts: range, side: int, length: int, channels: int, device: torch.d
     return ((position >= 0) & (position < side)).to(torch.float32).repeat_interleave(channels, dim=1)
 
 
-def in_units(pixels: Tensor) -> Tensor:
+def to_units(pixels: Tensor) -> Tensor:
     """A copy of pixels as float32: bytes scaled to 0..1, floats as they are."""
     floats = pixels.to(torch.float32, copy=True)
     return floats.div_(255) if pixels.dtype == torch.uint8 else floats
@@ -156,7 +156,7 @@ def in_units(pixels: Tensor) -> Tensor:
 # --- parts of an image, scaled
 
 
-def _parts(pixels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _draw_parts(pixels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Top, left, height and width [b] of a random part of every image, in pixels and parts of pixels."""
     count, rows, columns, _ = pixels.shape
     draws = torch.rand(4, TRIES, count, generator=generator)  # area, shape, top, left
@@ -176,7 +176,7 @@ def _parts(pixels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, 
     return tuple(part.to(pixels.device) for part in (top, left, height, width))  # type: ignore[return-value]
 
 
-def _resampled(pixels: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, *, side: int) -> Tensor:
+def _resample(pixels: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, *, side: int) -> Tensor:
     """These parts of float images [b, H, W, C], each scaled to a square: between pixels, values are interpolated."""
     _, rows, columns, _ = pixels.shape
     centres = (torch.arange(side, device=pixels.device) + 0.5) / side  # of the pixels to be, as shares of the part
@@ -184,11 +184,11 @@ def _resampled(pixels: Tensor, top: Tensor, left: Tensor, height: Tensor, width:
     across = (left[:, None] + centres * width[:, None]) * 2 / columns - 1
     grid = torch.stack([across[:, None, :].expand(-1, side, -1), down[:, :, None].expand(-1, -1, side)], dim=3)
     channels_first = pixels.permute(0, 3, 1, 2)
-    taken = torch.nn.functional.grid_sample(channels_first, grid, padding_mode="border", align_corners=False)
-    return taken.permute(0, 2, 3, 1).contiguous()
+    cut = torch.nn.functional.grid_sample(channels_first, grid, padding_mode="border", align_corners=False)
+    return cut.permute(0, 2, 3, 1).contiguous()
 
 
-def _centre(pixels: Tensor, side: int) -> Tensor:
+def _crop_centre(pixels: Tensor, side: int) -> Tensor:
     _, height, width, _ = pixels.shape
     if side > min(height, width):
         raise SettingError(f"a centre of {side} pixels must lie within the image, got {height}x{width}")
@@ -199,7 +199,7 @@ def _centre(pixels: Tensor, side: int) -> Tensor:
 # --- colours
 
 
-def _recoloured(pixels: Tensor, share: float, generator: torch.Generator) -> Tensor:
+def _recolour(pixels: Tensor, share: float, generator: torch.Generator) -> Tensor:
     """Float images [b, H, W, C] of another brightness, contrast and saturation, changed in an order drawn per batch."""
     changes = [_brightness, _contrast, _saturation]
     for change in torch.randperm(len(changes), generator=generator).tolist():

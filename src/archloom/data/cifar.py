@@ -18,7 +18,7 @@ import torch
 
 from archloom.core.errors import DataError
 from archloom.data.augment import Augment
-from archloom.data.source import ImageData, InMemory, located
+from archloom.data.source import ImageData, InMemory, locate
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
@@ -78,7 +78,7 @@ def _load(
 
 def _find(name: str, directory: Path | None, layouts: tuple[Layout, ...]) -> tuple[Path, Layout]:
     """The folder of the first layout there is: the directory itself, inside it, or inside its sub-folder `name`."""
-    root = located(name, directory)
+    root = locate(name, directory)
     for layout in layouts:
         for base in (root, root / name):
             for folder in (base / layout.folder, base):
@@ -127,7 +127,7 @@ class _ArraysOnly(pickle.Unpickler):
             raise DataError(f"names '{module}.{name}', which no CIFAR file needs; it was not run") from None
 
 
-def _unpickled(path: Path) -> dict[str, Any]:
+def _unpickle(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             content = _ArraysOnly(file, encoding="bytes").load()
@@ -150,7 +150,7 @@ def _text(value: object) -> str:
 
 def _python_part(label_key: str) -> Callable[[Path], Part]:
     def read(path: Path) -> Part:
-        content = _unpickled(path)
+        content = _unpickle(path)
         images, labels = content.get("data"), content.get(label_key)
         if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape[1:] != (PIXELS,):
             _refuse(path, f"'data', bytes of the shape [n, {PIXELS}]", images)
@@ -165,7 +165,7 @@ def _python_part(label_key: str) -> Callable[[Path], Part]:
 
 def _python_names(key: str) -> Callable[[Path], tuple[str, ...]]:
     def read(path: Path) -> tuple[str, ...]:
-        names = _unpickled(path).get(key)
+        names = _unpickle(path).get(key)
         if not isinstance(names, list):
             _refuse(path, f"'{key}', a list of class names", names)
         return tuple(_text(name) for name in names)

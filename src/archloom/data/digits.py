@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from archloom.data.augment import Augment
-from archloom.data.source import ImageData, InMemory, measured
-from archloom.data.splits import held_out
+from archloom.data.source import ImageData, InMemory, measure_statistics
+from archloom.data.splits import hold_out
 
 BRIGHTEST = 16  # of the pixels as published
 TEST_FRACTION = 0.2
@@ -21,9 +21,9 @@ def digits(directory: Path | None = None) -> ImageData:
     published = load_digits()
     images = torch.from_numpy(published.images).to(torch.float32)[:, None] / BRIGHTEST
     labels = torch.from_numpy(published.target)
-    kept, held = held_out(labels, fraction=TEST_FRACTION)
+    kept, held = hold_out(labels, fraction=TEST_FRACTION)
     train = InMemory(images[kept], labels[kept])
-    mean, std = measured(train)
+    mean, std = measure_statistics(train)
     return ImageData(
         name="digits",
         train=train,

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from archloom.core.errors import DataError, one_line, require
 from archloom.data.augment import Augment
-from archloom.data.source import ImageData, InMemory, Source, located, measured
-from archloom.data.splits import held_out
+from archloom.data.source import ImageData, InMemory, Source, locate, measure_statistics
+from archloom.data.splits import hold_out
 
 EXTENSIONS = frozenset([".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"])
 TRAIN = "train"
@@ -62,11 +62,11 @@ def folder(
             f"data.memory_limit_mb must be 0 or more, got {memory_limit_mb}": memory_limit_mb >= 0,
         }
     )
-    train_files, test_files, classes = _listing(root, test_fraction)
+    train_files, test_files, classes = _list_files(root, test_fraction)
     count = len(train_files.paths) + len(test_files.paths)
     keep = count * 3 * size * size <= memory_limit_mb * MEGABYTE if in_memory is None else in_memory
     train = _source(train_files, size=size, in_memory=keep)
-    mean, std = measured(train)
+    mean, std = measure_statistics(train)
     return ImageData(
         name=root.name,
         train=train,
@@ -84,7 +84,7 @@ def folder(
 
 
 def _root(directory: Path | None, path: str) -> Path:
-    root = located("folder", directory, path)
+    root = locate("folder", directory, path)
     if not root.is_dir():
         raise DataError(f"there is no folder '{root}'")
     return root
@@ -104,7 +104,7 @@ class Files:
         return Files(tuple(self.paths[position] for position in index.tolist()), self.labels[index])
 
 
-def _listing(root: Path, test_fraction: float) -> tuple[Files, Files, tuple[str, ...]]:
+def _list_files(root: Path, test_fraction: float) -> tuple[Files, Files, tuple[str, ...]]:
     """Training files, test files (perhaps none) and the names of the classes."""
     present = {place.name for place in _subfolders(root)}
     divided = TRAIN in present and present <= {TRAIN, *TESTS}
@@ -122,7 +122,7 @@ def _listing(root: Path, test_fraction: float) -> tuple[Files, Files, tuple[str,
         )
     tests = [root / name for name in TESTS if divided and name in present]
     if not tests:
-        kept, held = _held_out(train.labels, test_fraction)
+        kept, held = _hold_out(train.labels, test_fraction)
         return train.part(kept), train.part(held), classes
     unknown = [place for place in _subfolders(tests[0]) if place.name not in classes]
     if unknown:
@@ -133,9 +133,9 @@ def _listing(root: Path, test_fraction: float) -> tuple[Files, Files, tuple[str,
     return train, test, classes
 
 
-def _held_out(labels: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
+def _hold_out(labels: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
     """Indices to keep and to hold out; a class of few images still has one of them judged, if it has two."""
-    kept, held = held_out(labels, fraction=fraction)
+    kept, held = hold_out(labels, fraction=fraction)
     if fraction == 0:
         return kept, held
     counts, judged = torch.bincount(labels), torch.bincount(labels[held], minlength=int(labels.max()) + 1)
@@ -178,7 +178,7 @@ class ImageFiles(Source):
         positions = index.tolist()
 
         def read(row: int) -> None:
-            images[row] = decoded(self.paths[positions[row]], size=self.size)
+            images[row] = decode_image(self.paths[positions[row]], size=self.size)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for _ in pool.map(read, range(len(positions))):  # going through the results raises what a thread raised
@@ -193,7 +193,7 @@ def _source(files: Files, *, size: int, in_memory: bool) -> Source:
     return InMemory(source.fetch(torch.arange(len(source))), source.labels)
 
 
-def decoded(path: Path, *, size: int) -> Tensor:
+def decode_image(path: Path, *, size: int) -> Tensor:
     """An image file as bytes [3, size, size]: the largest centred square, scaled."""
     try:
         with Image.open(path) as image:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from archloom.core.errors import DataError, require
-from archloom.data.augment import Augment, in_units
+from archloom.data.augment import Augment, to_units
 from archloom.data.source import Source
 
 AHEAD = 2  # batches that each thread prepares in advance
@@ -79,9 +79,9 @@ class Loader:
         start = step * self.batch_size
         index = self._indices(epoch)[start : start + self.batch_size]
         pixels = self.source.pixels(index).to(self.device)  # while they are bytes, a quarter of the floats
-        images = self.augment(pixels, self._normalized, self._generator("augment", epoch, step))
+        images = self.augment(pixels, self._normalize, self._generator("augment", epoch, step))
         labels = self.source.labels[index].to(self.device)
-        return Batch(_channels_first(images, channels_last_in_memory=self.channels_last), labels)
+        return Batch(_to_channels_first(images, channels_last_in_memory=self.channels_last), labels)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from step `start` on, prepared ahead by `workers` threads if there are any."""
@@ -89,9 +89,9 @@ class Loader:
         # also for images in memory: where a core is free, a thread takes the wait out of the step
         if self.workers == 0:
             return (self.batch(epoch, step) for step in steps)
-        return self._ahead(epoch, steps)
+        return self._read_ahead(epoch, steps)
 
-    def _ahead(self, epoch: int, steps: range) -> Iterator[Batch]:
+    def _read_ahead(self, epoch: int, steps: range) -> Iterator[Batch]:
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="archloom-loader", initializer=_compute_alone)
         waiting: deque[Future[Batch]] = deque()
         try:
@@ -104,8 +104,8 @@ class Loader:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _normalized(self, pixels: Tensor) -> Tensor:
-        return in_units(pixels).sub_(self._mean).div_(self._std)
+    def _normalize(self, pixels: Tensor) -> Tensor:
+        return to_units(pixels).sub_(self._mean).div_(self._std)
 
     def _spread(self, values: Sequence[float]) -> Tensor:
         """One value per channel as a whole image [H, W, C]: read in step, it costs less than a few values repeated."""
@@ -130,20 +130,24 @@ class Loader:
         return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
 
 
+_SETTING_THREADS = threading.Lock()
+
+
 def _compute_alone() -> None:
-    """Have torch compute in this thread by itself.
+    """Make torch compute in this thread without helpers.
 
-    By default every thread has as many helpers as the first one, and those of two threads that compute at a time wait
-    for each other: with as many as there are cores, a step of a search then took twice as long.
+    By default every thread has as many helpers as the main thread, and the helpers of two threads that compute at the
+    same time wait for each other: with as many as there are cores, a step of a search took twice as long.
     """
-    usual = torch.get_num_threads()
-    torch.set_num_threads(1)
-    restore = threading.Thread(target=torch.set_num_threads, args=(usual,))  # in any thread: it counts for later ones
-    restore.start()
-    restore.join()
+    with _SETTING_THREADS:  # a thread that starts in between would take the 1 for the usual number
+        usual = torch.get_num_threads()
+        torch.set_num_threads(1)
+        restore = threading.Thread(target=torch.set_num_threads, args=(usual,))  # sets the number of later threads
+        restore.start()
+        restore.join()
 
 
-def _channels_first(images: Tensor, *, channels_last_in_memory: bool) -> Tensor:
+def _to_channels_first(images: Tensor, *, channels_last_in_memory: bool) -> Tensor:
     """Images [b, H, W, C] as [b, C, H, W]."""
     arranged = images if channels_last_in_memory else images.permute(0, 3, 1, 2).contiguous()
     # a single channel may have any stride, yet convolutions tell the layout by it: give it the one it should have

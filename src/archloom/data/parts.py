@@ -10,7 +10,7 @@ import torch
 from annotated_doc import Doc
 
 from archloom.core.errors import DataError, require
-from archloom.data.splits import Split, limited, nb201_split, random_split
+from archloom.data.splits import Split, limit_split, nb201_split, random_split
 
 NB201_SPLIT = "cifar-split.txt"
 
@@ -44,7 +44,7 @@ class DataParts:
             divided = nb201_split(self._split_file())
         else:
             divided = random_split(count, train_fraction=self.train_fraction, seed=self.split_seed)
-        return limited(divided, train=self.train_images, valid=None if self.split == "none" else self.valid_images)
+        return limit_split(divided, train=self.train_images, valid=None if self.split == "none" else self.valid_images)
 
     def _split_file(self) -> Path:
         if self.directory is None:

@@ -21,7 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from archloom.core.errors import DataError
-from archloom.data.augment import Augment, in_units
+from archloom.data.augment import Augment, to_units
 
 Shape = tuple[int, int, int]  # C, H, W
 
@@ -57,7 +57,7 @@ class InMemory(Source):
         _check_pixels(images, "images")
         # still [n, C, H, W], but arranged once for all the batches that ask for `pixels`
         self.images = images.contiguous(memory_format=torch.channels_last)
-        self.labels = checked_labels(labels, len(images))
+        self.labels = check_labels(labels, len(images))
         channels, height, width = images.shape[1:]
         self.shape = (channels, height, width)
 
@@ -91,7 +91,7 @@ class FromTorchDataset(Source):
         channels, height, width = self._image(0).shape
         self.shape = (channels, height, width)
         read = list(self._read_labels()) if labels is None else labels
-        self.labels = checked_labels(torch.as_tensor(read), len(dataset))
+        self.labels = check_labels(torch.as_tensor(read), len(dataset))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}  # which no process can lend
@@ -183,13 +183,13 @@ class ImageData:
             )
 
 
-def measured(source: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def measure_statistics(source: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation per channel, on images spread evenly over the source."""
     count = min(len(source), SAMPLE)
     total = torch.zeros(source.shape[0], dtype=torch.float64)
     squares = torch.zeros_like(total)
     for index in torch.split(torch.arange(count) * len(source) // count, CHUNK):
-        images = in_units(source.fetch(index)).double()
+        images = to_units(source.fetch(index)).double()
         total += images.sum(dim=(0, 2, 3))
         squares += images.square().sum(dim=(0, 2, 3))
     pixels = count * math.prod(source.shape[1:])
@@ -199,14 +199,14 @@ def measured(source: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(mean.tolist()), tuple(std.tolist())
 
 
-def located(name: str, directory: Path | None, path: str = "") -> Path:
+def locate(name: str, directory: Path | None, path: str = "") -> Path:
     """Where a data set of this name is: `path` in the data folder."""
     if directory is None and not path:
         raise DataError(f"data set '{name}' needs a data folder; give --data-dir or set ARCHLOOM_DATA")
     return (directory or Path()) / path
 
 
-def channels_first(images: np.ndarray[Any, Any]) -> Tensor:
+def to_channels_first(images: np.ndarray[Any, Any]) -> Tensor:
     """Arrays [n, H, W], [n, H, W, C] or [n, C, H, W] as a tensor [n, C, H, W]; channels are the shorter outer axis."""
     if images.ndim == 3:
         images = images[:, None]
@@ -222,9 +222,9 @@ def channels_first(images: np.ndarray[Any, Any]) -> Tensor:
 def as_image(value: Any, what: str) -> Tensor:
     """One image as a tensor [C, H, W]."""
     if isinstance(value, Image.Image):
-        value = _picture(value)
+        value = _convert_picture(value)
     if isinstance(value, np.ndarray):
-        value = channels_first(value[None])[0]
+        value = to_channels_first(value[None])[0]
     if not isinstance(value, Tensor):
         raise DataError(f"{what} must be a tensor, a numpy array or a PIL image, got {type(value).__name__}")
     image = value[None] if value.ndim == 2 else value
@@ -234,14 +234,14 @@ def as_image(value: Any, what: str) -> Tensor:
     return image
 
 
-def _picture(image: Image.Image) -> Tensor:
+def _convert_picture(image: Image.Image) -> Tensor:
     # 16-bit and float modes pass as they are: converting them would clip; what is left holds no plain channels
     plain = image.mode in ("L", "RGB", "RGBA", "F") or image.mode.startswith("I")
     pixels = np.array(image if plain else image.convert("RGB"))
     return torch.from_numpy(pixels if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0))
 
 
-def checked_labels(labels: Tensor, count: int) -> Tensor:
+def check_labels(labels: Tensor, count: int) -> Tensor:
     """Labels as int64 [count], or a DataError."""
     if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
         raise DataError(f"labels must be integers, got {str(labels.dtype).removeprefix('torch.')}")

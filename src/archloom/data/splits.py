@@ -40,13 +40,13 @@ def nb201_split(path: Path) -> Split:
         raise DataError(f"cannot read the split '{path}': {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"the split '{path}' must be JSON: {error}") from error
-    train, valid = (_listed(content, part, path) for part in ("train", "valid"))
+    train, valid = (_read_indices(content, part, path) for part in ("train", "valid"))
     if len({*train.tolist(), *valid.tolist()}) != len(train) + len(valid):
         raise DataError(f"the split '{path}' must list every image once")
     return Split(train, valid)
 
 
-def _listed(content: Any, part: str, path: Path) -> Tensor:
+def _read_indices(content: Any, part: str, path: Path) -> Tensor:
     """The indices under one key: `["int", ["0", "5", ...]]`."""
     try:
         kind, texts = content[part]
@@ -58,7 +58,7 @@ def _listed(content: Any, part: str, path: Path) -> Tensor:
         raise DataError(f'the split \'{path}\' must hold "{part}": ["int", ["0", "5", ...]]') from error
 
 
-def limited(split: Split, *, train: int | None, valid: int | None) -> Split:
+def limit_split(split: Split, *, train: int | None, valid: int | None) -> Split:
     """The first so many images of each part; None keeps all."""
     return Split(_first(split.train, train, "training"), _first(split.valid, valid, "validation"))
 
@@ -71,7 +71,7 @@ def _first(indices: Tensor, count: int | None, part: str) -> Tensor:
     return indices[:count]
 
 
-def held_out(labels: Tensor, *, fraction: float) -> tuple[Tensor, Tensor]:
+def hold_out(labels: Tensor, *, fraction: float) -> tuple[Tensor, Tensor]:
     """Indices to keep and to hold out as a test: the last `fraction` of every class, always the same ones."""
     if not 0 <= fraction < 1:
         raise SettingError(f"data.test_fraction must lie in [0, 1), got {fraction}")

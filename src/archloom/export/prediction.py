@@ -84,7 +84,7 @@ def _pictures_in(folder: Path) -> list[Path]:
     return found
 
 
-def answers(predictor: Predictor, files: Sequence[Path], *, top: int) -> Iterator[Answer]:
+def predict_pictures(predictor: Predictor, files: Sequence[Path], *, top: int) -> Iterator[Answer]:
     """What the model says of every file, in their order; one that cannot be read does not keep it from the others."""
     for start in range(0, len(files), CHUNK):
         chunk = files[start : start + CHUNK]
@@ -95,11 +95,11 @@ def answers(predictor: Predictor, files: Sequence[Path], *, top: int) -> Iterato
                 pictures[file] = read_picture(file, predictor.image_shape, square=predictor.square)
             except ArchloomError as error:
                 problems[file] = str(error)
-        found = _asked(predictor, pictures, top)
+        found = _predict_batch(predictor, pictures, top)
         yield from (found[file] if file in found else Answer(file, problem=problems[file]) for file in chunk)
 
 
-def _asked(predictor: Predictor, pictures: dict[Path, Tensor], top: int) -> dict[Path, Answer]:
+def _predict_batch(predictor: Predictor, pictures: dict[Path, Tensor], top: int) -> dict[Path, Answer]:
     if not pictures:
         return {}
     with torch.no_grad():

@@ -1,7 +1,7 @@
 """A cost that is a sum over layers: a linear model on the joint choices that make up each of them.
 
-What a layer costs depends on a few decisions together: its operation, and the widths on both sides. A feature is one
-such joint choice; the model has a number for each, and adds up those of an architecture.
+The cost of a layer depends on a few decisions together: its operation, and the widths on both sides. A feature is one
+such joint choice. The model has a number for each feature, and adds up those of an architecture.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from archloom.spaces.base import Feature
 
 STRICTNESS = tuple(10.0**exponent for exponent in range(-6, 3))  # of the ridge regression, to choose from
 STATE = "state"  # of the machine: the name of a column
-SHRINK = 0.5  # scale of what a part of a feature adds, for each of its options
-HELD_OUT = 0.2  # of the networks, to judge a fit by
-SAMPLES = 32  # architectures whose features tell which decisions cost something together
+SHRINK = 0.5  # scale of a part of a feature, for each of its options
+HELD_OUT = 0.2  # of the networks, to evaluate a fit
+SAMPLES = 32  # architectures whose features show which decisions have a joint cost
 ROUNDING = 1e-9  # relative: sums of floats
 
 Measure = Callable[[Mapping[str, str]], float]
@@ -32,40 +32,43 @@ Measure = Callable[[Mapping[str, str]], float]
 
 @dataclass(frozen=True)
 class LinearCost:
-    """The intercept, and what every feature adds to it."""
+    """The intercept, and the cost that every feature adds to it."""
 
     space: SearchSpace
     intercept: float
     weights: Mapping[Feature, float]
 
     def measure(self, architecture: Mapping[str, str]) -> float:
+        """Return the cost of an architecture."""
         features = self.space.cost_features(Architecture(architecture))
         unknown = [feature for feature in features if feature not in self.weights]
         if unknown:
-            raise SettingError(f"the cost model does not know {format_feature(unknown[0])}; fit one for this space")
+            raise SettingError(f"the cost model has no weight for {format_feature(unknown[0])}; fit one for this space")
         return self.intercept + math.fsum(self.weights[feature] for feature in features)
 
     def expected_cost(self, probabilities: Mapping[str, Tensor]) -> Tensor:
-        """Decisions are independent: a feature is as probable as the product of its options."""
+        """Return the mean cost; decisions are independent, so a feature's probability is a product."""
         row = torch.cat([probabilities[decision.name] for decision in self.space.decisions])
-        row = torch.cat([row, row.new_ones(1)])  # what fills features of few decisions up
+        row = torch.cat([row, row.new_ones(1)])  # pads features of few decisions
         places, weights = self._places
         return self.intercept + row[places.to(row.device)].prod(dim=1) @ weights.to(row)
 
     @cached_property
     def _places(self) -> tuple[Tensor, Tensor]:
-        """Where the options of each feature stand in the row of all probabilities, and its weight."""
+        """The positions of each feature's options in the row of all probabilities, and its weight."""
         options = [(d.name, option) for d in self.space.decisions for option in d.options]
         place = {pair: number for number, pair in enumerate(options)}
-        # an option that cannot be drawn, such as an edge that is not kept, has no probability
-        drawn = {feature: weight for feature, weight in self.weights.items() if all(pair in place for pair in feature)}
-        longest = max(map(len, drawn), default=1)
-        rows = [[*map(place.__getitem__, f), *[len(options)] * (longest - len(f))] for f in drawn]
-        return torch.tensor(rows).view(-1, longest), torch.tensor(list(drawn.values()), dtype=torch.float64)
+        # an option that cannot be sampled, such as an edge that is not kept, has no probability
+        possible = {
+            feature: weight for feature, weight in self.weights.items() if all(pair in place for pair in feature)
+        }
+        longest = max(map(len, possible), default=1)
+        rows = [[*map(place.__getitem__, f), *[len(options)] * (longest - len(f))] for f in possible]
+        return torch.tensor(rows).view(-1, longest), torch.tensor(list(possible.values()), dtype=torch.float64)
 
 
 def every_feature(space: SearchSpace) -> Iterator[Feature]:
-    """All features that an architecture of the space can have, group by group."""
+    """Yield all features that an architecture of the space can have, group by group."""
     some = space.sample(random.Random(0))
     for group in _groups(space):
         for options in itertools.product(*(space.allowed(space.decision(name)) for name in group)):
@@ -75,22 +78,22 @@ def every_feature(space: SearchSpace) -> Iterator[Feature]:
 
 
 def _groups(space: SearchSpace) -> list[tuple[str, ...]]:
-    """Decisions that cost something together, as the features of some architectures show them."""
+    """Return the groups of decisions with a joint cost, found in the features of sampled architectures."""
     rng = random.Random(0)
-    drawn = [space.sample(rng) for _ in range(SAMPLES)]
-    return list(dict.fromkeys(_group(feature) for one in drawn for feature in space.cost_features(one)))
+    samples = [space.sample(rng) for _ in range(SAMPLES)]
+    return list(dict.fromkeys(_group(feature) for one in samples for feature in space.cost_features(one)))
 
 
 class DecomposedCost:
-    """The model of a cost that is a sum over groups of decisions, from one look at each feature: exact, no fit.
+    """The exact model of a cost that is a sum over groups of decisions, from one measurement per feature.
 
-    Beginning with an architecture that leaves out what it can, a feature's weight is what it changes beyond what those
-    of earlier groups do. What is always there comes first: what it gains by another width must not count for a layer
-    that may be left out. A feature is looked at when it is first asked for.
+    The start is an architecture with as few features as possible. A feature's weight is the change of the cost beyond
+    the weights of earlier groups. Groups that are always present come first: the cost of another width must not count
+    for a layer that may be absent. A feature is measured when it is first needed.
     """
 
     def __init__(self, space: SearchSpace, measure: Measure) -> None:
-        self._space, self._look = space, measure
+        self._space, self._measure = space, measure
         self._start = _fewest_features(space)
         self._intercept = measure(self._start)
         always = {_group(feature) for feature in space.cost_features(self._start)}
@@ -99,24 +102,26 @@ class DecomposedCost:
         self._weights = dict.fromkeys(space.cost_features(self._start), 0.0)
 
     def measure(self, architecture: Mapping[str, str]) -> float:
+        """Return the cost of an architecture."""
         features = self._space.cost_features(Architecture(architecture))
         return self._intercept + math.fsum(map(self.weight, features))
 
     def weight(self, feature: Feature) -> float:
+        """Return the cost that a feature adds."""
         if feature not in self._weights:
             changed, place = Architecture({**self._start, **dict(feature)}), self._order[_group(feature)]
             earlier = [one for one in self._space.cost_features(changed) if self._order[_group(one)] < place]
-            self._weights[feature] = self._look(changed) - self._intercept - math.fsum(map(self.weight, earlier))
+            self._weights[feature] = self._measure(changed) - self._intercept - math.fsum(map(self.weight, earlier))
         return self._weights[feature]
 
-    def is_exact(self, *, looks: int) -> bool:
-        """Whether so many architectures cost what the model says: whether the cost is such a sum at all."""
+    def is_exact(self, *, checks: int) -> bool:
+        """Return whether a number of sampled architectures cost what the model says."""
         rng = random.Random(1)
-        drawn = (self._space.sample(rng) for _ in range(looks))
-        return all(math.isclose(self.measure(one), self._look(one), rel_tol=ROUNDING) for one in drawn)
+        samples = (self._space.sample(rng) for _ in range(checks))
+        return all(math.isclose(self.measure(one), self._measure(one), rel_tol=ROUNDING) for one in samples)
 
-    def whole(self) -> LinearCost:
-        """The model with all its weights."""
+    def to_linear_cost(self) -> LinearCost:
+        """Return the model with all its weights."""
         weights = {feature: self.weight(feature) for feature in every_feature(self._space)}
         return LinearCost(self._space, self._intercept, weights)
 
@@ -124,7 +129,7 @@ class DecomposedCost:
 def _fewest_features(space: SearchSpace) -> Architecture:
     start = Architecture({decision.name: decision.options[0] for decision in space.decisions})
     for decision in space.decisions:
-        changed = [start.changed(decision.name, option) for option in decision.options]
+        changed = [start.with_option(decision.name, option) for option in decision.options]
         start = min(changed, key=lambda one: len(space.cost_features(one)))  # the first of equals
     return start
 
@@ -134,11 +139,11 @@ def _fewest_features(space: SearchSpace) -> Architecture:
 
 @dataclass(frozen=True)
 class Fit:
-    """A model of measured costs, and how well it tells those that it has not seen."""
+    """A model of measured costs, and how well it predicts networks held out."""
 
     model: LinearCost
-    networks: int  # that it learnt from and was judged by
-    uncovered: int  # features of no network it learnt from, which are told by their nearest
+    networks: int  # for the fit and its evaluation
+    uncovered: int  # features of no network in the fit, predicted from those that share options
     r2: float  # on networks held out
     error: float  # mean absolute error there, relative to their mean
 
@@ -149,15 +154,15 @@ def fit_linear_cost(
     costs: Sequence[float],
     slowness: Sequence[float] | None = None,
 ) -> Fit:
-    """Ridge regression on four networks of five, judged by the fifth.
+    """Fit a ridge regression on four fifths of the networks, and evaluate it on the others.
 
-    `slowness` says in which state of the machine each was measured: what costs change along it, by a common share, is
-    no part of the model.
+    `slowness` is the state of the machine at each measurement. A common relative change of all costs along it is
+    removed from the model.
     """
     count = len(architectures) - max(1, round(HELD_OUT * len(architectures)))
     mean = math.fsum(costs) / len(costs)
     states = [mean * state for state in slowness or [0.0] * len(costs)]
-    model, slope, uncovered = _regressed(space, architectures[:count], costs[:count], states[:count])
+    model, slope, uncovered = _fit_ridge(space, architectures[:count], costs[:count], states[:count])
     held = [cost - slope * state for cost, state in zip(costs[count:], states[count:], strict=True)]
     misses = [model.measure(a) - cost for a, cost in zip(architectures[count:], held, strict=True)]
     mean = math.fsum(held) / len(held)
@@ -171,16 +176,16 @@ def fit_linear_cost(
     )
 
 
-def _regressed(
+def _fit_ridge(
     space: SearchSpace, architectures: Sequence[Architecture], costs: Sequence[float], states: Sequence[float]
 ) -> tuple[LinearCost, float, int]:
-    """The model, what a unit of state adds to it, and how many of its features were in none of the architectures.
+    """Return the model, the cost of a unit of state, and the number of features in none of the architectures.
 
-    There are hardly more measurements than features, and features that share options cost nearly the same. So a
-    feature is the sum of what all parts of it add, from the layer alone to all its options together; the more options
-    a part has, the less it may add. Its strictness is the one that tells each network best from all the others.
+    There are hardly more measurements than features, and features that share options cost nearly the same. A feature
+    is therefore a sum of parts, from the layer alone to all its options together; the more options a part has, the
+    stronger its penalty. Leave-one-out cross-validation chooses the strength.
     """
-    from sklearn.feature_extraction import DictVectorizer  # takes a second, which a search need not wait for
+    from sklearn.feature_extraction import DictVectorizer  # late: takes a second, which a search need not wait for
     from sklearn.linear_model import RidgeCV
 
     numbers: dict[tuple[tuple[str, ...], Feature], str] = {}
@@ -202,7 +207,7 @@ def _regressed(
 
 
 def _parts(feature: Feature) -> Iterator[Feature]:
-    """All choices of its options, from none of them to all."""
+    """Yield all subsets of a feature's options, from none to all."""
     for count in range(len(feature) + 1):
         yield from itertools.combinations(feature, count)
 
@@ -212,4 +217,5 @@ def _group(feature: Feature) -> tuple[str, ...]:
 
 
 def format_feature(feature: Feature) -> str:
+    """Return a feature as text for a message."""
     return " with ".join(f"{name} {option}" for name, option in feature)

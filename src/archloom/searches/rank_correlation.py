@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from archloom.benchmarks.analysis import belongs
+from archloom.benchmarks.analysis import is_in_space
 from archloom.benchmarks.base import Benchmark, Column
 from archloom.core.bootstrap import bootstrap_interval
 from archloom.spaces import Architecture, SearchSpace
@@ -74,7 +74,7 @@ def sample_rows(table: Benchmark, space: SearchSpace, dataset: str, *, count: in
     """
     rows = list(range(len(table.column(dataset))))
     random.Random(seed).shuffle(rows)
-    inside = (row for row in rows if belongs(table.architecture(row), space))
+    inside = (row for row in rows if is_in_space(table.architecture(row), space))
     return [row for row, _ in zip(inside, range(count), strict=False)]
 
 

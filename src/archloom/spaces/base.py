@@ -67,7 +67,7 @@ class Architecture(Mapping[str, str]):
     def __reduce__(self) -> tuple[type[Architecture], tuple[dict[str, str]]]:
         return Architecture, (self._choices,)  # hashed anew: another process hashes strings differently
 
-    def changed(self, name: str, option: str) -> Architecture:
+    def with_option(self, name: str, option: str) -> Architecture:
         return Architecture({**self._choices, name: option})
 
     def to_json(self) -> str:
@@ -170,7 +170,7 @@ class SearchSpace(ABC):
             for option in decision.options:
                 if NONE not in (chosen, option) and option != chosen:
                     favour = values[option] / values[chosen] if values[chosen] > 0 else 1.0
-                    changes.append((favour, derived.changed(decision.name, option)))
+                    changes.append((favour, derived.with_option(decision.name, option)))
         changes.sort(key=lambda change: -change[0])  # stable: the earlier option wins a tie, as in `decode`
         return [derived, *(architecture for _, architecture in changes)][:count]
 
@@ -185,7 +185,7 @@ class SearchSpace(ABC):
             return parent
         decision = rng.choice(undecided)
         others = [option for option in decision.options if option != parent[decision.name]]
-        return parent.changed(decision.name, rng.choice(others))
+        return parent.with_option(decision.name, rng.choice(others))
 
     def restrict(self, kept: Mapping[str, Sequence[str]]) -> Self:
         """The same space with only these options left for the decisions named."""

@@ -194,7 +194,7 @@ class Darts(SearchSpace):
         if not inputs:  # a node that reads nothing can only gain an input
             source = rng.choice(free)
             option = rng.choice(self._real_options(cell, source, node))
-            return parent.changed(self.edge_name(cell, source, node), option)
+            return parent.with_option(self.edge_name(cell, source, node), option)
         source = rng.choice(inputs)
         name = self.edge_name(cell, source, node)
         others = [option for option in self._real_options(cell, source, node) if option != parent[name]]
@@ -202,8 +202,8 @@ class Darts(SearchSpace):
             target = rng.choice(free)
             options = self._real_options(cell, target, node)
             moved = parent[name] if parent[name] in options else rng.choice(options)
-            return parent.changed(name, NONE).changed(self.edge_name(cell, target, node), moved)
-        return parent.changed(name, rng.choice(others)) if others else parent
+            return parent.with_option(name, NONE).with_option(self.edge_name(cell, target, node), moved)
+        return parent.with_option(name, rng.choice(others)) if others else parent
 
     # --- reading and writing
 
@@ -211,13 +211,13 @@ class Darts(SearchSpace):
         """`Genotype(normal=[('sep_conv_3x3', 1), ...], normal_concat=range(2, 6), reduce=...)`."""
         concat = f"range({INPUTS}, {INPUTS + self.nodes})"
         cells = (
-            f"{cell}={[pair for node in range(self.nodes) for pair in self._written(architecture, cell, node)]!r}, "
+            f"{cell}={[pair for node in range(self.nodes) for pair in self._format_node(architecture, cell, node)]!r}, "
             f"{cell}_concat={concat}"
             for cell in self.cell_names
         )
         return f"Genotype({', '.join(cells)})"
 
-    def _written(self, architecture: Architecture, cell: str, node: int) -> list[tuple[str, int]]:
+    def _format_node(self, architecture: Architecture, cell: str, node: int) -> list[tuple[str, int]]:
         """A node's pairs; a genotype always lists two, so that missing inputs are written as `none`."""
         inputs = self._inputs(architecture, cell, node)
         used = {source for _, source in inputs}

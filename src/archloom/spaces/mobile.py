@@ -257,7 +257,7 @@ class Mobile(SearchSpace):
             return parent
         decision = rng.choice(undecided)
         others = [option for option in decision.options if option != parent[decision.name]]
-        return parent.changed(decision.name, rng.choice(others))
+        return parent.with_option(decision.name, rng.choice(others))
 
     def neighbours(self, scores: Scores, count: int, *, keep_none: bool | None = None) -> list[Architecture]:
         """As everywhere, without changes within a layer that is left out: these would be the same network."""
