@@ -55,13 +55,14 @@ def _agreement(ranked: RankResult) -> str:
 def _describe_tau(kendall: Estimate) -> str:
     if _is_undecided(kendall):
         return "rank architectures no better than random order, as far as the sample shows"
+    assert kendall.value is not None, "it has an interval"
     if kendall.value < 0:
         return "rank architectures in reverse order"
     return f"rank architectures {next(word for least, word in WORDS if kendall.value < least)}"
 
 
 def _is_undecided(estimate: Estimate) -> bool:
-    return estimate.low is None or estimate.low <= 0 <= estimate.high
+    return estimate.low is None or estimate.high is None or estimate.low <= 0 <= estimate.high
 
 
 def _coefficients(order: RankAgreement) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from archloom.benchmarks.base import TableEntry
-from archloom.core.errors import CheckpointError, one_line
 from archloom.core.json_object import JsonObject, to_json_object
+from archloom.core.result_file import read_result_file
 from archloom.core.settings import settings_of
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
@@ -217,17 +217,14 @@ def read_result(run: RunFolder, space: SearchSpace) -> SearchResult | None:
     Raises:
         CheckpointError: If a file is damaged, or written by a later version.
     """
-    value = run.read_result()
-    if value is None:
+    if not run.architecture_path.is_file():
         return None
-    if value.get("version", 1) > VERSION:
-        raise CheckpointError(f"{run.architecture_path} has version {value['version']}, expected {VERSION} or less; "
-                              "update archloom")  # fmt: skip
-    try:
-        return SearchResult.from_json(value, space=space, history=read_history(run), folder=run.path)
-    except (KeyError, TypeError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {one_line(error)}"
-        raise CheckpointError(f"{run.architecture_path} is damaged ({reason})") from error
+    history = read_history(run)
+
+    def parse(value: JsonObject) -> SearchResult:
+        return SearchResult.from_json(value, space=space, history=history, folder=run.path)
+
+    return read_result_file(run.architecture_path, parse, version=VERSION)
 
 
 def read_history(run: RunFolder) -> tuple[SearchRecord, ...]:
