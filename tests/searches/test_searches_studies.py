@@ -256,6 +256,8 @@ def everything(heard):
             return
 
 
-def test_a_study_with_the_older_name_of_a_setting_is_the_same_study(tmp_path):
-    open_study(tmp_path, experiment={**EXPERIMENT, "search.chance_samples": 30})
+def test_a_study_with_the_older_name_of_a_setting_is_the_same_study(tmp_path, monkeypatch):
+    with monkeypatch.context() as first_edition:
+        first_edition.setattr("archloom.searches.studies.new_name", lambda name: name)
+        open_study(tmp_path, experiment={**EXPERIMENT, "search.chance_samples": 30})
     open_study(tmp_path, experiment={**EXPERIMENT, "search.random_baseline_samples": 30})
