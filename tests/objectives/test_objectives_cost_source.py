@@ -42,8 +42,8 @@ class Joint:
 
 def test_where_counts_are_no_sum_each_is_counted_and_none_expected():
     source = CountedCost(SPACE, Joint(), "parameters", provenance="here")
-    drawn = SPACE.sample(random.Random(0))
-    assert source.measure(drawn) == len(set(drawn.values())) ** 3
+    architecture = SPACE.sample(random.Random(0))
+    assert source.measure(architecture) == len(set(architecture.values())) ** 3
     with pytest.raises(SettingError, match=r"expected number of parameters is not known.*tunas"):
         source.expected_cost({d.name: torch.full((5,), 0.2) for d in SPACE.decisions})
 
@@ -51,7 +51,7 @@ def test_where_counts_are_no_sum_each_is_counted_and_none_expected():
 def test_a_model_says_what_its_weights_add_up_to():
     weights = {((d.name, option),): float(place) for d in SPACE.decisions for place, option in enumerate(d.options)}
     source = ModelledCost(LinearCost(SPACE, 1.0, weights), unit="ms", provenance="a file")
-    drawn = SPACE.sample(random.Random(1))
-    assert source.measure(drawn) == 1 + sum(d.index(drawn[d.name]) for d in SPACE.decisions)
-    sure = {d.name: torch.eye(5)[d.index(drawn[d.name])] for d in SPACE.decisions}
-    assert source.expected_cost(sure).item() == source.measure(drawn)
+    architecture = SPACE.sample(random.Random(1))
+    assert source.measure(architecture) == 1 + sum(d.index(architecture[d.name]) for d in SPACE.decisions)
+    sure = {d.name: torch.eye(5)[d.index(architecture[d.name])] for d in SPACE.decisions}
+    assert source.expected_cost(sure).item() == source.measure(architecture)

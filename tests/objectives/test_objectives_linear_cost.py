@@ -59,26 +59,26 @@ def test_every_feature_is_one_that_some_architecture_has():
     assert len(list(every_feature(SPACE))) == len(seen) == 18 + 3 + 18
 
 
-def test_a_sum_over_groups_is_told_exactly_from_one_look_at_each_feature():
-    looks = []
-    model = DecomposedCost(SPACE, lambda one: (looks.append(one), cost(one))[1])
+def test_a_sum_over_groups_is_exact_after_one_measurement_per_feature():
+    measured = []
+    model = DecomposedCost(SPACE, lambda one: (measured.append(one), cost(one))[1])
     assert all(model.measure(one) == pytest.approx(cost(one), rel=1e-12) for one in ALL)
-    assert len(looks) <= 1 + 39
-    assert model.is_exact(looks=20)
-    whole = model.whole()
+    assert len(measured) <= 1 + 39
+    assert model.is_exact(checks=20)
+    whole = model.to_linear_cost()
     assert all(whole.measure(one) == pytest.approx(cost(one), rel=1e-12) for one in ALL)
 
 
 def test_a_feature_is_looked_at_when_it_is_asked_for():
-    looks = []
-    model = DecomposedCost(SPACE, lambda one: (looks.append(one), cost(one))[1])
+    measured = []
+    model = DecomposedCost(SPACE, lambda one: (measured.append(one), cost(one))[1])
     model.measure(ALL[0])
-    assert len(looks) < 8
+    assert len(measured) < 8
 
 
 def test_what_is_no_sum_is_noticed():
     joint = DecomposedCost(SPACE, lambda one: cost(one) * (2 if one["kernel0"] == one["kernel1"] else 1))
-    assert not joint.is_exact(looks=20)
+    assert not joint.is_exact(checks=20)
 
 
 def test_the_expected_cost_is_the_mean_over_all_architectures_and_has_its_gradient():
@@ -91,7 +91,7 @@ def test_the_expected_cost_is_the_mean_over_all_architectures_and_has_its_gradie
     mean = sum(
         cost(one) * math.prod(probabilities[d.name][d.index(one[d.name])] for d in SPACE.decisions) for one in ALL
     )
-    expected = DecomposedCost(SPACE, cost).whole().expected_cost(probabilities)
+    expected = DecomposedCost(SPACE, cost).to_linear_cost().expected_cost(probabilities)
     assert expected.item() == pytest.approx(mean.item(), rel=1e-12)
     rows = list(logits.values())
     for own, wanted in zip(
@@ -103,34 +103,34 @@ def test_the_expected_cost_is_the_mean_over_all_architectures_and_has_its_gradie
 
 def test_a_fit_tells_networks_it_has_not_seen():
     rng = random.Random(0)
-    drawn = [SPACE.sample(rng) for _ in range(120)]
-    good = fit_linear_cost(SPACE, drawn, [cost(one) for one in drawn])
+    samples = [SPACE.sample(rng) for _ in range(120)]
+    good = fit_linear_cost(SPACE, samples, [cost(one) for one in samples])
     assert good.r2 > 0.999 and good.error < 0.01 and good.networks == 120 and good.uncovered == 0
-    noise = [cost(one) * rng.uniform(0.5, 1.5) for one in drawn]
-    assert fit_linear_cost(SPACE, drawn, noise).r2 < 0.98
-    shuffled = [cost(one) for one in drawn]
+    noise = [cost(one) * rng.uniform(0.5, 1.5) for one in samples]
+    assert fit_linear_cost(SPACE, samples, noise).r2 < 0.98
+    shuffled = [cost(one) for one in samples]
     rng.shuffle(shuffled)
-    assert fit_linear_cost(SPACE, drawn, shuffled).r2 < 0.5
+    assert fit_linear_cost(SPACE, samples, shuffled).r2 < 0.5
 
 
-def test_features_that_were_never_seen_are_told_by_what_they_share_with_others():
+def test_unseen_features_are_predicted_from_those_that_share_options():
     rng = random.Random(0)
-    drawn = [one for one in (SPACE.sample(rng) for _ in range(400)) if (one["width0"], one["kernel0"]) != ("24", "5")]
-    fit = fit_linear_cost(SPACE, drawn, [additive(one) for one in drawn])
+    samples = [one for one in (SPACE.sample(rng) for _ in range(400)) if (one["width0"], one["kernel0"]) != ("24", "5")]
+    fit = fit_linear_cost(SPACE, samples, [additive(one) for one in samples])
     assert fit.uncovered == 3
     unseen = [one for one in ALL if (one["width0"], one["kernel0"]) == ("24", "5")]
     assert all(fit.model.measure(one) == pytest.approx(additive(one), rel=0.05) for one in unseen)
 
 
-def test_few_noisy_networks_are_told_apart_by_what_their_features_share():
+def test_shared_options_help_with_few_noisy_networks():
     rng = random.Random(0)
-    drawn = [SPACE.sample(rng) for _ in range(50)]  # for 39 features
-    fit = fit_linear_cost(SPACE, drawn, [additive(one) * rng.gauss(1, 0.03) for one in drawn])
+    samples = [SPACE.sample(rng) for _ in range(50)]  # for 39 features
+    fit = fit_linear_cost(SPACE, samples, [additive(one) * rng.gauss(1, 0.03) for one in samples])
     misses = [abs(fit.model.measure(one) / additive(one) - 1) for one in ALL]
     assert sum(misses) / len(misses) < 0.03  # with a number for each feature by itself it is 0.054
 
 
-def test_a_feature_of_another_space_is_told_by_name():
+def test_a_feature_of_another_space_is_named():
     model = LinearCost(SPACE, 0.0, {})
-    with pytest.raises(SettingError, match="does not know width0 8 with width1 8 with kernel0 3"):
+    with pytest.raises(SettingError, match="has no weight for width0 8 with width1 8 with kernel0 3"):
         model.measure(ALL[0])

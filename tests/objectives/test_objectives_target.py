@@ -60,7 +60,7 @@ def test_the_penalty_has_the_gradient_of_finite_differences(reward, value):
     assert penalty(*rows).item() == pytest.approx(0.3 * by_hand[reward], rel=1e-12)
 
 
-def test_a_beta_that_binds_is_twice_the_slope_along_the_logarithm_of_cost():
+def test_the_suggested_beta_is_twice_the_slope_along_the_logarithm_of_cost():
     sampled = [(0.2 + 0.15 * math.log(cost), cost) for cost in (1.0, 3.0, 7.0, 20.0)]
     assert suggest_beta(sampled) == pytest.approx(-0.30)
     assert suggest_beta([(1 - quality, cost) for quality, cost in sampled]) == pytest.approx(-0.30)
@@ -69,7 +69,7 @@ def test_a_beta_that_binds_is_twice_the_slope_along_the_logarithm_of_cost():
     assert suggest_beta([(0.5, 4.0)] * 5) is None
 
 
-def test_a_beta_that_binds_holds_the_target_and_half_a_slope_does_not():
+def test_the_suggested_beta_holds_the_target_and_half_a_slope_does_not():
     """Quality rises by 0.2 for each unit of ln T: the reward is highest at the target only beyond that."""
 
     def best(beta: float) -> float:
@@ -87,7 +87,7 @@ def test_a_target_is_met_within_its_tolerance():
     assert within.miss(of_cost(50.0)) == pytest.approx(0.25)
 
 
-def test_another_beta_leaves_the_rest():
+def test_another_beta_changes_nothing_else():
     target = Target(source=SOURCE, value=40.0, reward="hard", tolerance=0.1)
     raised = target.with_beta(-2.0)
     assert (raised.beta, raised.reward, raised.value, raised.tolerance) == (-2.0, "hard", 40.0, 0.1)

@@ -1,8 +1,8 @@
-"""`archloom check`: whether what a strategy computes is what it should."""
+"""`archloom check`: test whether a strategy computes what it should."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,14 +11,16 @@ from archloom.core.errors import SettingError
 from archloom.searches.architectures import find_space
 
 if TYPE_CHECKING:
+    from archloom.core.settings import Settings
     from archloom.searches.gradient_check import GradientCheck
+    from archloom.spaces import SearchSpace
 
 app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()
 def check() -> None:
-    """Check that what a strategy computes is right."""
+    """Check that a strategy computes the right gradient."""
 
 
 @app.command()
@@ -33,13 +35,13 @@ def gradients(
         list[str] | None,
         typer.Option("--set", metavar="strategy.NAME=VALUE", help="A setting of the strategy, as often as needed."),
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Draws to average over, where a strategy draws.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Of the small problem.")] = 0,
+    samples: Annotated[int, typer.Option(min=1, help="Samples to average over, for strategies that sample.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the small problem.")] = 0,
 ) -> None:
     """Compare a strategy's architecture gradient with the exact one, on a small smooth problem.
 
-    Exact is the gradient of the validation loss at the weights that are best for the logits: its direct part, and the
-    part through those weights. A flipped sign or a lost factor shows as a cosine or a size that is off.
+    The exact gradient is that of the validation loss at the best weights for the logits. It has a direct part, and a
+    part through those weights. A flipped sign or a lost factor changes the cosine or the size.
 
         archloom check gradients --strategy darts --set strategy.order=second
     """
@@ -50,37 +52,37 @@ def gradients(
     if problems:
         raise SettingError(problems)
     chosen = find_space(space)
-    names = strategy or _with_logits()
-    rows = [_row(_checked(name, given.get("strategy", {}), chosen, samples, seed)) for name in names]
+    names = strategy or _differentiable_strategies()
+    rows = [_to_row(_check(name, given.get("strategy", {}), chosen, samples, seed)) for name in names]
     console = results()
-    console.print(table_of(("strategy", "cosine", "size", "cosine with the direct part", "what it is"), rows))
+    console.print(table_of(("strategy", "cosine", "size", "cosine with the direct part", "verdict"), rows))
     say("", console=console)
-    say("cosine and size are relative to the exact gradient: 1 and 1 is exact.", console=console)
+    say("Cosine and size are relative to the exact gradient: both are 1 if it is exact.", console=console)
 
 
-def _with_logits() -> list[str]:
+def _differentiable_strategies() -> list[str]:
     from archloom.strategies import STRATEGIES
     from archloom.strategies.base import Differentiable
 
     return [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), Differentiable)]
 
 
-def _checked(name: str, settings: dict[str, Any], space: Any, samples: int, seed: int) -> GradientCheck:
+def _check(name: str, settings: Settings, space: SearchSpace, samples: int, seed: int) -> GradientCheck:
     from archloom.searches.gradient_check import check_gradient
     from archloom.searches.spec import SearchSpec
 
-    experiment = SearchSpec.resolve({"strategy": {**settings, "name": name}, "data": {"name": "given"}})
-    kind = type(experiment.build_strategy(space))
+    spec = SearchSpec.resolve({"strategy": {**settings, "name": name}, "data": {"name": "given"}})
+    kind = type(spec.build_strategy(space))
     return check_gradient(
         name,
-        lambda the_space, generator: kind(the_space, generator, **experiment.strategy.settings),
+        lambda small, generator: kind(small, generator, **spec.strategy.settings),
         space,
         samples=samples,
         seed=seed,
     )
 
 
-def _row(found: GradientCheck) -> tuple[str, ...]:
+def _to_row(found: GradientCheck) -> tuple[str, ...]:
     return (
         found.strategy,
         f"{found.cosine:.4f}",

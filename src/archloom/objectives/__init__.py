@@ -1,4 +1,4 @@
-"""What a search weighs besides accuracy."""
+"""Costs of architectures, and targets for them."""
 
 from archloom.objectives.cost import Cost, CostTable, cost_of
 

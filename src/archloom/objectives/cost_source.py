@@ -1,4 +1,4 @@
-"""Where a cost comes from: one interface for what was counted, measured, looked up or modelled."""
+"""Sources of costs: one interface for counted, measured, looked-up and modelled costs."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from archloom.objectives.cost import CostTable
 from archloom.objectives.linear_cost import DecomposedCost, LinearCost
 from archloom.spaces import SearchSpace
 
-LOOKS = 3  # networks that are counted to see whether a model tells them
+CHECKS = 3  # networks that are counted to test whether the cost is a sum
 
 Probabilities = Mapping[str, Tensor]
-"""Of the options of every decision, which are drawn independently of each other."""
+"""Of the options of every decision, which are sampled independently of each other."""
 
 
 class CostSource(ABC):
-    """What any architecture of a space costs, and what is to be expected of architectures drawn at random."""
+    """The cost of any architecture of a space, and the expected cost of sampled architectures."""
 
-    unit: str  # what it is told in: ms, parameters, multiply-adds
-    provenance: str  # where the numbers come from, for whoever reads a result
+    unit: str  # of the cost: ms, parameters, multiply-adds
+    provenance: str  # where the numbers come from, for readers of a result
     caveat: str = ""  # why they may be those of other networks
 
     @abstractmethod
     def measure(self, architecture: Mapping[str, str]) -> float:
-        """The cost of one architecture."""
+        """Return the cost of one architecture."""
 
     @abstractmethod
     def expected_cost(self, probabilities: Probabilities) -> Tensor:
-        """The mean cost of architectures drawn with these probabilities; gradient passes."""
+        """Return the mean cost of architectures sampled with these probabilities; it passes gradient."""
 
 
 class ModelledCost(CostSource):
-    """By a linear model, such as `archloom latency fit` makes."""
+    """The cost by a linear model, such as `archloom latency fit` makes."""
 
     def __init__(self, model: LinearCost, *, unit: str, provenance: str, caveat: str = "") -> None:
         self._model, self.unit, self.provenance, self.caveat = model, unit, provenance, caveat
@@ -50,10 +50,11 @@ class ModelledCost(CostSource):
 
 
 class CountedCost(CostSource):
-    """Parameters or multiply-adds of the network that is searched.
+    """Parameters or multiply-adds of the network in the search.
 
-    Counting takes long where a network has to be built, and a search asks for thousands. So layers are counted, each
-    once, and added up. Where that gives another number, networks are, and what is to be expected is not known.
+    Counting is slow where a network must be built, and a search needs thousands of counts. Each layer is therefore
+    counted once, and counts are added. If that sum is not exact, whole networks are counted, and the expected cost is
+    unknown.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class CountedCost(CostSource):
     ) -> None:
         self._costs, self._metric = costs, metric
         self._sum = DecomposedCost(space, self._count)
-        self._is_sum = self._sum.is_exact(looks=LOOKS)
+        self._is_sum = self._sum.is_exact(checks=CHECKS)
         self.unit, self.provenance = metric.replace("_", "-"), provenance
 
     def _count(self, architecture: Mapping[str, str]) -> float:
@@ -74,10 +75,10 @@ class CountedCost(CostSource):
     def _model(self) -> LinearCost:
         if not self._is_sum:
             raise SettingError(
-                f"the expected number of {self.unit} is not known: in this space it is no sum over cost_features; take "
-                "a strategy that draws architectures, such as tunas"
+                f"the expected number of {self.unit} is not known: in this space it is no sum over cost_features; use "
+                "a strategy that samples architectures, such as tunas"
             )
-        return self._sum.whole()
+        return self._sum.to_linear_cost()
 
     def expected_cost(self, probabilities: Probabilities) -> Tensor:
         return self._model.expected_cost(probabilities)

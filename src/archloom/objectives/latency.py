@@ -1,4 +1,4 @@
-"""Latency as it was measured on a device: of every architecture, in a benchmark table or in a file of the user's."""
+"""Latency measured on a device, for every architecture: in a benchmark table or in a file of the user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from archloom.spaces import SearchSpace
 
 
 class MeasuredLatency(CostSource):
-    """Milliseconds looked up by the rows of a benchmark table; not a number where nobody measured."""
+    """Milliseconds by the rows of a benchmark table; NaN where there is no measurement."""
 
     unit = "ms"
 
@@ -28,12 +28,12 @@ class MeasuredLatency(CostSource):
 
     @classmethod
     def on_device(cls, space: SearchSpace, table: Benchmark, device: str) -> MeasuredLatency:
-        """As the table has it."""
+        """Return the latencies of a device in the table."""
         return cls(space, table, table.latencies(device), provenance=f"{device} in the {table.name} table")
 
     @classmethod
     def in_file(cls, space: SearchSpace, table: Benchmark, path: Path) -> MeasuredLatency:
-        """As the user measured it."""
+        """Return the latencies in a file of the user."""
         column = read_latencies(path, table, dataset=table.datasets[0])
         return cls(space, table, column, provenance=path.name)
 
@@ -46,7 +46,7 @@ class MeasuredLatency(CostSource):
 
     @cached_property
     def _grid(self) -> Tensor:
-        """One axis for every decision, as long as it has options."""
+        """Latencies with one axis per decision, as long as it has options."""
         sizes = [len(decision.options) for decision in self._space.decisions]
         values = [self.measure(architecture) for architecture in self._space.enumerate()]
         return torch.tensor(values, dtype=torch.float64).view(sizes)

@@ -1,4 +1,4 @@
-"""A cost that the architecture found should have, and how a search is rewarded for coming near it."""
+"""A target for the cost of the final architecture, and the reward for meeting it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_doc import Doc
 from torch import Tensor
@@ -18,16 +18,18 @@ from archloom.spaces import Architecture
 
 Reward = Literal["absolute", "soft", "hard"]
 
-CHEAPEST = 1e-3  # relative to the target: what costs nothing would be of infinite worth to a soft reward
-FEWEST = 3  # architectures that a slope can be told from
+CHEAPEST = 1e-3  # relative to the target: a cost of 0 would make a soft reward infinite
+FEWEST = 3  # architectures for a slope
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetSettings:
-    """What the architecture found should cost."""
+    """The target for the cost of the final architecture."""
 
-    metric: Annotated[Literal["none", "latency", "multiply_adds", "parameters"], Doc("what is aimed at")] = "none"
-    value: Annotated[float | None, Doc("how much of it: ms, multiply-adds or parameters")] = None
+    metric: Annotated[
+        Literal["none", "latency", "multiply_adds", "parameters"], Doc("the kind of cost that has a target")
+    ] = "none"
+    value: Annotated[float | None, Doc("the target: ms, multiply-adds or parameters")] = None
     source: Annotated[
         str | None, Doc("of latency: a device of the table, a .csv of your own, a .json of `archloom latency fit`")
     ] = None
@@ -35,19 +37,22 @@ class TargetSettings:
         "absolute"
     )
     beta: Annotated[
-        float, Doc("weight of the target: below minus what quality gains for each unit of ln T, or it does not bind")
+        float,
+        Doc("weight of the target; |beta| must exceed the gain in quality per unit of ln T, or the search misses it"),
     ] = -0.1
-    tolerance: Annotated[float, Doc("how far off, relative to the target, still counts as met")] = 0.02
-    strict: Annotated[bool, Doc("if it is missed, go on with the architecture alone, at a beta that binds")] = False
-    strict_share: Annotated[float, Doc("steps of that, at most, as a share of the search's")] = 0.5
+    tolerance: Annotated[float, Doc("largest miss, relative to the target, that still counts as met")] = 0.02
+    strict: Annotated[
+        bool, Doc("if it is missed, train the architecture parameters further, with frozen weights and a stronger beta")
+    ] = False
+    strict_share: Annotated[float, Doc("most of these steps, as a share of the steps of the search")] = 0.5
 
     def __post_init__(self) -> None:
-        aimed, latency = self.metric != "none", self.metric == "latency"
+        is_set, latency = self.metric != "none", self.metric == "latency"
         require(
             {
-                f"target.value needs target.metric, got {self.value}": aimed or self.value is None,
-                f"target.strict needs target.metric, got {self.strict}": aimed or not self.strict,
-                f"target.metric '{self.metric}' needs target.value": not aimed or self.value is not None,
+                f"target.value needs target.metric, got {self.value}": is_set or self.value is None,
+                f"target.strict needs target.metric, got {self.strict}": is_set or not self.strict,
+                f"target.metric '{self.metric}' needs target.value": not is_set or self.value is not None,
                 f"target.value must be above 0, got {self.value}": self.value is None or 0 < self.value < math.inf,
                 "target.metric 'latency' needs target.source: a device of the benchmark table, a .csv of your own, or "
                 "a .json that archloom latency fit wrote": not latency or bool(self.source),
@@ -60,13 +65,13 @@ class TargetSettings:
 
     @property
     def file(self) -> Path | None:
-        """The source, where it is one."""
+        """The source, if it is a file."""
         return Path(self.source) if self.source and self.source.endswith((".csv", ".json")) else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """So much of a cost, and what it is worth to have just that."""
+    """A cost to reach, and the reward for reaching it."""
 
     source: CostSource
     value: float
@@ -76,12 +81,13 @@ class Target:
     _known: dict[Architecture, float] = field(default_factory=dict, repr=False, compare=False)
 
     def cost(self, architecture: Architecture) -> float:
-        if architecture not in self._known:  # a search comes back to the same ones
+        """Return the cost of an architecture."""
+        if architecture not in self._known:  # a search repeats architectures
             self._known[architecture] = self.source.measure(architecture)
         return self._known[architecture]
 
     def compute_reward(self, quality: float, architecture: Architecture) -> float:
-        """The quality (0 to 1) of an architecture, less for what it costs."""
+        """Return the reward of an architecture of this quality (0 to 1) and its cost."""
         if self.is_additive:
             return quality + self.cost_term(architecture)
         relative = self.cost(architecture) / self.value
@@ -90,15 +96,15 @@ class Target:
 
     @property
     def is_additive(self) -> bool:
-        """Whether the reward is the quality and, by itself, what the cost is worth."""
+        """Whether the reward is the sum of the quality and a cost term."""
         return self.reward == "absolute"
 
     def cost_term(self, architecture: Architecture) -> float:
-        """What its cost adds to the reward of an architecture, where the reward is such a sum."""
+        """Return the cost term of an additive reward; it is 0 at the target and negative elsewhere."""
         return self.beta * abs(self.miss(architecture))
 
     def penalty(self, probabilities: Probabilities) -> Tensor:
-        """What a loss rises by for the expected cost; of the two rewards that multiply, their negative logarithm."""
+        """Return the penalty on a loss for the expected cost; for multiplicative rewards, their negative logarithm."""
         relative = self.source.expected_cost(probabilities) / self.value
         if self.is_additive:
             return -self.beta * (relative - 1).abs()
@@ -106,22 +112,24 @@ class Target:
         return -self.beta * (logarithm.clamp_min(0) if self.reward == "hard" else logarithm)
 
     def with_beta(self, beta: float) -> Target:
+        """Return the same target with another weight."""
         return replace(self, beta=beta)
 
     # --- whether it is met
 
     def miss(self, architecture: Architecture) -> float:
-        """How much too costly, relative to the target; below 0 is too cheap."""
+        """Return how much too high the cost is, relative to the target; below 0 is too low."""
         return self.cost(architecture) / self.value - 1
 
     def is_met_by(self, architecture: Architecture) -> bool:
+        """Return whether the cost is within the tolerance."""
         return abs(self.miss(architecture)) <= self.tolerance
 
 
 def suggest_beta(sampled: Sequence[tuple[float, float]]) -> float | None:
-    """The beta that would hold a target, by (quality, cost) of architectures: minus twice the slope along ln cost.
+    """Return a beta that holds a target, from (quality, cost) of architectures: minus twice the slope along ln cost.
 
-    A target holds if leaving it costs more than the quality that it buys. None where nothing can be told.
+    A target holds if leaving it costs more reward than the quality it gains. Returns None if there are too few costs.
     """
     known = [(math.log(cost), quality) for quality, cost in sampled if cost > 0]
     if len(known) < FEWEST or len({cost for cost, _ in known}) < 2:
