@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from archloom.comparisons.evaluation import check_limit, evaluate_comparison
 from archloom.comparisons.report import render_files
@@ -12,6 +11,7 @@ from archloom.comparisons.results import ComparisonResult
 from archloom.comparisons.spec import ComparisonSpec, longest_first
 from archloom.core.events import JobEnded, JobEvent, JobListener
 from archloom.core.files import write_atomically
+from archloom.core.settings import Settings
 from archloom.execution.executors import Executor, ProcessExecutor
 from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
@@ -20,12 +20,12 @@ from archloom.searches.run import RUNS
 
 
 def compare(
-    comparison: str | Path | Mapping[str, Any],
+    comparison: str | Path | Settings,
     *,
     out: str | Path | None = None,
     seeds: str | None = None,
     jobs: int | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     only: Sequence[str] = (),
     listen: JobListener = lambda event: None,
     stop: Callable[[], bool] = lambda: False,

@@ -65,7 +65,7 @@ def decode(data: bytes, *, name: str) -> State:
         raise _damaged(name, f"its tree cannot be read: {error}") from error
 
 
-def parse(data: bytes, name: str, *, kind: str = "checkpoint") -> tuple[dict[str, Tensor], Mapping[str, Any]]:
+def parse(data: bytes, name: str, *, kind: str = "checkpoint") -> tuple[dict[str, Tensor], Mapping[str, str]]:
     """Return the tensors and the metadata of a safetensors file; the library returns only the tensors."""
     try:
         tensors = load(data)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from archloom.core.events import Event, Listener, Noted, Recorded
+from archloom.core.settings import Settings
 from archloom.execution.loop import Interrupted, Loop
 from archloom.execution.run_folder import RunFolder
 
@@ -37,7 +38,7 @@ class FolderRun(ABC, Generic[OutcomeT, ResultT]):
 
     @property
     @abstractmethod
-    def settings(self) -> Mapping[str, Any]:
+    def settings(self) -> Settings:
         """Return the contents of config.toml."""
 
     @abstractmethod

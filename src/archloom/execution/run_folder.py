@@ -19,7 +19,8 @@ from typing import Any, BinaryIO, Literal
 
 from archloom.core.errors import ArchloomError, CheckpointError, SettingError, StorageError, suggestion
 from archloom.core.files import reading, write_atomically, writing
-from archloom.core.settings import read_toml, write_toml
+from archloom.core.json_object import JsonObject
+from archloom.core.settings import Settings, read_toml, write_toml
 from archloom.execution.checkpoint import Checkpoints
 
 try:
@@ -50,7 +51,7 @@ class RunFolder:
         return f"RunFolder({str(self.path)!r})"
 
     @classmethod
-    def create(cls, path: Path, *, settings: Mapping[str, Any]) -> RunFolder:
+    def create(cls, path: Path, *, settings: Settings) -> RunFolder:
         """Make the folder of a run; it must be new or empty."""
         run = cls(path)
         run.refuse_if_taken()
@@ -122,17 +123,17 @@ class RunFolder:
             return "finished"
         return "interrupted" if self.config_path.is_file() else "not begun"
 
-    def write_metrics(self, history: Sequence[Mapping[str, Any]]) -> None:
+    def write_metrics(self, history: Sequence[JsonObject]) -> None:
         """Replace the metrics: at the start, and on resume, as a crash may have left later ones."""
         write_atomically(self.metrics_path, "".join(_json_line(record) for record in history).encode())
 
     @contextlib.contextmanager
-    def open_metrics(self) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    def open_metrics(self) -> Iterator[Callable[[JsonObject], None]]:
         """Give a function that appends a record; each is a whole line on disk at once."""
         with writing(self.metrics_path):
             file = self.metrics_path.open("a", encoding="utf-8", buffering=1)
 
-        def append(record: Mapping[str, Any]) -> None:
+        def append(record: JsonObject) -> None:
             with writing(self.metrics_path):
                 file.write(_json_line(record))
 
@@ -146,14 +147,14 @@ class RunFolder:
         """Return all records, without a last line that a crash cut short: resuming writes it again."""
         return _read_lines(self.metrics_path)
 
-    def note(self, record: Mapping[str, Any]) -> None:
+    def note(self, record: JsonObject) -> None:
         """Append the record of a finalist; a crash afterwards does not lose it."""
         write_atomically(self.notes_path, "".join(map(_json_line, [*self.read_notes(), record])).encode())
 
     def read_notes(self) -> list[dict[str, Any]]:
         return _read_lines(self.notes_path)
 
-    def write_result(self, result: Mapping[str, Any]) -> None:
+    def write_result(self, result: JsonObject) -> None:
         text = json.dumps(_finite(result), allow_nan=False, indent=2)
         write_atomically(self.architecture_path, f"{text}\n".encode())
 
@@ -236,7 +237,7 @@ def _read_if_there(path: Path) -> bytes | None:
             return None
 
 
-def _json_line(record: Mapping[str, Any]) -> str:
+def _json_line(record: JsonObject) -> str:
     try:
         return json.dumps(record, allow_nan=False) + "\n"
     except (TypeError, ValueError):  # a mapping that is no dict, or a number that JSON lacks

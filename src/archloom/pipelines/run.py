@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from archloom.core.errors import ArchloomError, SettingError, one_line
 from archloom.core.events import JobListener
 from archloom.core.files import write_atomically
-from archloom.core.settings import merge
+from archloom.core.settings import Settings, merge
 from archloom.execution.executors import Executor, Job, ProcessExecutor
 from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
@@ -33,11 +32,11 @@ Attend = Callable[[str, int], AbstractContextManager[JobListener]]
 
 
 def run(
-    pipeline: str | Path | Mapping[str, Any],
+    pipeline: str | Path | Settings,
     *,
     out: str | Path | None = None,
     jobs: int | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     note: Note = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
     executor: Executor | None = None,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from archloom.core.errors import SettingError
 from archloom.core.events import JobListener
-from archloom.core.settings import write_toml
+from archloom.core.settings import Settings, flatten, write_toml
 from archloom.execution.executors import Stop, progress_listener
 from archloom.execution.run import RunOptions
 from archloom.execution.run_folder import RunFolder, State
@@ -63,7 +63,7 @@ def refuse_changed(jobs: Sequence[SearchJob]) -> None:
 
 def _list_changes(job: SearchJob) -> Iterator[str]:
     now, had = _as_written(job.spec.to_settings()), job.run_folder.config
-    if now == _flatten(had):
+    if now == _as_written(had):
         return
     written = _as_written(SearchSpec.resolve(had).to_settings())  # with settings that are newer than the run
     for name in dict.fromkeys([*now, *written]):
@@ -74,16 +74,7 @@ def _list_changes(job: SearchJob) -> Iterator[str]:
             )
 
 
-def _as_written(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings as a file would give them back, by dotted name."""
-    return _flatten(tomllib.loads(write_toml(settings)))
-
-
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{name}.")
-        elif not f"{prefix}{name}".startswith(MAY_DIFFER):
-            flat[f"{prefix}{name}"] = value
-    return flat
+def _as_written(settings: Settings) -> dict[str, Any]:
+    """Return the settings as a file gives them back, by dotted name, without those that may differ."""
+    flat = flatten(tomllib.loads(write_toml(settings)))
+    return {name: value for name, value in flat.items() if not name.startswith(MAY_DIFFER)}

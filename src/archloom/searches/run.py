@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
@@ -215,7 +215,7 @@ def _look_up_probable(space: SearchSpace, result: SearchResult | None, look_up: 
 _COSTS: dict[str, CostTable] = {}  # many runs of one process may be of one space and network
 
 
-def _cost_table(space: SearchSpace, facts: Facts, network: Mapping[str, Any]) -> CostTable:
+def _cost_table(space: SearchSpace, facts: Facts, network: Settings) -> CostTable:
     what = repr((space, facts, sorted(network.items())))
     if what not in _COSTS:
         _COSTS[what] = CostTable(space, classes=facts.classes, image_shape=facts.image_shape, **network)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
+from archloom.core.settings import Settings
 from archloom.data.loader import Loader
 from archloom.families import build_network
 from archloom.searches.studies import Scored
@@ -21,7 +22,7 @@ def build_standalone(
     *,
     seed: int,
     place: Callable[[nn.Module], nn.Module],
-    network: Mapping[str, Any],
+    network: Settings,
     weights: WeightSettings,
 ) -> SharedWeights:
     """Return a network of one architecture with its own weights, moved by `place` to where it runs.
