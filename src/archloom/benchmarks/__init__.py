@@ -1,4 +1,4 @@
-"""Tables of known scores by name, and which of them can judge a search. A new one is a row here."""
+"""Tables of known scores by name. A new one is a row here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BENCHMARKS = Catalogue(
 
 
 def find_benchmark(space: SearchSpace, dataset: str, directory: Path | None = None) -> tuple[Benchmark, str] | None:
-    """The table that covers a space, and which of its data sets stands for the one named; None if there is none.
+    """Return the table that covers a space and its data set to use for the one named; None if there is none.
 
     A table whose file is absent counts as none; a file that is there but damaged raises a BenchmarkError.
     """

@@ -1,4 +1,4 @@
-"""What a table says of a whole space: how accuracies lie, which choices make them, what they cost. Without torch."""
+"""Analyse a whole space by its table: accuracies, effects of choices, costs. Without torch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from archloom.spaces import Architecture, SearchSpace
 
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 BINS = 12  # of a histogram in text
-TAIL = 0.05  # share of the lowest that a histogram lumps together
+TAIL = 0.05  # share of the lowest values in the first bin
 NEAR = 1.0  # points below the best that count as near it
 COSTS = {"params": "parameters", "flops_M": "FLOPs, millions"}
-COUNTABLE = 1_000_000  # architectures that are looked at one by one
+COUNTABLE = 1_000_000  # the most architectures that are enumerated
 
 Numbers = NDArray[np.float64]
 _Name = tuple[str, str, int | None]  # of a column: data set, metric, epochs
@@ -29,13 +29,13 @@ _Name = tuple[str, str, int | None]  # of a column: data set, metric, epochs
 
 
 def quantiles(values: Numbers) -> dict[str, float]:
-    """The lowest, the highest, and what lies between, by the share below: `{"0": ..., "0.01": ..., "1": ...}`."""
+    """Return quantiles by the share below: `{"0": ..., "0.01": ..., "1": ...}`."""
     found = np.quantile(values, QUANTILES)
     return {f"{share:g}": plain_number(value) for share, value in zip(QUANTILES, found, strict=True)}
 
 
 def histogram(values: Numbers, *, bins: int = BINS) -> list[tuple[float, float, int]]:
-    """(from, to, how many): the lowest twentieth in one step, since failures lie far below, then equal steps."""
+    """Return (from, to, count) of each bin: the lowest 5 % in one bin, as failures are far below, then equal bins."""
     low, high = np.quantile(values, TAIL), values.max()
     edges = np.unique(np.concatenate([[values.min()], np.linspace(low, high, bins)]))
     counts, edges = np.histogram(values, bins=edges if len(edges) > 1 else 1)
@@ -44,7 +44,7 @@ def histogram(values: Numbers, *, bins: int = BINS) -> list[tuple[float, float, 
 
 
 def spearman(one: Numbers, other: Numbers) -> float | None:
-    """Rank correlation, equals sharing a rank; None where one of them is the same throughout.
+    """Return the rank correlation, ties sharing a rank; None where one of them is constant.
 
     Own lines rather than scipy's, whose import alone would take longer than the whole command.
     """
@@ -54,7 +54,7 @@ def spearman(one: Numbers, other: Numbers) -> float | None:
 
 
 def _ranks(values: Numbers) -> Numbers:
-    """Places in the order; equals get the mean of theirs."""
+    """Return the ranks; ties get their mean rank."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     ranks: Numbers = (last - (count - 1) / 2)[place]
@@ -62,7 +62,7 @@ def _ranks(values: Numbers) -> Numbers:
 
 
 def pareto_front(cost: Numbers, accuracy: Numbers) -> list[int]:
-    """Places of those that nothing beats at their cost or below, the cheapest first; of equals, the first."""
+    """Return the positions on the Pareto front, the cheapest first; of ties, the first."""
     front, best = [], -np.inf
     for place in np.lexsort((-accuracy, cost)):
         if accuracy[place] > best:
@@ -76,7 +76,7 @@ def pareto_front(cost: Numbers, accuracy: Numbers) -> list[int]:
 
 @dataclass(frozen=True)
 class Effect:
-    """What one decision does to accuracy."""
+    """Hold the effect of one decision on accuracy."""
 
     decision: str
     means: Mapping[str, float]  # mean accuracy of all architectures that take an option
@@ -84,7 +84,7 @@ class Effect:
 
 
 class Analysis:
-    """One data set of a table, as far as it lies in a space."""
+    """Analyse one data set of a table, for the architectures of a space."""
 
     def __init__(self, table: Benchmark, space: SearchSpace, dataset: str) -> None:
         self.table, self.space, self.dataset = table, space, dataset
@@ -94,7 +94,7 @@ class Analysis:
         self.architectures: list[Architecture] = [architecture for _, architecture in inside]
 
     def column(self, metric: str = "test", *, dataset: str = "", epochs: int | None = None) -> Numbers:
-        """A metric of the architectures of the space."""
+        """Return a metric of the architectures of the space."""
         whole = self.table.column(dataset or self.dataset, metric=metric, epochs=epochs)
         return whole[self.rows].astype(np.float64)
 
@@ -103,7 +103,7 @@ class Analysis:
         return self.column()
 
     def near_best(self) -> int:
-        """How many lie within a point of the best."""
+        """Count the architectures within one point of the best."""
         return int(np.count_nonzero(self.accuracy >= self.accuracy.max() - NEAR))
 
     def effects(self) -> list[Effect]:
@@ -122,7 +122,7 @@ class Analysis:
         )
 
     def agreements(self) -> list[tuple[str, str, float | None]]:
-        """Rank correlations: short training and long, validation and test, one data set and another."""
+        """Return rank correlations: short and long training, validation and test, between data sets."""
         pairs: list[tuple[_Name, _Name]] = [
             ((dataset, "test", few), (dataset, "test", self.table.epochs[0]))
             for dataset in self.table.datasets
@@ -138,7 +138,7 @@ class Analysis:
         return spearman(*columns)
 
     def costs(self) -> dict[str, Numbers]:
-        """The costs that the table knows, by what they are."""
+        """Return the costs that the table knows, by what they are."""
         return {name: self.column(metric) for metric, name in COSTS.items() if metric in self.table.metrics}
 
     def latencies(self, device: str) -> Numbers:
@@ -157,7 +157,7 @@ class Analysis:
         ]
 
     def figures(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return the whole analysis as plain values for JSON."""
         return {
             "cardinality": self.space.cardinality,
             "distinct": count_distinct(self.space),
@@ -180,7 +180,7 @@ class Analysis:
 
 
 def is_in_space(architecture: Mapping[str, str], space: SearchSpace) -> bool:
-    """Whether an architecture of the table lies in a space, which may have fewer options."""
+    """Return whether an architecture of the table lies in a space, which may have fewer options."""
     return all(architecture[decision.name] in decision.options for decision in space.decisions)
 
 

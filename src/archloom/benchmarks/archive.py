@@ -34,7 +34,7 @@ _DAMAGE = (
 
 
 def array_names(path: Path) -> tuple[str, ...]:
-    """The names of the arrays in an npz file."""
+    """Return the names of the arrays in an npz file."""
     try:
         with zipfile.ZipFile(path) as archive:
             return tuple(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
@@ -43,7 +43,7 @@ def array_names(path: Path) -> tuple[str, ...]:
 
 
 def read_array(path: Path, name: str) -> NDArray[Any]:
-    """One array of an npz file; arrays of Python objects are refused."""
+    """Return one array of an npz file; arrays of Python objects are refused."""
     if name not in array_names(path):
         raise BenchmarkError(f"{path} is not a table of this kind: it has no array '{name}'")
     try:

@@ -1,6 +1,6 @@
 """Tables of known scores: what every architecture of a space reaches when it is trained in full.
 
-A search that ends in such a table can be judged without training anything: its rank and its regret are looked up.
+The result of a search needs no training there: its rank and its regret are looked up.
 """
 
 from __future__ import annotations
@@ -59,40 +59,40 @@ class Benchmark(ABC):
     datasets: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[str, ...]] = ("test", "valid")
 
-    # --- what a table provides
+    # --- what a table implements
 
     @classmethod
     @abstractmethod
     def find(cls, directory: Path | None) -> Self | None:
-        """The table, if its file is there; None if it is not."""
+        """Return the table, if its file is there; None if it is not."""
 
     @classmethod
     def dataset_for(cls, dataset: str) -> str | None:
-        """Which of the table's data sets speaks for the one named, if any."""
+        """Return the table's data set to use for the one named, None if there is none."""
         return dataset if dataset in cls.datasets else None
 
     @property
     @abstractmethod
     def epochs(self) -> tuple[int, ...]:
-        """For how many epochs the table trained; the first is what is meant unless said otherwise."""
+        """Return the training lengths of the table in epochs; the first is the default."""
 
     @abstractmethod
     def column(self, dataset: str, *, metric: str = "test", epochs: int | None = None) -> Column:
-        """One metric of every architecture."""
+        """Return one metric of every architecture."""
 
     @abstractmethod
     def row(self, architecture: Mapping[str, str]) -> int:
-        """Where in a column an architecture stands."""
+        """Return the row of an architecture."""
 
     @abstractmethod
     def architecture(self, row: int) -> Architecture:
-        """The architecture of a row."""
+        """Return the architecture of a row."""
 
-    # --- what follows from it
+    # --- derived from that
 
     @classmethod
     def knows(cls, space: SearchSpace) -> bool:
-        """Whether the table covers every choice of the space; how often a network repeats the cell does not matter."""
+        """Return whether the table covers every choice of the space, however often a network repeats the cell."""
         known = {decision.name: set(decision.options) for decision in cls.space.full_decisions()}
         asked = {decision.name: set(decision.options) for decision in space.full_decisions()}
         return known.keys() == asked.keys() and all(asked[name] <= known[name] for name in known)
@@ -100,7 +100,7 @@ class Benchmark(ABC):
     def query(
         self, architecture: Mapping[str, str], dataset: str, *, metric: str = "test", epochs: int | None = None
     ) -> float:
-        """One number of one architecture: accuracies in percent, parameters as a count, FLOPs in millions."""
+        """Return one number of one architecture: accuracies in percent, parameters as a count, FLOPs in millions."""
         return plain_number(self.column(dataset, metric=metric, epochs=epochs)[self.row(architecture)])
 
     def look_up(self, architecture: Mapping[str, str], dataset: str) -> TableEntry:
@@ -108,13 +108,13 @@ class Benchmark(ABC):
         return self._entry(self.row(architecture), dataset)
 
     def best(self, dataset: str, *, metric: str = "test") -> tuple[Architecture, float]:
-        """The architecture of the highest number, and that number."""
+        """Return the architecture of the highest number, and that number."""
         column = self.column(dataset, metric=metric)
         row = int(np.argmax(column))
         return self.architecture(row), plain_number(column[row])
 
     def top(self, dataset: str, count: int) -> list[tuple[Architecture, TableEntry]]:
-        """The best architectures by test accuracy, the best one first."""
+        """Return the best architectures by test accuracy, the best one first."""
         order = np.argsort(-self.column(dataset), kind="stable")[:count]
         return [(self.architecture(int(row)), self._entry(int(row), dataset)) for row in order]
 
@@ -134,15 +134,15 @@ class Benchmark(ABC):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices whose latency is known."""
+        """Return the devices whose latency is known."""
         return ()
 
     def latencies(self, device: str) -> Column:
-        """Milliseconds for one forward pass on a device, of every architecture."""
+        """Return milliseconds for one forward pass on a device, of every architecture."""
         raise BenchmarkError(f"the {self.name} table knows no latencies, asked for '{device}'")
 
     def latency(self, architecture: Mapping[str, str], device: str) -> float:
-        """Milliseconds for one forward pass on a device."""
+        """Return milliseconds for one forward pass on a device."""
         return plain_number(self.latencies(device)[self.row(architecture)])
 
     # --- checks and codes that tables share
@@ -153,7 +153,7 @@ class Benchmark(ABC):
                 raise BenchmarkError(f"the {self.name} table has no {kind} '{name}'{suggestion(name, known)}")
 
     def _training_length(self, epochs: int | None) -> int | None:
-        """The training length that is meant; None where a table does not say how long it trained."""
+        """Return the training length, by default the first; None for a table without training lengths."""
         if epochs is not None and epochs not in self.epochs:
             known = " or ".join(map(str, self.epochs)) or "an unstated number of"
             raise BenchmarkError(f"the {self.name} table trained for {known} epochs, asked for {epochs}")
@@ -161,7 +161,7 @@ class Benchmark(ABC):
 
     @classmethod
     def _code(cls, architecture: Mapping[str, str]) -> int:
-        """The place of an architecture in `space.enumerate()`: its options read as the digits of a number."""
+        """Return the place of an architecture in `space.enumerate()`: its options read as the digits of a number."""
         code, checked = 0, cls.space.check(architecture)
         for decision in cls.space.decisions:
             code = code * len(decision.options) + decision.index(checked[decision.name])
@@ -177,5 +177,5 @@ class Benchmark(ABC):
 
 
 def plain_number(value: Any) -> float:
-    """A number of a table as a Python float."""
+    """Return a number of a table as a Python float."""
     return round(float(value), DIGITS_KEPT)

@@ -47,7 +47,7 @@ def convert(source: Path, destination: Path, *, partial: bool = False, progress:
 
 
 def _records(folder: Path) -> dict[int, Path]:
-    """The records of a folder by their number in the official order."""
+    """Return the records of a folder by their number in the official order."""
     matches = ((path, _RECORD_NAME.fullmatch(path.name)) for path in sorted(folder.iterdir()))
     found = {int(match[1]): path for path, match in matches if match is not None}
     if not found:
@@ -81,7 +81,7 @@ def _with_cells(texts: list[str], arrays: dict[str, NDArray[Any]], *, source: Pa
 
 
 def _operations(texts: list[str], *, source: Path) -> NDArray[np.int8]:
-    """The operation indices that NB201 strings stand for."""
+    """Return the operation indices that NB201 strings stand for."""
     try:
         cells = [SPACE.parse(text) for text in texts]
     except ArchloomError as error:

@@ -1,6 +1,6 @@
 """All 125 three-node cells trained on scikit-learn's digits: a table that ships with the package.
 
-It lets anybody see a regret, and lets tests judge a search, with no download and in seconds.
+It shows the regret of a search, and lets tests check one, with no download and in seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILE_NAME = "digits_nb201_mini.json"
 
 
 def _mini_space() -> Nb201:
-    """The space of the table, as the catalogue has it."""
+    """Return the space of the table, as the catalogue has it."""
     return Nb201(**SPACES["nb201_mini"].settings)
 
 
@@ -43,7 +43,7 @@ class DigitsTable(Benchmark):
 
     @classmethod
     def find(cls, directory: Path | None) -> Self | None:
-        """The packaged table; a data folder does not matter to it."""
+        """Return the packaged table; the data folder is not used."""
         return cls() if resources.files("archloom.benchmarks").joinpath(FILE_NAME).is_file() else None
 
     @property
@@ -52,13 +52,13 @@ class DigitsTable(Benchmark):
         return (epochs,) if isinstance(epochs, int) else ()
 
     def column(self, dataset: str, *, metric: str = "test", epochs: int | None = None) -> Column:
-        """The mean over seeds, in percent."""
+        """Return the mean over seeds, in percent."""
         self._check_names(dataset, metric)
         self._training_length(epochs)
         return np.asarray(self._scores[metric].mean(axis=1))
 
     def spread(self, architecture: Mapping[str, str], *, metric: str = "test") -> float:
-        """The standard deviation over seeds (of a sample), in points: differences below it are chance."""
+        """Return the sample standard deviation over seeds, in points: smaller differences are noise."""
         self._check_names("digits", metric)
         scores = self._scores[metric][self.row(architecture)]
         return round(float(scores.std(ddof=1)), DIGITS_KEPT) if len(scores) > 1 else 0.0
@@ -89,7 +89,7 @@ class DigitsTable(Benchmark):
         return content  # type: ignore[no-any-return]  # its shape was checked
 
     def _check_space(self, settings: Mapping[str, Any]) -> None:
-        """The rows follow the order of this space, so that a table of another space would be misread."""
+        """Refuse a table of another space: its rows would be misread."""
         nodes, operations = settings.get("nodes"), settings.get("operations", list(self.space.operations))
         if nodes != self.space.nodes or operations != list(self.space.operations):
             raise BenchmarkError(

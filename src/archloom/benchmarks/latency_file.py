@@ -16,7 +16,7 @@ from archloom.core.files import reading
 
 
 def read_latencies(path: Path, table: Benchmark, *, dataset: str) -> NDArray[np.float64]:
-    """Milliseconds by the rows of the table, not a number for those that the file does not name."""
+    """Return milliseconds by the rows of the table, NaN for rows that the file does not name."""
     found = np.full(len(table.column(dataset)), math.nan)
     for number, architecture, latency in _lines(path):
         row = _row(architecture, table, count=len(found), place=f"{path}, line {number}")
@@ -31,7 +31,7 @@ def read_latencies(path: Path, table: Benchmark, *, dataset: str) -> NDArray[np.
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, float]]:
-    """(line number, architecture, milliseconds); a first line without a number is a heading."""
+    """Iterate over (line number, architecture, milliseconds); a first line without a number is a heading."""
     with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, skipinitialspace=True)
         try:
@@ -51,7 +51,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str, float]]:
 
 
 def _milliseconds(fields: list[str]) -> float | None:
-    """The second of two fields, if it is a time."""
+    """Return the second of two fields, if it is a time."""
     try:
         latency = float(fields[1]) if len(fields) == 2 else math.nan
     except ValueError:

@@ -65,7 +65,7 @@ class Nb201Table(Benchmark):
 
     @classmethod
     def open(cls, directory: Path | None = None) -> Self:
-        """The table in a data folder, in the file given, or in the folder that ARCHLOOM_DATA names."""
+        """Return the table in a data folder, in the file given, or in the folder that ARCHLOOM_DATA names."""
         table = cls.find(directory)
         if table is None:
             places = ", ".join(str(path) for path in _places(directory)) or f"nowhere, as {FOLDER_VARIABLE} is not set"
@@ -82,7 +82,7 @@ class Nb201Table(Benchmark):
 
     @classmethod
     def dataset_for(cls, dataset: str) -> str:
-        """The data set itself or, for one that the table does not know, CIFAR-10: cells that are good there travel."""
+        """Return the data set itself, or CIFAR-10 for an unknown one: good cells transfer from there."""
         return dataset if dataset in DATASETS else "cifar10"
 
     # --- columns and rows
@@ -92,11 +92,11 @@ class Nb201Table(Benchmark):
         return self.named_column(column_name(dataset, metric, self._training_length(epochs)))
 
     def named_column(self, name: str) -> Column:
-        """A column by its name in the file."""
+        """Return a column by its name in the file."""
         return self._read_once(self.path, name)
 
     def _read_once(self, path: Path, name: str) -> Column:
-        """An array of the table or of a file beside it, whose rows are the same."""
+        """Return an array of the table or of a file beside it, whose rows are the same."""
         if (path, name) not in self._columns:
             column, count = read_array(path, name), len(self._codes)
             if column.shape != (count,) or column.dtype.kind not in "fiu" or not np.isfinite(column).all():
@@ -109,12 +109,12 @@ class Nb201Table(Benchmark):
 
     @cached_property
     def _codes(self) -> NDArray[np.int64]:
-        """For every row the place of its cell in the space."""
+        """Return for every row the place of its cell in the space."""
         return codes_of(read_array(self.path, "ops"), source=self.path)
 
     @cached_property
     def _rows(self) -> NDArray[np.int64]:
-        """For every place in the space the row of its cell, or -1."""
+        """Return for every place in the space the row of its cell, or -1."""
         rows = np.full(SPACE.cardinality, -1, dtype=np.int64)
         rows[self._codes] = np.arange(len(self._codes))
         return rows
@@ -129,7 +129,7 @@ class Nb201Table(Benchmark):
     def architecture(self, row: int) -> Architecture:
         return self._decode(int(self._codes[row]))
 
-    # --- what lies beside the table
+    # --- files next to the table
 
     @cached_property
     def devices(self) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ class Nb201Table(Benchmark):
         return array_names(path) if path.is_file() else ()
 
     def latencies(self, device: str) -> Column:
-        """Milliseconds for one forward pass on a device, from the latency file beside the table."""
+        """Return milliseconds for one forward pass on a device, from the latency file beside the table."""
         path = self.path.with_name(LATENCY_FILE_NAME)
         if not self.devices:
             raise BenchmarkError(f"no latencies beside the nb201 table: {path} does not exist")
@@ -148,12 +148,12 @@ class Nb201Table(Benchmark):
 
 @lru_cache(maxsize=8)
 def _open_once(kind: type[Table], path: Path, modified: int) -> Table:
-    """Read once by every process, until the file is another."""
+    """Open a table once per process, and again when its file changes."""
     return kind(path)
 
 
 def codes_of(operations: NDArray[Any], *, source: Path) -> NDArray[np.int64]:
-    """The place in the space of every row of operation indices; each cell may occur once."""
+    """Return the place in the space of every row of operation indices; each cell may occur once."""
     radix, edges = len(SPACE.operations), len(SPACE.edges)
     if operations.ndim != 2 or operations.shape[1] != edges or operations.dtype.kind not in "iu" or not len(operations):
         raise BenchmarkError(f"{source} is not an nb201 table: 'ops' must be whole numbers in rows of {edges}")
@@ -166,7 +166,7 @@ def codes_of(operations: NDArray[Any], *, source: Path) -> NDArray[np.int64]:
 
 
 def _places(directory: Path | None) -> Iterator[Path]:
-    """Where the table may lie: the file itself, or in a data folder or its usual subfolders."""
+    """Return where the table may lie: the file itself, or in a data folder or its usual subfolders."""
     if directory is not None and directory.suffix == ".npz":
         yield directory
         return

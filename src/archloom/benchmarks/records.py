@@ -51,7 +51,7 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class Record:
-    """What the table keeps of one architecture."""
+    """Hold the columns of one architecture."""
 
     index: int  # in the official order
     text: str  # the NB201 string
@@ -59,7 +59,7 @@ class Record:
 
 
 def read_record(path: Path) -> Record:
-    """The table's columns for one architecture; accuracies are means over the seeds that the record holds."""
+    """Return the table's columns for one architecture; accuracies are means over the seeds that the record holds."""
     try:
         content = _unpickle(path)
         trained = content[str(EPOCHS[0])]
@@ -79,7 +79,7 @@ def read_record(path: Path) -> Record:
 
 
 def _accuracy(content: Any, dataset: str, metric: str, epochs: int) -> float:
-    """Percent after the last epoch, with four digits, as tables print it."""
+    """Return percent after the last epoch, rounded to four digits."""
     name, split = _WHERE[dataset, metric]
     results = _results(content, name)
     value = round(fmean(result["eval_acc1es"][f"{split}@{epochs - 1}"] for result in results), 4)
@@ -96,14 +96,14 @@ def _mean(content: Any, dataset: str, cost: str) -> float:
 
 
 def _results(content: Any, name: str) -> list[Any]:
-    """One result per seed."""
+    """Return one result per seed."""
     results = [result for (dataset, _), result in content["all_results"].items() if dataset == name]
     if not results:
         raise KeyError(name)
     return results
 
 
-# --- pickles, with nothing of theirs called
+# --- unpickling without calling any function of the file
 
 
 def _unpickle(path: Path) -> Any:
@@ -115,7 +115,7 @@ def _unpickle(path: Path) -> Any:
 
 
 class _NumberType:
-    """Stands in for numpy.dtype: which of a few kinds of number follows."""
+    """Replace numpy.dtype: hold the kind of number that follows."""
 
     _FORMATS: ClassVar[dict[str, str]] = {"f8": "d", "f4": "f", "i8": "q", "i4": "i"}
 
@@ -131,7 +131,7 @@ class _NumberType:
 
 
 def _number(kind: _NumberType, raw: bytes) -> float:
-    """Stands in for numpy's maker of scalars."""
+    """Replace numpy's constructor of scalars."""
     return kind.unpack(raw)
 
 
@@ -144,7 +144,7 @@ _PERMITTED = {
 
 
 class _RecordUnpickler(pickle.Unpickler):
-    """Builds plain values and the permitted names, and refuses every other name."""
+    """Build plain values and permitted names; refuse every other name."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _PERMITTED:

@@ -42,7 +42,7 @@ class Facts:
     image_shape: tuple[int, int, int]  # C, H, W
 
 
-FACTS = {  # of published data sets: whoever only looks scores up in a table need not read the images
+FACTS = {  # of published data sets: looking scores up in a table does not need the images
     "digits": Facts(classes=10, image_shape=(1, 8, 8)),
     "cifar10": Facts(classes=10, image_shape=(3, 32, 32)),
     "cifar100": Facts(classes=100, image_shape=(3, 32, 32)),
@@ -50,7 +50,7 @@ FACTS = {  # of published data sets: whoever only looks scores up in a table nee
 
 
 def load(name: str, *, directory: Path | None, **settings: Any) -> ImageData:
-    """The data set of this name, checked; without `directory` it is looked for in $ARCHLOOM_DATA."""
+    """Return the data set of this name, checked; without `directory` it is looked for in $ARCHLOOM_DATA."""
     entry = DATA.find(name)
     function = entry.load()
     known = [key for key in inspect.signature(function).parameters if key != "directory"]

@@ -44,7 +44,7 @@ def from_tensors(
     classes: Sequence[str] | None = None,
     augment: Augment = NO_AUGMENT,
 ) -> ImageData:
-    """A data set of images [n, C, H, W], uint8 or float, and labels [n]; `test` is another such pair."""
+    """Return a data set of images [n, C, H, W], uint8 or float, and labels [n]; `test` is another such pair."""
     return _assemble(name, InMemory(images, labels), InMemory(*test) if test else None, classes, augment)
 
 
@@ -98,7 +98,7 @@ def _npz_file(directory: Path | None, path: str) -> Path:
 
 
 def _arrays(file: Path) -> Arrays:
-    """The arrays of a file. Pickled objects, which could run code, are refused."""
+    """Return the arrays of a file. Pickled objects, which could run code, are refused."""
     try:
         content = np.load(file, allow_pickle=False)
         if isinstance(content, NpzFile):

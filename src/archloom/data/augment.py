@@ -31,7 +31,7 @@ class Augment:
     cutout: int = 0  # side of a square of zeros around a random pixel (DeVries & Taylor, 2017)
     resized_crop: int = 0  # side of a square that a random part of the image, 8 to 100 % of it, is scaled to
     colour_jitter: float = 0.0  # brightness, contrast and saturation change by up to this share; for values in 0..1
-    centre_crop: int = 0  # side of the square in the middle that is cut; how images of `resized_crop` are judged
+    centre_crop: int = 0  # side of the centred square that is cut out, for evaluation with `resized_crop`
 
     def __post_init__(self) -> None:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -46,16 +46,16 @@ class Augment:
         )
 
     def for_evaluation(self) -> Augment:
-        """What happens to images that judge: nothing random, and the size that training shows."""
+        """Return the augmentation for evaluation: nothing random, at the size of training."""
         return Augment(centre_crop=self.resized_crop or self.centre_crop)
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of what becomes of images of this size."""
+        """Return height and width after augmentation."""
         side = self.resized_crop or self.centre_crop
         return (side, side) if side else (height, width)
 
     def __call__(self, pixels: Tensor, normalize: Callable[[Tensor], Tensor], generator: torch.Generator) -> Tensor:
-        """Stored pixels as normalised and augmented images; both are [b, H, W, C] and contiguous.
+        """Augment and normalise stored pixels; both are [b, H, W, C] and contiguous.
 
         `normalize` gives memory of its own. Draws come from a CPU generator, so that every device sees the same; their
         order, crop, flip, colours and cutout, is part of what a seed stands for.
@@ -67,7 +67,7 @@ class Augment:
         _, height, width, _ = pixels.shape
 
         def draws(high: int) -> Tensor:
-            """One number in 0 .. high - 1 per image, where the images are."""
+            """Return one number in 0 .. high - 1 per image, where the images are."""
             return torch.randint(high, (len(pixels),), generator=generator).to(pixels.device)
 
         places = 2 * self.crop_padding + 1
@@ -94,7 +94,7 @@ class _Crop:
     left: Tensor
 
     def flip_windows(self, flip: Tensor) -> _Crop:
-        """The windows that show in flipped images what these would have shown, then flipped."""
+        """Return the windows of flipped images that show the same content, flipped."""
         return _Crop(self.padding, self.top, torch.where(flip == 1, 2 * self.padding - self.left, self.left))
 
     def cut(self, pixels: Tensor) -> Tensor:
@@ -116,14 +116,14 @@ class _Crop:
 
 
 def _flip(pixels: Tensor, flip: Tensor) -> Tensor:
-    """Images whose `flip` is 1 left to right, the others as they are."""
+    """Mirror the images whose `flip` is 1."""
     count = len(pixels)
     # to copy whole images is cheaper than to choose between two values for every pixel
     return torch.cat([pixels, pixels.flip(2)]).index_select(0, torch.arange(count, device=flip.device) + count * flip)
 
 
 def _cut_out(images: Tensor, side: int, row: Tensor, column: Tensor) -> None:
-    """Zeros in a square around a pixel of every image; the border cuts it."""
+    """Set a square around a pixel of every image to zero, clipped at the border."""
     _, height, width, channels = images.shape
     first = -(side // 2)
     rows = _mark(row, range(first, first + height), side, height)
@@ -148,7 +148,7 @@ def _table(starts: range, side: int, length: int, channels: int, device: torch.d
 
 
 def to_units(pixels: Tensor) -> Tensor:
-    """A copy of pixels as float32: bytes scaled to 0..1, floats as they are."""
+    """Return a copy of pixels as float32: bytes scaled to 0..1, floats as they are."""
     floats = pixels.to(torch.float32, copy=True)
     return floats.div_(255) if pixels.dtype == torch.uint8 else floats
 
@@ -157,7 +157,7 @@ def to_units(pixels: Tensor) -> Tensor:
 
 
 def _draw_parts(pixels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Top, left, height and width [b] of a random part of every image, in pixels and parts of pixels."""
+    """Sample top, left, height and width [b] of a part of every image, in fractional pixels."""
     count, rows, columns, _ = pixels.shape
     draws = torch.rand(4, TRIES, count, generator=generator)  # area, shape, top, left
     area = rows * columns * (AREA[0] + (AREA[1] - AREA[0]) * draws[0])
@@ -177,7 +177,7 @@ def _draw_parts(pixels: Tensor, generator: torch.Generator) -> tuple[Tensor, Ten
 
 
 def _resample(pixels: Tensor, top: Tensor, left: Tensor, height: Tensor, width: Tensor, *, side: int) -> Tensor:
-    """These parts of float images [b, H, W, C], each scaled to a square: between pixels, values are interpolated."""
+    """Scale parts of float images [b, H, W, C] to a square, by interpolation."""
     _, rows, columns, _ = pixels.shape
     centres = (torch.arange(side, device=pixels.device) + 0.5) / side  # of the pixels to be, as shares of the part
     down = (top[:, None] + centres * height[:, None]) * 2 / rows - 1  # [b, side] in -1..1, as grid_sample counts
@@ -200,7 +200,7 @@ def _crop_centre(pixels: Tensor, side: int) -> Tensor:
 
 
 def _recolour(pixels: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """Float images [b, H, W, C] of another brightness, contrast and saturation, changed in an order drawn per batch."""
+    """Change brightness, contrast and saturation of float images [b, H, W, C], in a random order per batch."""
     changes = [_brightness, _contrast, _saturation]
     for change in torch.randperm(len(changes), generator=generator).tolist():
         factors = 1 + share * (2 * torch.rand(len(pixels), generator=generator) - 1)

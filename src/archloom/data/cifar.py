@@ -99,7 +99,7 @@ def _source(folder: Path, files: tuple[str, ...], layout: Layout) -> InMemory:
 
 
 def _reconstruction() -> dict[tuple[str, str], Any]:
-    """The names that pickled numpy arrays use, and what they stand for in the numpy that is installed."""
+    """Return the names that pickled numpy arrays use, and what they stand for in the numpy that is installed."""
     array, number = np.zeros(1, np.uint8), np.int64(0)
     functions: dict[tuple[str, str], Any] = {
         ("multiarray", "_reconstruct"): array.__reduce__()[0],

@@ -51,7 +51,7 @@ def folder(
 
     The folder is `path` in the data folder. Without test images, the last `test_fraction` of every class are held out.
     `in_memory` decides where decoded images are kept; None lets `memory_limit_mb` decide. With `resized_crop`, images
-    are judged by a square of that side in their middle.
+    are evaluated on a centred square of that side.
     """
     root = _root(directory, path)
     require(
@@ -134,12 +134,12 @@ def _list_files(root: Path, test_fraction: float) -> tuple[Files, Files, tuple[s
 
 
 def _hold_out(labels: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
-    """Indices to keep and to hold out; a class of few images still has one of them judged, if it has two."""
+    """Return indices to keep and to hold out; a class of few images still holds one out, if it has two."""
     kept, held = hold_out(labels, fraction=fraction)
     if fraction == 0:
         return kept, held
-    counts, judged = torch.bincount(labels), torch.bincount(labels[held], minlength=int(labels.max()) + 1)
-    few = ((counts > 1) & (judged == 0)).nonzero().flatten().tolist()
+    counts, test_counts = torch.bincount(labels), torch.bincount(labels[held], minlength=int(labels.max()) + 1)
+    few = ((counts > 1) & (test_counts == 0)).nonzero().flatten().tolist()
     lasts = torch.tensor([int((labels == label).nonzero()[-1]) for label in few], dtype=torch.int64)
     held = torch.cat([held, lasts]).sort().values
     return kept[~torch.isin(kept, held)], held
@@ -155,7 +155,7 @@ def _files(root: Path, classes: Sequence[str]) -> Files:
 
 
 def _images(root: Path) -> Iterator[Path]:
-    """The image files of a class in a fixed order, those of deeper folders included."""
+    """Return the image files of a class in a fixed order, those of deeper folders included."""
     for path in sorted(root.rglob("*")):
         if path.suffix.lower() in EXTENSIONS and not path.name.startswith(".") and path.is_file():
             yield path
@@ -194,7 +194,7 @@ def _source(files: Files, *, size: int, in_memory: bool) -> Source:
 
 
 def decode_image(path: Path, *, size: int) -> Tensor:
-    """An image file as bytes [3, size, size]: the largest centred square, scaled."""
+    """Return an image file as bytes [3, size, size]: the largest centred square, scaled."""
     try:
         with Image.open(path) as image:
             _check_readable(image)

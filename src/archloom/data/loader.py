@@ -74,7 +74,7 @@ class Loader:
         return whole if self.drop_last or rest == 0 else whole + 1
 
     def batch(self, epoch: int, step: int) -> Batch:
-        """The batch of this step; the same whenever it is asked for."""
+        """Return the batch of this step; the same whenever it is asked for."""
         assert 0 <= step < self.steps, f"step {step} of {self.steps}"
         start = step * self.batch_size
         index = self._indices(epoch)[start : start + self.batch_size]
@@ -84,7 +84,7 @@ class Loader:
         return Batch(_to_channels_first(images, channels_last_in_memory=self.channels_last), labels)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from step `start` on, prepared ahead by `workers` threads if there are any."""
+        """Return the batches of an epoch from step `start` on, prepared ahead by `workers` threads if there are any."""
         steps = range(start, self.steps)
         # also for images in memory: where a core is free, a thread takes the wait out of the step
         if self.workers == 0:
@@ -148,7 +148,7 @@ def _compute_alone() -> None:
 
 
 def _to_channels_first(images: Tensor, *, channels_last_in_memory: bool) -> Tensor:
-    """Images [b, H, W, C] as [b, C, H, W]."""
+    """Permute images [b, H, W, C] to [b, C, H, W]."""
     arranged = images if channels_last_in_memory else images.permute(0, 3, 1, 2).contiguous()
     # a single channel may have any stride, yet convolutions tell the layout by it: give it the one it should have
     arranged = arranged.flatten().view(arranged.shape)

@@ -1,4 +1,4 @@
-"""Which images train and which judge: what searches and retrainings ask of any data set, beside its own settings."""
+"""Which images train and which validate: the settings of every data set, in addition to its own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DataParts:
         )
 
     def parts(self, count: int) -> Split:
-        """So many training images divided; the second part is empty where all of them are to train on."""
+        """Split `count` training images; the second part is empty with split `none`."""
         if self.split == "none":
             divided = Split(torch.arange(count), torch.arange(0))
         elif self.split == "nb201":

@@ -1,4 +1,4 @@
-"""Images by index, wherever they are, and a data set made of them.
+"""Sources of images by index, and data sets made of them.
 
 A search draws its batches by index from one part of the training images and validates on another, so a source answers
 `fetch(indices)` and nothing more: memory, files and a user's own torch Dataset look alike to the loader.
@@ -94,7 +94,7 @@ class FromTorchDataset(Source):
         self.labels = check_labels(torch.as_tensor(read), len(dataset))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_lock"}  # which no process can lend
+        return {name: value for name, value in vars(self).items() if name != "_lock"}  # a lock cannot be pickled
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=threading.Lock())
@@ -146,11 +146,11 @@ class ImageData:
 
     @property
     def resolution(self) -> tuple[int, int]:
-        """Height and width."""
+        """Return height and width."""
         return self.train.shape[1:]
 
     def check(self) -> Self:
-        """The data set itself, or a DataError that says why no search can use it."""
+        """Return the data set itself; raise a DataError where no search can use it."""
         if len(self.classes) < 2:
             raise DataError(f"data set '{self.name}' must have at least 2 classes, got {list(self.classes)}")
         for part, source in (("training", self.train), ("test", self.test)):
@@ -184,7 +184,7 @@ class ImageData:
 
 
 def measure_statistics(source: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel, on images spread evenly over the source."""
+    """Return mean and standard deviation per channel, on images spread evenly over the source."""
     count = min(len(source), SAMPLE)
     total = torch.zeros(source.shape[0], dtype=torch.float64)
     squares = torch.zeros_like(total)
@@ -195,12 +195,12 @@ def measure_statistics(source: Source) -> tuple[tuple[float, ...], tuple[float, 
     pixels = count * math.prod(source.shape[1:])
     mean = total / pixels
     std = (squares / pixels - mean.square()).clamp(min=0).sqrt()
-    std[std < 1e-6] = 1.0  # a constant channel carries nothing, but must not divide by zero
+    std[std < 1e-6] = 1.0  # a constant channel must not divide by zero
     return tuple(mean.tolist()), tuple(std.tolist())
 
 
 def locate(name: str, directory: Path | None, path: str = "") -> Path:
-    """Where a data set of this name is: `path` in the data folder."""
+    """Return where a data set of this name is: `path` in the data folder."""
     if directory is None and not path:
         raise DataError(f"data set '{name}' needs a data folder; give --data-dir or set ARCHLOOM_DATA")
     return (directory or Path()) / path
@@ -220,7 +220,7 @@ def to_channels_first(images: np.ndarray[Any, Any]) -> Tensor:
 
 
 def as_image(value: Any, what: str) -> Tensor:
-    """One image as a tensor [C, H, W]."""
+    """Return one image as a tensor [C, H, W]."""
     if isinstance(value, Image.Image):
         value = _convert_picture(value)
     if isinstance(value, np.ndarray):
@@ -242,7 +242,7 @@ def _convert_picture(image: Image.Image) -> Tensor:
 
 
 def check_labels(labels: Tensor, count: int) -> Tensor:
-    """Labels as int64 [count], or a DataError."""
+    """Return labels as int64 [count]; raise a DataError where they do not fit."""
     if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
         raise DataError(f"labels must be integers, got {str(labels.dtype).removeprefix('torch.')}")
     if labels.shape != (count,):

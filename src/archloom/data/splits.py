@@ -1,4 +1,4 @@
-"""Which training images teach the weights and which judge the architectures; the test images take no part in either."""
+"""Split the training images: one part trains the weights, the other evaluates architectures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Split:
 
 
 def random_split(count: int, *, train_fraction: float = 0.5, seed: int) -> Split:
-    """All of `count` images in an order drawn from `seed`, the first part to train on."""
+    """Return all of `count` images in an order drawn from `seed`, the first part to train on."""
     if not 0 < train_fraction < 1:
         raise SettingError(f"train_fraction must lie in (0, 1), got {train_fraction}")
     size = round(count * train_fraction)
@@ -47,7 +47,7 @@ def nb201_split(path: Path) -> Split:
 
 
 def _read_indices(content: Any, part: str, path: Path) -> Tensor:
-    """The indices under one key: `["int", ["0", "5", ...]]`."""
+    """Return the indices under one key: `["int", ["0", "5", ...]]`."""
     try:
         kind, texts = content[part]
         indices = [int(text) for text in texts]
@@ -59,7 +59,7 @@ def _read_indices(content: Any, part: str, path: Path) -> Tensor:
 
 
 def limit_split(split: Split, *, train: int | None, valid: int | None) -> Split:
-    """The first so many images of each part; None keeps all."""
+    """Return the first so many images of each part; None keeps all."""
     return Split(_first(split.train, train, "training"), _first(split.valid, valid, "validation"))
 
 
@@ -72,7 +72,7 @@ def _first(indices: Tensor, count: int | None, part: str) -> Tensor:
 
 
 def hold_out(labels: Tensor, *, fraction: float) -> tuple[Tensor, Tensor]:
-    """Indices to keep and to hold out as a test: the last `fraction` of every class, always the same ones."""
+    """Return indices to keep and to hold out as a test: the last `fraction` of every class, always the same ones."""
     if not 0 <= fraction < 1:
         raise SettingError(f"data.test_fraction must lie in [0, 1), got {fraction}")
     held = torch.zeros(len(labels), dtype=torch.bool)

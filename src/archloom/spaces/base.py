@@ -1,4 +1,4 @@
-"""Search spaces: what can be chosen, without a word about how it is computed.
+"""Search spaces: what can be chosen, independent of how it is computed.
 
 A space lists decisions; an architecture takes one option for each. Everything here is plain Python, so benchmarks,
 black-box search and the command line's help load without torch.
@@ -97,7 +97,7 @@ class SearchSpace(ABC):
 
     @abstractmethod
     def full_decisions(self) -> tuple[Decision, ...]:
-        """All decisions with all their options."""
+        """Return all decisions with all their options."""
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
@@ -113,22 +113,22 @@ class SearchSpace(ABC):
 
     @property
     def cardinality(self) -> int:
-        """How many architectures there are."""
+        """Return how many architectures there are."""
         return math.prod(len(decision.options) for decision in self.decisions)
 
     # --- what choices cost, and which of them matter
 
     @property
     def widths(self) -> frozenset[str]:
-        """The decisions that say how wide a layer is; their options are whole numbers as text."""
+        """Return the decisions that say how wide a layer is; their options are whole numbers as text."""
         return frozenset()
 
     def active(self, architecture: Architecture) -> frozenset[str]:
-        """The decisions that make a difference to this architecture: not those within what it leaves out."""
+        """Return the decisions that make a difference to this architecture: not those within what it leaves out."""
         return frozenset(architecture)
 
     def operations_of(self, architecture: Mapping[str, str]) -> tuple[str, ...]:
-        """The operations that an architecture has, by name; `none` where an edge may choose to be empty."""
+        """Return the operations that an architecture has, by name; `none` where an edge may choose to be empty."""
         return tuple(one for one in architecture.values() if self.none_may_win or one != NONE)
 
     def cost_features(self, architecture: Architecture) -> tuple[Feature, ...]:
@@ -141,14 +141,14 @@ class SearchSpace(ABC):
     # --- choosing
 
     def decode(self, scores: Scores, *, keep_none: bool | None = None) -> Architecture:
-        """The architecture that scores favour: the best option of every decision.
+        """Return the architecture that scores favour: the best option of every decision.
 
         `keep_none` says whether `none` may win; None leaves it to the space's own rule.
         """
         return Architecture({d.name: self.best_option(d, scores, keep_none)[0] for d in self.decisions})
 
     def best_option(self, decision: Decision, scores: Scores, keep_none: bool | None = None) -> tuple[str, float]:
-        """The option of the highest score and that score; the first one wins a tie."""
+        """Return the option of the highest score and that score; the first one wins a tie."""
         values = scores[decision.name]
         if len(values) != len(decision.options) or any(math.isnan(value) for value in values):
             count = len(decision.options)
@@ -175,11 +175,11 @@ class SearchSpace(ABC):
         return [derived, *(architecture for _, architecture in changes)][:count]
 
     def sample(self, rng: random.Random) -> Architecture:
-        """An architecture drawn uniformly."""
+        """Return an architecture drawn uniformly."""
         return Architecture({decision.name: rng.choice(decision.options) for decision in self.decisions})
 
     def mutate(self, parent: Architecture, rng: random.Random) -> Architecture:
-        """The parent with one decision changed to another option."""
+        """Return the parent with one decision changed to another option."""
         undecided = [decision for decision in self.decisions if len(decision.options) > 1]
         if not undecided:  # a space of one architecture
             return parent
@@ -188,7 +188,7 @@ class SearchSpace(ABC):
         return parent.with_option(decision.name, rng.choice(others))
 
     def restrict(self, kept: Mapping[str, Sequence[str]]) -> Self:
-        """The same space with only these options left for the decisions named."""
+        """Return the same space with only these options left for the decisions named."""
         for name, options in kept.items():
             if name not in self._by_name:
                 raise SettingError(f"unknown decision '{name}'{suggestion(name, self._by_name)}")
@@ -201,29 +201,29 @@ class SearchSpace(ABC):
         return replace(self, kept=tuple(sorted(merged.items())))
 
     def enumerate(self) -> Iterator[Architecture]:
-        """Every architecture, the last decision changing fastest. For spaces small enough."""
+        """Return every architecture, the last decision changing fastest. For spaces small enough."""
         raise SettingError(f"{type(self).__name__} has {self.cardinality:.1e} architectures: too many to enumerate")
 
     # --- reading and writing
 
     @abstractmethod
     def parse(self, text: str) -> Architecture:
-        """The architecture that a text form describes. Text is parsed, never evaluated."""
+        """Return the architecture that a text form describes. Text is parsed, never evaluated."""
 
     @abstractmethod
     def format(self, architecture: Architecture) -> str:
-        """The text form that `parse` reads."""
+        """Return the text form that `parse` reads."""
 
     @abstractmethod
     def graphs(self, architecture: Architecture) -> tuple[CellGraph, ...]:
-        """The cells of an architecture as graphs."""
+        """Return the cells of an architecture as graphs."""
 
     def allowed(self, decision: Decision) -> tuple[str, ...]:
         """What an architecture may say for a decision; a space may allow more than can be mixed."""
         return decision.options
 
     def check(self, architecture: Mapping[str, str]) -> Architecture:
-        """The mapping as an architecture of this space, or a ParseError that names what is wrong."""
+        """Return the mapping as an architecture of this space, or a ParseError that names what is wrong."""
         missing = [name for name in self._by_name if name not in architecture]
         unknown = [name for name in architecture if name not in self._by_name]
         if missing or unknown:

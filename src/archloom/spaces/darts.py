@@ -83,7 +83,7 @@ class Darts(SearchSpace):
 
     @cached_property
     def slots(self) -> tuple[CellSlot, ...]:
-        """The stack of cells; resolution halves at one third and at two thirds of it."""
+        """Return the stack of cells; resolution halves at one third and at two thirds of it."""
         count = 3 * self.cells_per_block + 2 if self.cells_per_block else self.cells
         reductions = {count // 3, 2 * count // 3} if count >= 3 else set()
         return tuple(self._slot(position, position in reductions) for position in range(count))
@@ -95,7 +95,7 @@ class Darts(SearchSpace):
 
     @cached_property
     def cell_names(self) -> tuple[str, ...]:
-        """The searched cells, each once, in the order in which they first appear (normal before reduce)."""
+        """Return the searched cells, each once, in the order in which they first appear (normal before reduce)."""
         return tuple(dict.fromkeys(slot.name for slot in self.slots if not slot.fixed))
 
     def sources(self, node: int) -> tuple[int, ...]:
@@ -115,7 +115,7 @@ class Darts(SearchSpace):
         )
 
     def allowed(self, decision: Decision) -> tuple[str, ...]:
-        """An edge that is not kept says `none`, even where `none` is not among the operations."""
+        """Return an edge that is not kept says `none`, even where `none` is not among the operations."""
         if self.edges == "fixed" or NONE in decision.options:
             return decision.options
         return (NONE, *decision.options)
@@ -130,13 +130,13 @@ class Darts(SearchSpace):
         return checked
 
     def _inputs(self, architecture: Architecture, cell: str, node: int) -> list[tuple[str, int]]:
-        """(operation, source) of what a node reads."""
+        """Return the (operation, source) pairs that a node reads."""
         pairs = [(architecture[self.edge_name(cell, source, node)], source) for source in self.sources(node)]
         return [(operation, source) for operation, source in pairs if operation != NONE]
 
     @property
     def cardinality(self) -> int:
-        """Architectures with every kept edge connected: `none` is not counted as a choice."""
+        """Return architectures with every kept edge connected: `none` is not counted as a choice."""
         return math.prod(self._node_cardinality(cell, node) for cell in self.cell_names for node in range(self.nodes))
 
     def _node_cardinality(self, cell: str, node: int) -> int:
@@ -151,7 +151,7 @@ class Darts(SearchSpace):
     # --- choosing
 
     def decode(self, scores: Scores, *, keep_none: bool | None = None) -> Architecture:
-        """The best operation of every edge and, where edges are searched, the two best edges of every node.
+        """Return the best operation of every edge and, where edges are searched, the two best edges of every node.
 
         Unless `keep_none`, `none` takes part neither in ranking edges nor in choosing operations, as in DARTS. With it,
         an edge that ranks among the two best through `none` is kept, and connects nothing.
@@ -175,7 +175,7 @@ class Darts(SearchSpace):
         return Architecture(choices)
 
     def _draw_sources(self, cell: str, node: int, rng: random.Random) -> tuple[int, ...]:
-        """What a node reads; a pair of edges with more options left is drawn more often: uniform over cells."""
+        """Sample the inputs of a node; pairs of edges with more options are more likely: uniform over cells."""
         counts = {source: len(self._real_options(cell, source, node)) for source in self.sources(node)}
         usable = tuple(source for source, count in counts.items() if count)
         if self.edges == "fixed" or len(usable) <= KEPT_INPUTS:
@@ -184,7 +184,7 @@ class Darts(SearchSpace):
         return rng.choices(pairs, [counts[first] * counts[second] for first, second in pairs])[0]
 
     def mutate(self, parent: Architecture, rng: random.Random) -> Architecture:
-        """One kept edge gets another operation or, where edges are searched, moves to another source."""
+        """Give one kept edge another operation or, where edges are searched, another source."""
         cell, node = rng.choice(self.cell_names), rng.randrange(self.nodes)
         inputs = [source for _, source in self._inputs(parent, cell, node)]
         unused = [source for source in self.sources(node) if source not in inputs]
@@ -218,7 +218,7 @@ class Darts(SearchSpace):
         return f"Genotype({', '.join(cells)})"
 
     def _format_node(self, architecture: Architecture, cell: str, node: int) -> list[tuple[str, int]]:
-        """A node's pairs; a genotype always lists two, so that missing inputs are written as `none`."""
+        """Return a node's pairs; a genotype always lists two, so that missing inputs are written as `none`."""
         inputs = self._inputs(architecture, cell, node)
         used = {source for _, source in inputs}
         spare = [(NONE, source) for source in self.sources(node) if source not in used]
@@ -274,7 +274,7 @@ class Darts(SearchSpace):
 
 
 def _genotype_arguments(text: str) -> dict[str, object]:
-    """The keyword arguments of `Genotype(...)`, read from the syntax tree; nothing is executed."""
+    """Return the keyword arguments of `Genotype(...)`, read from the syntax tree; nothing is executed."""
     if len(text) > LONGEST_TEXT:
         raise ParseError(f"a genotype has at most {LONGEST_TEXT} characters, got {len(text)}")
     try:
@@ -287,7 +287,7 @@ def _genotype_arguments(text: str) -> dict[str, object]:
 
 
 def _genotype_value(node: ast.expr) -> list[object]:
-    """A list of (operation, source) pairs, a list of numbers, or range(a, b)."""
+    """Return a list of (operation, source) pairs, a list of numbers, or range(a, b)."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range" and not node.keywords:
         bounds = [_number(argument) for argument in node.args]
         if len(bounds) == 2 and max(bounds) <= 1000:

@@ -83,7 +83,7 @@ class Nb201(SearchSpace):
         return (CellGraph("cell", ("input",), self.nodes, edges, (self.nodes - 1,)),)
 
     def canonical(self, architecture: Architecture) -> str:
-        """A text that isomorphic cells share, by the benchmark's own rule.
+        """Return a text that isomorphic cells share, by the benchmark's own rule.
 
         The rule removes `skip_connect` and what `none` cuts off, and ignores the order of a sum. It keeps count of the
         zero terms in a sum, as the published table of 6,466 classes does; some cells that compute the same function

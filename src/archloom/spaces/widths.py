@@ -49,14 +49,14 @@ class Widths(SearchSpace):
 
     @cached_property
     def cell_graph(self) -> CellGraph:
-        """The cell that all stages have."""
+        """Return the cell that all stages have."""
         space = Nb201(nodes=self.cell.count("+") + 2)
         (graph,) = space.graphs(space.parse(self.cell))
         return graph
 
     @cached_property
     def reductions(self) -> tuple[bool, ...]:
-        """For every layer, whether it is a residual block that halves the resolution; else it is a cell."""
+        """Return for every layer, whether it is a residual block that halves the resolution; else it is a cell."""
         stage = [False] * self.cells_per_stage
         return tuple(stage + [True, *stage] * (STAGES - 1))
 
@@ -69,7 +69,7 @@ class Widths(SearchSpace):
         return frozenset(decision.name for decision in self.decisions)
 
     def cost_features(self, architecture: Architecture) -> tuple[Feature, ...]:
-        """What a layer costs hangs on the width before it, too."""
+        """Pair each width with the one before it: the cost of a layer depends on both."""
         chosen = [(decision.name, architecture[decision.name]) for decision in self.decisions]
         return ((chosen[0],), *itertools.pairwise(chosen))
 
@@ -91,7 +91,7 @@ class Widths(SearchSpace):
         return ":".join(architecture[decision.name] for decision in self.decisions)
 
     def graphs(self, architecture: Architecture) -> tuple[CellGraph, ...]:
-        """The chain of cells and residual blocks, with their widths."""
+        """Return the chain of cells and residual blocks, with their widths."""
         kinds = {False: "cell", True: "residual block"}
         edges = tuple(
             (number, number + 1, f"{kinds[reduction]}, {architecture[decision.name]}")
