@@ -1,6 +1,6 @@
-"""Tables of what can be named in a configuration: short names, or `package.module:Class` for anybody's own.
+"""Tables of what a configuration can name: short names, or `package.module:Class` for a plug-in.
 
-Entries are import paths rather than classes, so that listing names does not import torch.
+Entries are import paths rather than classes: listing names does not import torch.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from archloom.core.errors import SettingError, one_line, suggestion
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a named thing lives (`package.module:attribute`), and the settings that the name stands for."""
+    """The import path of a named class or function, and the settings that the name stands for."""
 
     target: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     summary: str = ""
 
     def load(self) -> Any:
+        """Import the class or function."""
         module, _, attribute = self.target.partition(":")
         return getattr(importlib.import_module(module), attribute)
 
     def describe(self) -> str:
-        """One line on what this is: the given summary, or the first line of the module's docstring, read unimported."""
+        """Return a one-line description: the summary, else the first line of the module's docstring, unimported."""
         return self.summary or _first_docstring_line(self.target.partition(":")[0])
 
 
@@ -40,8 +41,8 @@ class Entry:
 class Catalogue(Mapping[str, Entry]):
     """A table of entries of one kind ('strategy', 'space', ...).
 
-    A plug-in must be a class derived from what `makes` names, or a function annotated to return it: a configuration
-    from elsewhere cannot have just anything called.
+    A plug-in must be a class derived from what `makes` names, or a function annotated to return it. A configuration
+    cannot call anything else.
     """
 
     kind: str
@@ -58,7 +59,7 @@ class Catalogue(Mapping[str, Entry]):
         return len(self.entries)
 
     def find(self, name: str) -> Entry:
-        """The entry of a short name, or of a plug-in written `package.module:Class`."""
+        """Return the entry of a short name, or of a plug-in written `package.module:Class`."""
         if name in self.entries:
             return self.entries[name]
         if ":" in name and self.makes:
@@ -70,7 +71,7 @@ class Catalogue(Mapping[str, Entry]):
         if not all(part.isidentifier() for part in (*module.split("."), attribute)):
             raise SettingError(f"{self.kind} '{name}': a plug-in is written package.module:Class")
         entry = Entry(name)
-        if str(Path.cwd()) not in sys.path:  # a plug-in beside the recipe needs no installation
+        if str(Path.cwd()) not in sys.path:  # a plug-in in the working directory needs no installation
             sys.path.append(str(Path.cwd()))
         try:
             thing = entry.load()
@@ -78,7 +79,7 @@ class Catalogue(Mapping[str, Entry]):
             raise SettingError(f"{self.kind} '{name}': no module named '{error.name}' can be imported") from error
         except AttributeError as error:
             raise SettingError(f"{self.kind} '{name}': {error}") from error
-        except Exception as error:  # a module of somebody else's may fail in any way while it is imported
+        except Exception as error:  # an import of foreign code may fail in any way
             raise SettingError(f"{self.kind} '{name}' cannot be imported: {one_line(error)}") from error
         if not _makes(thing, Entry(self.makes).load()):
             wanted = self.makes.partition(":")[2]

@@ -1,4 +1,4 @@
-"""From an experiment to the search that carries it out: loaders, network, strategy, judge."""
+"""Build the loop of a resolved search: loaders, network, strategy, table."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from archloom.strategies.base import BlackBox
 from archloom.supernet import EveryOption, SharedWeights, WeightSettings
 
 EVALUATION_BATCH = 250
-FINALISTS_SEE = 4  # times as many images as judge a path: by fewer, luck decides between those that are close
-SCORE_EPOCHS = 5  # of a trial that is trained, unless said otherwise
+FINALISTS_SEE = 4  # times as many images as evaluate a path: with fewer, luck decides between close finalists
+SCORE_EPOCHS = 5  # default of a trial that is trained
 
 
 def build_search(
     spec: SearchSpec, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()
 ) -> SearchLoop[Any]:
-    """The search, ready to run or to be given a saved state. Data that are not given are read if it needs them."""
+    """Return the loop of a search, ready to run or to load a state; data are read if it needs them."""
     return _Builder(spec, data).search(listeners)
 
 
 class _Builder:
-    """Makes the objects of a search from an experiment and its data."""
+    """Build the objects of a search from its spec and its data."""
 
     def __init__(self, spec: SearchSpec, data: ImageData | None) -> None:
         self._spec, self._given = spec, data
@@ -74,7 +74,7 @@ class _Builder:
         if isinstance(strategy, BlackBox):
             if strict:
                 raise SettingError(
-                    "target.strict is for one-shot strategies; a black box goes on by more search.trials"
+                    "target.strict is for one-shot strategies; a black box continues with more search.trials"
                 )
             score, trials = self._score(strategy, found), self._settings.trials
             return BlackBoxLoop(self._space, strategy, score, trials=trials, study=self._study(), **common)
@@ -118,10 +118,10 @@ class _Builder:
         shrink, side = self._settings.finalist_shrink, min(self._data.resolution)
         if shrink > side:
             raise SettingError(f"search.finalist_shrink must be at most the side of the images, {side}, got {shrink}")
-        train, evaluation = self._loader(split.train, "finalists"), self._finalists_judge(split)
+        train, evaluation = self._loader(split.train, "finalists"), self._finalist_loader(split)
         training = ShortTraining(self._finalist(), train=train, evaluation=evaluation, shrink=shrink)
         count = self._spec.machine.worker_processes or torch.get_num_threads()
-        parallel = count > 1 and self._device.type == "cpu"  # a GPU is busy with one
+        parallel = count > 1 and self._device.type == "cpu"  # one training occupies a GPU
         return FinalistRace(
             training,
             ProcessExecutor(count, shared=[training]) if parallel else SerialExecutor(),
@@ -132,7 +132,7 @@ class _Builder:
         )
 
     def _finalist(self) -> Begin:
-        """Networks as deep as they will be."""
+        """Return what builds a finalist: a network at full depth."""
         width, rate = self._settings.finalist_channels, self._settings.finalist_learning_rate
         return self._standalone(
             family_of(self._space).at_full_depth(self._space),
@@ -149,12 +149,12 @@ class _Builder:
         network: Settings | None = None,
         weights: WeightSettings | None = None,
     ) -> Begin:
-        """Makes the networks of single architectures; settings given here come before those of the experiment."""
+        """Return what builds the network of one architecture; the settings given here override those of the spec."""
         return partial(
             build_standalone,
             space,
             seed=derive_seed(self._spec.seed, purpose),
-            place=partial(_placed, device=self._device, layout=self._layout),
+            place=partial(_place, device=self._device, layout=self._layout),
             network={**self._shape, **self._spec.network.settings, **(network or {})},
             weights=weights or self._spec.weights,
         )
@@ -167,7 +167,7 @@ class _Builder:
         with seeded(derive_seed(self._spec.seed, "weights")):
             network = build_network(self._space, EveryOption(), **self._shape, **self._spec.network.settings)
         noise = derive_seed(self._spec.seed, "noise")
-        network = _placed(network, device=self._device, layout=self._layout)
+        network = _place(network, device=self._device, layout=self._layout)
         return SharedWeights(network, self._spec.weights, noise_seed=noise)
 
     def _split(self) -> Split:
@@ -194,29 +194,32 @@ class _Builder:
         )
 
     def _evaluation_loader(self, split: Split, *, part: int) -> Loader:
-        """Validation images that judge paths: one part while searching, another for the comparison with chance.
+        """Return validation images that evaluate paths: one part for the search, another for the random baseline.
 
-        What a strategy picked as the best on some images looks too good on these. Batches are large and alike, since
-        their statistics take part in the judgement.
+        The path that a strategy picked on some images looks too good on the same images. Batches are large and of equal
+        size, since paths are normalised by the statistics of the batch.
         """
         count = self._evaluation_images(split)
-        return self._judging_loader(split.valid[part * count : (part + 1) * count], f"evaluation {part}")
+        return self._whole_batches(split.valid[part * count : (part + 1) * count], f"evaluation {part}")
 
-    def _finalists_judge(self, split: Split) -> Loader:
-        """More images, and still none of those for the comparison with chance."""
+    def _finalist_loader(self, split: Split) -> Loader:
+        """Return more images, and still none of those for the random baseline."""
         count = self._evaluation_images(split)
         images = torch.cat([split.valid[:count], split.valid[2 * count :]])
-        return self._judging_loader(images[: FINALISTS_SEE * count], "finalists' judge")
+        # the purpose is part of a seed: another word would draw other numbers than the first edition did
+        return self._whole_batches(images[: FINALISTS_SEE * count], "finalists' judge")
 
     def _evaluation_images(self, split: Split) -> int:
         return max(1, min(self._settings.evaluation_images, len(split.valid) // 2))
 
-    def _judging_loader(self, images: torch.Tensor, purpose: str) -> Loader:
+    def _whole_batches(self, images: torch.Tensor, purpose: str) -> Loader:
         batches = -(-len(images) // EVALUATION_BATCH)
         return self._loader(images, purpose, batch_size=len(images) // batches, augmented=False)
 
     def _score(self, strategy: BlackBox, found: tuple[Benchmark, str] | None) -> Score:
-        same = found is not None and found[1] == self._spec.data_set.name  # a stand-in may judge, but not lead
+        same = (
+            found is not None and found[1] == self._spec.data_set.name
+        )  # scores of other data must not guide the search
         wanted = self._settings.score
         if wanted == "shared":
             return self._path_score()
@@ -239,7 +242,7 @@ class _Builder:
         )
 
     def _path_score(self) -> Score:
-        from archloom.searches.paths import trained_paths  # which builds a search itself
+        from archloom.searches.paths import trained_paths  # late: it builds a search itself
 
         run = self._settings.shared_run
         assert run is not None, "checked with the settings"
@@ -248,7 +251,7 @@ class _Builder:
         paths = trained_paths(run, images=self._settings.evaluation_images, data=self._given, settings=own)
         if paths.space.decisions != self._space.decisions:
             raise SettingError(
-                f"search.shared_run {run} searched other decisions than space '{self._spec.space.name}' has"
+                f"search.shared_run {run} searched other decisions than those of space '{self._spec.space.name}'"
             )
         return PathScore(paths)
 
@@ -265,6 +268,6 @@ class _Builder:
         )
 
 
-def _placed(network: nn.Module, *, device: torch.device, layout: torch.memory_format) -> nn.Module:
+def _place(network: nn.Module, *, device: torch.device, layout: torch.memory_format) -> nn.Module:
     placed: nn.Module = network.to(device=device, memory_format=layout)  # type: ignore[call-overload]
     return placed
