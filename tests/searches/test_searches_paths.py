@@ -1,4 +1,4 @@
-"""Paths through the weights of a saved run: as the engine judges them, and with statistics of their own."""
+"""Paths through the weights of a saved run: with batch statistics as in the search, and recalibrated."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def weights(monkeypatch: pytest.MonkeyPatch) -> list[OneShotLoop]:
     return built
 
 
-def test_a_path_scores_what_the_search_itself_told(run):
+def test_path_has_the_score_that_the_search_recorded(run):
     last = RunFolder.open(run).read_metrics()[-1]
     paths = trained_paths(run, images=64)
     assert paths(paths.space.check(last["architecture"])) == pytest.approx(100 * last["derived_accuracy"])
@@ -66,7 +66,7 @@ def test_an_unfinished_run_will_do(run):
 
 
 @pytest.mark.parametrize("recalibrate", [0, 3])  # an epoch has two batches
-def test_a_score_depends_on_nothing_judged_before_and_the_weights_stay_as_they_are(run, weights, recalibrate):
+def test_scores_are_independent_and_leave_the_weights_unchanged(run, weights, recalibrate):
     paths = trained_paths(run, images=64, recalibrate=recalibrate)
     network = weights[0].weights._network
     before = {name: value.clone() for name, value in network.state_dict().items()}

@@ -89,7 +89,7 @@ def test_more_architectures_make_it_narrower_and_a_seed_makes_it_the_same():
 
 
 @pytest.mark.parametrize("shared", [[7.0] * 9, [1.0, 2.0, 3.0, 4.0]])
-def test_what_a_sample_does_not_determine_is_not_told(shared):
+def test_undetermined_coefficients_are_none(shared):
     found = measure_agreement(scored(shared, range(len(shared))))
     assert found.kendall.value is found.kendall.low is found.spearman.value is None
 
@@ -113,7 +113,7 @@ def test_regret_is_against_the_whole_table_not_the_sample():
     assert found.regret == 60
 
 
-def test_nothing_judged_is_no_figure():
+def test_empty_sample_has_no_figures():
     found = measure_rank_quality([], np.arange(10.0))
     assert found.picked is found.best is found.regret is found.average is None
 

@@ -1,4 +1,4 @@
-"""`rank`: what is calls of runs, and what is refused before any path is judged."""
+"""`rank`: figures of runs, and what is refused before any path is evaluated."""
 
 from __future__ import annotations
 

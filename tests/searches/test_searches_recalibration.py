@@ -61,7 +61,7 @@ def test_earlier_statistics_leave_no_trace(network):
     assert all(torch.equal(module.running_var, once[name]) for name, module in normalizations(network).items())
 
 
-def test_nothing_is_learned_and_the_network_judges_single_images(network):
+def test_nothing_is_learned_and_single_images_can_be_classified(network):
     before = {name: parameter.clone() for name, parameter in network.named_parameters()}
     recalibrate(network, batches())
     assert all(torch.equal(parameter, before[name]) for name, parameter in network.named_parameters())
