@@ -14,15 +14,41 @@ if TYPE_CHECKING:
     from archloom.benchmarks.base import Benchmark, TableEntry
     from archloom.comparisons.results import ComparisonResult
     from archloom.comparisons.run import compare
-    from archloom.core.errors import ArchloomError, DataError, ParseError, SettingError
-    from archloom.core.events import Advanced, Deriving, Listener, Recorded, Started
+    from archloom.core.errors import (
+        ArchloomError,
+        BenchmarkError,
+        CheckpointError,
+        DataError,
+        DivergedError,
+        ParseError,
+        SettingError,
+        StorageError,
+        require,
+    )
+    from archloom.core.events import (
+        Advanced,
+        Deriving,
+        Event,
+        Listener,
+        Noted,
+        Recorded,
+        Started,
+    )
     from archloom.data.arrays import from_tensors
     from archloom.data.augment import Augment
     from archloom.data.loader import Batch, Loader
     from archloom.data.source import ImageData
-    from archloom.families import Family, OperationKind, Size, build_network
+    from archloom.families import (
+        Depth,
+        Family,
+        OperationKind,
+        Size,
+        Source,
+        build_network,
+        family_of,
+    )
     from archloom.objectives import CostTable
-    from archloom.operations import NB201_OPERATIONS, Place, ReluConvNorm
+    from archloom.operations import DARTS_OPERATIONS, NB201_OPERATIONS, Place, ReluConvNorm
     from archloom.pipelines.results import PipelineResult
     from archloom.pipelines.run import run
     from archloom.retrainings.result import RetrainResult
@@ -31,10 +57,20 @@ if TYPE_CHECKING:
     from archloom.searches.ranking import rank
     from archloom.searches.result import SearchResult
     from archloom.searches.run import search
-    from archloom.spaces import Architecture, CellGraph, Decision, Nb201, SearchSpace
+    from archloom.spaces import (
+        NONE,
+        Architecture,
+        CellGraph,
+        Decision,
+        Nb201,
+        Scores,
+        SearchSpace,
+    )
     from archloom.strategies.base import (
         BlackBox,
         Differentiable,
+        Evaluate,
+        Metrics,
         OneShot,
         Plan,
         SearchBatch,
@@ -59,23 +95,31 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "DARTS_OPERATIONS",
     "NB201_OPERATIONS",
+    "NONE",
     "Advanced",
     "Architecture",
     "ArchloomError",
     "Augment",
     "Batch",
     "Benchmark",
+    "BenchmarkError",
     "BlackBox",
     "CellGraph",
+    "CheckpointError",
     "ComparisonResult",
     "CostTable",
     "Curvature",
     "Dag",
     "DataError",
     "Decision",
+    "Depth",
     "Deriving",
     "Differentiable",
+    "DivergedError",
+    "Evaluate",
+    "Event",
     "EveryOption",
     "Family",
     "Gate",
@@ -83,7 +127,9 @@ __all__ = [
     "ImageData",
     "Listener",
     "Loader",
+    "Metrics",
     "Nb201",
+    "Noted",
     "OneShot",
     "Only",
     "OperationKind",
@@ -95,14 +141,17 @@ __all__ = [
     "ReluConvNorm",
     "Resolve",
     "RetrainResult",
+    "Scores",
     "SearchBatch",
     "SearchResult",
     "SearchSpace",
     "SettingError",
     "SharedWeights",
     "Size",
+    "Source",
     "Started",
     "StepResult",
+    "StorageError",
     "TableEntry",
     "Trial",
     "Validation",
@@ -110,12 +159,14 @@ __all__ = [
     "__version__",
     "build_network",
     "compare",
+    "family_of",
     "from_tensors",
     "inherit",
     "metrics",
     "path_gates",
     "posterior",
     "rank",
+    "require",
     "resume",
     "retrain",
     "run",
@@ -127,15 +178,25 @@ _EXPORTS = {  # by module, imported when first used: `archloom --version` needs 
     "benchmarks.base": ("Benchmark", "TableEntry"),
     "comparisons.results": ("ComparisonResult",),
     "comparisons.run": ("compare",),
-    "core.errors": ("ArchloomError", "DataError", "ParseError", "SettingError"),
-    "core.events": ("Advanced", "Deriving", "Listener", "Recorded", "Started"),
+    "core.errors": (
+        "ArchloomError",
+        "BenchmarkError",
+        "CheckpointError",
+        "DataError",
+        "DivergedError",
+        "ParseError",
+        "SettingError",
+        "StorageError",
+        "require",
+    ),
+    "core.events": ("Advanced", "Deriving", "Event", "Listener", "Noted", "Recorded", "Started"),
     "data.arrays": ("from_tensors",),
     "data.augment": ("Augment",),
     "data.loader": ("Batch", "Loader"),
     "data.source": ("ImageData",),
-    "families": ("Family", "OperationKind", "Size", "build_network"),
+    "families": ("Depth", "Family", "OperationKind", "Size", "Source", "build_network", "family_of"),
     "objectives": ("CostTable",),
-    "operations": ("NB201_OPERATIONS", "Place", "ReluConvNorm"),
+    "operations": ("DARTS_OPERATIONS", "NB201_OPERATIONS", "Place", "ReluConvNorm"),
     "pipelines.results": ("PipelineResult",),
     "pipelines.run": ("run",),
     "retrainings.result": ("RetrainResult",),
@@ -144,10 +205,12 @@ _EXPORTS = {  # by module, imported when first used: `archloom --version` needs 
     "searches.ranking": ("rank",),
     "searches.result": ("SearchResult",),
     "searches.run": ("search",),
-    "spaces": ("Architecture", "CellGraph", "Decision", "Nb201", "SearchSpace"),
+    "spaces": ("NONE", "Architecture", "CellGraph", "Decision", "Nb201", "Scores", "SearchSpace"),
     "strategies.base": (
         "BlackBox",
         "Differentiable",
+        "Evaluate",
+        "Metrics",
         "OneShot",
         "Plan",
         "SearchBatch",
