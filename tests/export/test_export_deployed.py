@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from archloom.core.errors import CheckpointError
-from archloom.export.deployed import Deployed, largest_difference
+from archloom.export.deployed import Deployed, measure_difference
 
 Make = Callable[..., Deployed]
 
@@ -37,11 +37,11 @@ def test_a_file_is_loaded_ready_to_be_asked(model_file: Path) -> None:
 
 
 def test_an_equal_form_differs_by_nothing(model: Deployed) -> None:
-    assert largest_difference(model, model, what="same") == 0
+    assert measure_difference(model, model, what="same") == 0
 
 
 def test_the_largest_difference_of_all_batches_is_told(model: Deployed) -> None:
-    found = largest_difference(model, lambda images: model(images) + 1e-4 * len(images), what="other", tolerance=1)
+    found = measure_difference(model, lambda images: model(images) + 1e-4 * len(images), what="other", tolerance=1)
     assert found == pytest.approx(3e-4, rel=0.1)
 
 
@@ -58,4 +58,4 @@ def test_the_largest_difference_of_all_batches_is_told(model: Deployed) -> None:
 )
 def test_a_form_that_computes_something_else_is_refused(model: Deployed, wrong: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(CheckpointError, match=r"the other model .* nothing written"):
-        largest_difference(model, lambda images: wrong(model(images)), what="other")
+        measure_difference(model, lambda images: wrong(model(images)), what="other")

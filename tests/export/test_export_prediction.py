@@ -15,7 +15,7 @@ from torch import Tensor
 from archloom.core.errors import DataError, SettingError
 from archloom.export import prediction
 from archloom.export.deployed import Deployed
-from archloom.export.prediction import Predictor, answers, find_pictures, open_predictor, read_picture
+from archloom.export.prediction import Predictor, find_pictures, open_predictor, predict_pictures, read_picture
 from archloom.retrainings.model_file import save_model
 
 Make = Callable[..., Deployed]
@@ -40,14 +40,14 @@ def lying_tiff(width: int, height: int) -> bytes:
 def test_labels_come_with_probabilities_the_best_first(tmp_path: Path) -> None:
     Image.new("RGB", (9, 7), (250, 250, 250)).save(tmp_path / "b.png")
     Image.new("L", (9, 7), 10).save(tmp_path / "a.png")
-    found = list(answers(PREDICTOR, [tmp_path / "b.png", tmp_path / "a.png"], top=5))
+    found = list(predict_pictures(PREDICTOR, [tmp_path / "b.png", tmp_path / "a.png"], top=5))
     assert [answer.file.name for answer in found] == ["b.png", "a.png"]
     assert [answer.labels for answer in found] == [("bright", "dark"), ("dark", "bright")]
     assert sum(found[0].probabilities) == pytest.approx(1)
     brightness = 250 / 255
     expected = float(torch.tensor([10 * brightness, 10 * (1 - brightness)]).softmax(0)[0])
     assert found[0].probabilities[0] == pytest.approx(expected, rel=1e-4)
-    assert [len(answer.labels) for answer in answers(PREDICTOR, [tmp_path / "a.png"], top=1)] == [1]
+    assert [len(answer.labels) for answer in predict_pictures(PREDICTOR, [tmp_path / "a.png"], top=1)] == [1]
 
 
 def test_what_cannot_be_read_does_not_stop_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_what_cannot_be_read_does_not_stop_the_rest(tmp_path: Path, monkeypatch:
     (tmp_path / "lies.tif").write_bytes(lying_tiff(60_000, 50_000))
     (tmp_path / "half.tif").write_bytes(lying_tiff(12_000, 12_000))  # where Pillow itself only warns
     names = ["text.png", "lies.tif", "good.png", "half.tif", "missing.png", "good.png"]
-    found = list(answers(PREDICTOR, [tmp_path / name for name in names], top=1))
+    found = list(predict_pictures(PREDICTOR, [tmp_path / name for name in names], top=1))
     assert [answer.file.name for answer in found] == names
     assert [answer.labels for answer in found if not answer.problem] == [("dark",), ("dark",)]
     for answer in found:
@@ -69,7 +69,7 @@ def test_what_cannot_be_read_does_not_stop_the_rest(tmp_path: Path, monkeypatch:
 def test_a_model_that_gives_no_numbers_is_told(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     broken = Predictor(CLASSES, (3, 4, 4), 4, lambda images: torch.full((len(images), 2), float("nan")))
-    (found,) = answers(broken, [tmp_path / "a.png"], top=1)
+    (found,) = predict_pictures(broken, [tmp_path / "a.png"], top=1)
     assert "gives no numbers" in found.problem
 
 

@@ -38,7 +38,7 @@ def test_a_program_that_computes_something_else_is_not_written(
         def module(self) -> Any:
             return lambda images: -model(images)
 
-    monkeypatch.setattr("archloom.export.program.traced", lambda model: None)
+    monkeypatch.setattr("archloom.export.program.trace_model", lambda model: None)
     monkeypatch.setattr(torch.export, "save", lambda program, file: file.write(b"program"))
     monkeypatch.setattr(torch.export, "load", lambda file: Other())
     with pytest.raises(CheckpointError, match=r"the torch\.export model differs"):

@@ -21,7 +21,7 @@ from archloom.core.errors import CheckpointError, SettingError
 from archloom.export import standalone
 from archloom.export.deployed import Deployed
 from archloom.export.prediction import read_picture
-from archloom.export.standalone import export_standalone, quoted, write_standalone
+from archloom.export.standalone import export_standalone, quote_text, write_standalone
 from archloom.families import Family
 from archloom.families.nb201 import Nb201Family
 
@@ -229,7 +229,7 @@ def test_no_name_of_a_class_becomes_code(make: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [*HOSTILE, "", "a", "\ud800"])
 def test_a_literal_means_the_text(text: str) -> None:
-    assert ast.literal_eval(quoted(text)) == text
+    assert ast.literal_eval(quote_text(text)) == text
 
 
 def test_a_wrong_source_is_refused_and_leaves_nothing(

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from archloom.core.errors import SettingError
-from archloom.families import build_network, deployed, set_progress
+from archloom.families import build_network, select_deployed_settings, set_progress
 from archloom.families.regularization import DropPath
 from archloom.operations import FixedReduction
 from archloom.searches.short_training import seeded
@@ -115,7 +115,7 @@ def test_names_and_first_weights_do_not_depend_on_it(space) -> None:
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_in_evaluation_the_network_is_the_plain_one(space) -> None:
     full = network(space, drop_path=0.3, dropout=0.5, auxiliary=True).eval()
-    plain = network(space, **deployed({"drop_path": 0.3, "dropout": 0.5, "auxiliary": True})).eval()
+    plain = network(space, **select_deployed_settings({"drop_path": 0.3, "dropout": 0.5, "auxiliary": True})).eval()
     assert torch.equal(full(IMAGES), plain(IMAGES))
 
 

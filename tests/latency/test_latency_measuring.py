@@ -11,7 +11,7 @@ import torch
 
 from archloom.core.errors import SettingError
 from archloom.export.deployed import Deployed
-from archloom.latency.measuring import Size, is_model, measure, trained, untrained
+from archloom.latency.measuring import Size, build_untrained, is_model, load_trained, measure
 from archloom.retrainings.model_file import load_model
 
 Make = Callable[..., Deployed]
@@ -26,7 +26,7 @@ def ticking() -> Callable[[], float]:
 
 
 def test_an_architecture_is_counted_at_the_size_asked_for() -> None:
-    model = untrained(NB201, space=None, size=Size(channels=2, cells=1, classes=5, side=8))
+    model = build_untrained(NB201, space=None, size=Size(channels=2, cells=1, classes=5, side=8))
     found = measure(model, is_trained=False, threads=1, batch=4, repeats=30, onnx=False, clock=ticking())
     assert found.parameters == PARAMETERS
     assert found.image_shape == (3, 8, 8) and found.classes == 5 and found.batch == 4 and found.threads == 1
@@ -40,22 +40,22 @@ def test_an_architecture_is_counted_at_the_size_asked_for() -> None:
 
 
 def test_a_depth_is_the_one_that_the_space_counts() -> None:
-    one = untrained(NB201, space=None, size=Size(cells=1, channels=2))
-    two = untrained(NB201, space=None, size=Size(cells=2, channels=2))
+    one = build_untrained(NB201, space=None, size=Size(cells=1, channels=2))
+    two = build_untrained(NB201, space=None, size=Size(cells=2, channels=2))
     assert len(two.network.blocks) == len(one.network.blocks) + 3  # type: ignore[arg-type]
     genotype = (
         "Genotype(normal=[('skip_connect', 0), ('skip_connect', 1)], normal_concat=range(2, 3), "
         "reduce=[('skip_connect', 0), ('skip_connect', 1)], reduce_concat=range(2, 3))"
     )
     with pytest.raises(Exception, match="must be a list of 8 pairs"):
-        untrained(genotype, space="darts", size=Size(cells=4))
+        build_untrained(genotype, space="darts", size=Size(cells=4))
 
 
 def test_a_trained_model_is_measured_as_it_is(model_file: Path) -> None:
     _, network = load_model(model_file)
     for given in (str(model_file), str(model_file.parent)):
         assert is_model(given)
-        found = measure(trained(given), is_trained=True, threads=1, repeats=30, onnx=False, clock=ticking())
+        found = measure(load_trained(given), is_trained=True, threads=1, repeats=30, onnx=False, clock=ticking())
         assert found.parameters == sum(parameter.numel() for parameter in network.parameters())
         assert found.trained and found.classes == 3
 
@@ -68,7 +68,7 @@ def test_a_text_is_no_model(tmp_path: Path) -> None:
 
 def test_fresh_weights_are_always_the_same() -> None:
     torch.manual_seed(1)
-    models = [untrained(NB201, space=None, size=Size(channels=2, cells=1)) for _ in range(2)]
+    models = [build_untrained(NB201, space=None, size=Size(channels=2, cells=1)) for _ in range(2)]
     images = models[0].example(2)
     assert torch.equal(models[0](images), models[1](images))
 

@@ -45,11 +45,11 @@ def test_normalisations_and_biases_need_not_decay() -> None:
     network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
     decay = {
         id(parameter): group["weight_decay"]
-        for group in OptimizerSettings(weight_decay=0.1, decay_all=False).optimizer_of(network).param_groups
+        for group in OptimizerSettings(weight_decay=0.1, decay_all=False).build_optimizer(network).param_groups
         for parameter in group["params"]
     }
     assert [decay[id(parameter)] for parameter in network.parameters()] == [0.1, 0.0, 0.0, 0.0]
-    groups = OptimizerSettings(weight_decay=0.1).optimizer_of(network).param_groups
+    groups = OptimizerSettings(weight_decay=0.1).build_optimizer(network).param_groups
     assert [group["weight_decay"] for group in groups] == [0.1]
 
 

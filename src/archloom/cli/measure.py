@@ -69,7 +69,7 @@ def measure(
 
         archloom measure "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|none~0|none~1|nor_conv_1x1~2|" --channels 16
     """
-    from archloom.latency.measuring import Size, is_model, trained, untrained
+    from archloom.latency.measuring import Size, build_untrained, is_model, load_trained
     from archloom.latency.measuring import measure as measured
 
     wanted = Size(channels=channels, cells=cells, classes=classes, side=size)
@@ -78,7 +78,7 @@ def measure(
         raise SettingError(
             "a trained model has its own size: leave out --space, --channels, --cells, --classes, --size"
         )
-    model = trained(what, plugins=plugins) if model_given else untrained(what, space=space, size=wanted)
+    model = load_trained(what, plugins=plugins) if model_given else build_untrained(what, space=space, size=wanted)
     found = measured(
         model,
         is_trained=model_given,

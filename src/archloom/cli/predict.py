@@ -37,12 +37,12 @@ def predict(
 
         archloom predict export/model.onnx holiday.jpg --json
     """
-    from archloom.export.prediction import answers, find_pictures, open_predictor
+    from archloom.export.prediction import find_pictures, open_predictor, predict_pictures
 
     if top < 1:
         raise SettingError(f"--top must be at least 1, got {top}")
     files = find_pictures(images)
-    found = list(answers(open_predictor(model, plugins=plugins), files, top=top))
+    found = list(predict_pictures(open_predictor(model, plugins=plugins), files, top=top))
     if as_json:
         typer.echo(json.dumps([_as_json(answer) for answer in found], indent=2))
     else:

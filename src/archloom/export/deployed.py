@@ -49,10 +49,10 @@ class Deployed(nn.Module):
         return torch.rand(images, *self.card.image_shape, generator=torch.Generator().manual_seed(seed))
 
 
-def largest_difference(model: Deployed, predict: Predict, *, what: str, tolerance: float = TOLERANCE) -> float:
+def measure_difference(model: Deployed, predict: Predict, *, what: str, tolerance: float = TOLERANCE) -> float:
     """By how much the logits of an exported form differ from the model's at most; a CheckpointError if it matters."""
     largest = 0.0
-    for expected, found in _answers(model, predict):
+    for expected, found in _compare_batches(model, predict):
         if found.shape != expected.shape:
             raise CheckpointError(
                 f"the {what} model gives logits {list(found.shape)}, not {list(expected.shape)}; nothing written"
@@ -68,7 +68,7 @@ def largest_difference(model: Deployed, predict: Predict, *, what: str, toleranc
     return largest
 
 
-def version() -> str:
+def read_version() -> str:
     """Of archloom, for files that say what wrote them."""
     try:
         return importlib.metadata.version("archloom")
@@ -76,7 +76,7 @@ def version() -> str:
         return "(not installed)"
 
 
-def _answers(model: Deployed, predict: Predict) -> Iterator[tuple[Tensor, Tensor]]:
+def _compare_batches(model: Deployed, predict: Predict) -> Iterator[tuple[Tensor, Tensor]]:
     for count in BATCHES:
         images = model.example(count, seed=count)
         with torch.no_grad():

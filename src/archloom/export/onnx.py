@@ -19,8 +19,8 @@ from torch import Tensor
 
 from archloom.core.errors import CheckpointError, one_line
 from archloom.core.files import reading, write_atomically
-from archloom.export.deployed import INPUT, OUTPUT, Deployed, Predict, largest_difference, version
-from archloom.export.program import traced
+from archloom.export.deployed import INPUT, OUTPUT, Deployed, Predict, measure_difference, read_version
+from archloom.export.program import trace_model
 
 OPSET = 18
 BATCH = "batch"  # the axis that is free
@@ -31,7 +31,7 @@ NEEDS = ("onnx", "onnxruntime", "onnxscript")
 def export_onnx(model: Deployed, folder: Path) -> tuple[list[Path], float]:
     """Write the model as `model.onnx`; returns its path and the largest difference from torch."""
     content = onnx_bytes(model)
-    difference = largest_difference(model, Session(content).logits, what="ONNX")
+    difference = measure_difference(model, Session(content).logits, what="ONNX")
     path = folder / FILE_NAME
     write_atomically(path, content)
     return [path], difference
@@ -43,7 +43,7 @@ def onnx_bytes(model: Deployed) -> bytes:
 
     with _quiet():
         program = torch.onnx.export(
-            traced(model),
+            trace_model(model),
             input_names=[INPUT],
             output_names=[OUTPUT],
             opset_version=OPSET,
@@ -69,7 +69,7 @@ def metadata(model: Deployed) -> dict[str, str]:
         "side": json.dumps(card.square),
         "input": "images [batch, channels, height, width], bytes scaled to 0..1; mean and std are applied inside",
         "text": card.text,
-        "archloom": version(),
+        "archloom": read_version(),
     }
 
 

@@ -10,13 +10,13 @@ import torch
 from torch.export import Dim, ExportedProgram
 
 from archloom.core.files import write_atomically
-from archloom.export.deployed import INPUT, Deployed, largest_difference
+from archloom.export.deployed import INPUT, Deployed, measure_difference
 
 FILE_NAME = "model.pt2"
 TRACED_WITH = 2  # images: torch takes 0 and 1 for constants
 
 
-def traced(model: Deployed) -> ExportedProgram:
+def trace_model(model: Deployed) -> ExportedProgram:
     """The graph of a model, for any number of images."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about its own parts
@@ -33,10 +33,10 @@ def export_program(model: Deployed, folder: Path) -> tuple[list[Path], float]:
     written = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.export.save(traced(model), written)
+        torch.export.save(trace_model(model), written)
         content = written.getvalue()
         again = torch.export.load(io.BytesIO(content)).module()
-    difference = largest_difference(model, again, what="torch.export")
+    difference = measure_difference(model, again, what="torch.export")
     path = folder / FILE_NAME
     write_atomically(path, content)
     return [path], difference

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from archloom.core.errors import SettingError
 from archloom.core.files import write_atomically, writing
-from archloom.export.deployed import Deployed, Predict, largest_difference, version
+from archloom.export.deployed import Deployed, Predict, measure_difference, read_version
 from archloom.families import family_of
 from archloom.families.base import Source
 from archloom.families.cell_source import LINE
@@ -39,7 +39,9 @@ def export_standalone(model: Deployed, folder: Path) -> tuple[list[Path], float]
     with writing(folder), tempfile.TemporaryDirectory() as trial:
         for name, content in ((SOURCE, written.source.encode()), (WEIGHTS, weights)):
             (Path(trial) / name).write_bytes(content)
-        difference = largest_difference(model, _loaded(Path(trial) / SOURCE), what="standalone", tolerance=TOLERANCE)
+        difference = measure_difference(
+            model, _import_model(Path(trial) / SOURCE), what="standalone", tolerance=TOLERANCE
+        )
     paths = [folder / WEIGHTS, folder / SOURCE]  # weights first: a source without them would be of no use
     for path, content in zip(paths, (weights, written.source.encode()), strict=True):
         write_atomically(path, content)
@@ -80,10 +82,12 @@ def _write_file(card: ModelCard, network: Source) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template("standalone.jinja").render({**_common(card, network), "code": network.code})
+    return environment.get_template("standalone.jinja").render(
+        {**_list_common_parts(card, network), "code": network.code}
+    )
 
 
-def _loaded(source: Path) -> Predict:
+def _import_model(source: Path) -> Predict:
     """The model of a file that was just written, imported as its user will import it."""
     spec = importlib.util.spec_from_file_location("archloom_standalone_model", source)
     assert spec is not None and spec.loader is not None
@@ -96,16 +100,16 @@ def _loaded(source: Path) -> Predict:
 # --- what every file has
 
 
-def _common(card: ModelCard, network: Source) -> dict[str, Any]:
+def _list_common_parts(card: ModelCard, network: Source) -> dict[str, Any]:
     channels, height, width = card.image_shape
     imports = {"from pathlib import Path", *network.imports, *(["import sys"] if channels in MODES else [])}
     return {
         "title": f"A classifier of {len(card.classes)} kinds of images, in plain PyTorch.",
         "text": textwrap.wrap(card.text, LINE - 8, break_long_words=False, break_on_hyphens=False),
-        "facts": _facts(card),
-        "classes": _tuple("CLASSES", map(quoted, card.classes)),
-        "mean": _tuple("MEAN", map(repr, card.mean)),
-        "std": _tuple("STD", map(repr, card.std)),
+        "facts": _list_facts(card),
+        "classes": _write_tuple("CLASSES", map(quote_text, card.classes)),
+        "mean": _write_tuple("MEAN", map(repr, card.mean)),
+        "std": _write_tuple("STD", map(repr, card.std)),
         "imports": sorted(imports, key=lambda line: (line.startswith("from"), line)),
         "mode": MODES.get(channels),
         "height": height,
@@ -114,15 +118,15 @@ def _common(card: ModelCard, network: Source) -> dict[str, Any]:
     }
 
 
-def _facts(card: ModelCard) -> list[str]:
+def _list_facts(card: ModelCard) -> list[str]:
     channels, height, width = card.image_shape
-    lines = [f"Found and trained with archloom {version()}."]
+    lines = [f"Found and trained with archloom {read_version()}."]
     if card.details.test_accuracy is not None:
         lines += [f"Accuracy on test images: {card.details.test_accuracy:.2f} %."]
     return [*lines, f"It takes images [batch, {channels}, {height}, {width}] with values in 0..1."]
 
 
-def _tuple(name: str, items: Iterable[str]) -> str:
+def _write_tuple(name: str, items: Iterable[str]) -> str:
     """An assignment of a tuple: in one line if it fits, else with an item on each."""
     listed = list(items)
     line = f"{name} = ({', '.join(listed)}{',' if len(listed) == 1 else ''})"
@@ -131,14 +135,14 @@ def _tuple(name: str, items: Iterable[str]) -> str:
     return "\n".join([f"{name} = (", *(f"    {item}," for item in listed), ")"])
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Text as a literal that means exactly this text; in double quotes, unless single ones need fewer escapes."""
     quote = "'" if text.count('"') > text.count("'") else '"'
-    escaped = "".join(_escaped(character) for character in text.replace("\\", "\\\\"))
+    escaped = "".join(_escape(character) for character in text.replace("\\", "\\\\"))
     return quote + escaped.replace(quote, f"\\{quote}") + quote
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if character.isprintable():
         return character
     return repr(character)[1:-1]  # control characters, line breaks of any kind, halves of surrogate pairs

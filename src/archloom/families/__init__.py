@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from archloom.families.base import FAMILIES, Depth, Family, OperationKind, Size, Source, family_of
-from archloom.families.regularization import deployed, deployed_weights, set_progress
+from archloom.families.regularization import select_deployed_settings, select_deployed_weights, set_progress
 from archloom.spaces import SearchSpace
 from archloom.supernet import Resolve
 
@@ -25,8 +25,8 @@ __all__ = [
     "Size",
     "Source",
     "build_network",
-    "deployed",
-    "deployed_weights",
     "family_of",
+    "select_deployed_settings",
+    "select_deployed_weights",
     "set_progress",
 ]

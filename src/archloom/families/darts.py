@@ -30,7 +30,7 @@ from archloom.families.cell_source import (
     write_definitions,
     write_node,
 )
-from archloom.families.regularization import drop_edges, flatten, rates
+from archloom.families.regularization import check_rates, drop_edges, flatten
 from archloom.operations import (
     BARE_POOLS,
     DARTS_OPERATIONS,
@@ -84,7 +84,7 @@ class DartsNetwork(nn.Module):
                 f"network.channels must be at least 2 with the imagenet stem, got {channels}": (
                     stem != "imagenet" or channels >= 2
                 ),
-                **rates(drop_path, dropout),
+                **check_rates(drop_path, dropout),
             }
         )
         operations = DARTS_OPERATIONS if normalized_pools else {**DARTS_OPERATIONS, **BARE_POOLS}

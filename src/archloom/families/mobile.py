@@ -16,7 +16,7 @@ from archloom.core.errors import require
 from archloom.core.settings import Settings
 from archloom.families.base import Family, OperationKind, Size, Source
 from archloom.families.cell_source import Modules, find_convolution, render
-from archloom.families.regularization import flatten, rates
+from archloom.families.regularization import check_rates, flatten
 from archloom.families.width_multiplier import check_multiplier, scale_width
 from archloom.operations.bottleneck import ACTIVATIONS, InvertedBottleneck, SeparableConv, SharedNorm
 from archloom.spaces import Architecture, Mobile
@@ -47,7 +47,7 @@ class MobileNetwork(nn.Module):
         width_multiplier: Annotated[float, Doc("every width times this, rounded to 8, as in MobileNet")] = 1.0,
     ) -> None:
         super().__init__()
-        require({**rates(0.0, dropout), **check_multiplier(width_multiplier)})
+        require({**check_rates(0.0, dropout), **check_multiplier(width_multiplier)})
         plan = _Plan(space, resolve, masked, rematerialize, width_multiplier)
         self._widths = [plan.width(name) for name in ("stem.width", *space.head_widths)]
         stem, *head = self._widths

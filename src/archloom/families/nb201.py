@@ -25,7 +25,7 @@ from archloom.families.cell_source import (
     write_definitions,
     write_node,
 )
-from archloom.families.regularization import drop_edges, flatten, rates
+from archloom.families.regularization import check_rates, drop_edges, flatten
 from archloom.operations import NB201_OPERATIONS, Place, ReluConvNorm, make_operation
 from archloom.spaces import NONE, Architecture, Nb201
 from archloom.supernet import Dag, Gates, Prediction, Resolve
@@ -54,7 +54,7 @@ class Nb201Network(nn.Module):
     ) -> None:
         super().__init__()
         require(
-            {f"network.channels must be at least 1, got {channels}": channels >= 1, **rates(drop_path, dropout)},
+            {f"network.channels must be at least 1, got {channels}": channels >= 1, **check_rates(drop_path, dropout)},
         )
         self.stem = nn.Sequential(nn.Conv2d(colours, channels, 3, padding=1, bias=False), resolve.normalize(channels))
         self.blocks = nn.ModuleList()

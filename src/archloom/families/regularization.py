@@ -42,7 +42,7 @@ def flatten(dropout: float) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Dropout(dropout)) if dropout else nn.Flatten()
 
 
-def rates(drop_path: float, dropout: float) -> dict[str, bool]:
+def check_rates(drop_path: float, dropout: float) -> dict[str, bool]:
     """The rules for both settings."""
     return {
         f"network.drop_path must lie in [0, 1), got {drop_path}": 0 <= drop_path < 1,
@@ -72,11 +72,11 @@ def set_progress(network: nn.Module, progress: float) -> None:
             tell(progress)
 
 
-def deployed(settings: Mapping[str, Any]) -> dict[str, Any]:
+def select_deployed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a network without those that only its training needs."""
     return {name: value for name, value in settings.items() if name not in TRAINING_ONLY}
 
 
-def deployed_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def select_deployed_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights of a network without those of parts that only its training needs."""
     return {name: tensor for name, tensor in weights.items() if not name.startswith(f"{AUXILIARY}.")}

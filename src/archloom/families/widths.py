@@ -20,7 +20,7 @@ from archloom.core.errors import require
 from archloom.core.settings import Settings
 from archloom.families.base import SKIP, Family, Size, Source
 from archloom.families.cell_source import Edge, Modules, find_convolution, list_inside, render, write_sum
-from archloom.families.regularization import flatten, rates
+from archloom.families.regularization import check_rates, flatten
 from archloom.families.width_multiplier import check_multiplier, scale_width
 from archloom.spaces import Architecture, CellGraph, Widths
 from archloom.supernet import Extent, Gates, Resolve, SharedConv2d, SharedLinear, Width, normalize_first_channels
@@ -46,7 +46,7 @@ class WidthsNetwork(nn.Module):
         width_multiplier: Annotated[float, Doc("every width times this, rounded to 8, as in MobileNet")] = 1.0,
     ) -> None:
         super().__init__()
-        require({**rates(0.0, dropout), **check_multiplier(width_multiplier)})
+        require({**check_rates(0.0, dropout), **check_multiplier(width_multiplier)})
         options = [Width.from_options(decision.name, resolve.options(decision)) for decision in space.decisions]
         self._widths = [scale_width(width, width_multiplier) for width in options]
         first, last = self._widths[0], self._widths[-1]

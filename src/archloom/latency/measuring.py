@@ -81,12 +81,12 @@ def is_model(given: str) -> bool:
         return False
 
 
-def trained(given: str, *, plugins: bool = False) -> Deployed:
+def load_trained(given: str, *, plugins: bool = False) -> Deployed:
     """A trained model."""
     return Deployed.load(find_model(Path(given)), plugins=plugins)
 
 
-def untrained(given: str, *, space: str | None, size: Size, seed: int = 0) -> Deployed:
+def build_untrained(given: str, *, space: str | None, size: Size, seed: int = 0) -> Deployed:
     """A network of an architecture (a text form, a published name, a file, the run that found it), freshly made."""
     found = find_architecture(given, space_name=space)
     deep = found.space if size.cells is None else family_of(found.space).with_depth(found.space, size.cells)

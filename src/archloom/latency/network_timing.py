@@ -13,7 +13,7 @@ from archloom.core.errors import SettingError
 from archloom.core.settings import settings_of
 from archloom.export import FORMATS
 from archloom.export.deployed import Deployed
-from archloom.families import build_network, deployed
+from archloom.families import build_network, select_deployed_settings
 from archloom.latency.prediction_timing import WARM_UP
 from archloom.latency.step_timing import Clock, Step, time_rounds
 from archloom.latency.timings import Timings
@@ -47,8 +47,9 @@ def prepare_in_torch(space: SearchSpace, setup: TimingSetup) -> Prepare:
 
     def prepare(architecture: Architecture) -> Step:
         with seeded(0):
+            settings = select_deployed_settings(setup.network)
             network = build_network(
-                space, Only(architecture), classes=setup.classes, colours=colours, **deployed(setup.network)
+                space, Only(architecture), classes=setup.classes, colours=colours, **settings
             ).eval()
 
         def call() -> object:

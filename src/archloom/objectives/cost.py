@@ -20,7 +20,7 @@ from torch.func import functional_call
 from torch.utils.hooks import RemovableHandle
 
 from archloom.core.errors import SettingError
-from archloom.families import build_network, deployed
+from archloom.families import build_network, select_deployed_settings
 from archloom.fast import use_kernels
 from archloom.spaces import Architecture, SearchSpace
 from archloom.supernet import Choice, EveryOption, Gate, Only
@@ -64,7 +64,7 @@ class CostTable:
         self._space = space
         colours = image_shape[0]
         with torch.device("meta"):
-            settings = deployed(network_settings)
+            settings = select_deployed_settings(network_settings)
             supernet = build_network(space, _Counted(), classes=classes, colours=colours, **settings)
             gates = {d.name: Gate(weights=torch.ones(len(d.options))) for d in space.decisions}
         self._fixed = FREE

@@ -17,7 +17,7 @@ from archloom.core.seeds import derive_seed
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import ImageData, Source
-from archloom.families import build_network, deployed
+from archloom.families import build_network, select_deployed_settings
 from archloom.objectives.cost import Cost, cost_of
 from archloom.retrainings.loop import RetrainLoop
 from archloom.retrainings.model_file import ModelCard, ModelDetails
@@ -116,7 +116,7 @@ def _network(retrain: RetrainSpec, data: ImageData, device: torch.device) -> nn.
 
 def cost_of_model(retrain: RetrainSpec, data: ImageData, **network: Any) -> Cost:
     """What the finished model costs; `network` are settings to look at instead."""
-    settings = deployed({**retrain.network.settings, **network})
+    settings = select_deployed_settings({**retrain.network.settings, **network})
     with torch.device("meta"):
         model = build_network(
             retrain.build_space(),
@@ -136,7 +136,7 @@ def card_of(retrain: RetrainSpec, data: ImageData, details: ModelDetails = Model
     return ModelCard(
         space=retrain.space.to_settings(),
         architecture=dict(retrain.architecture),
-        network=deployed(retrain.network.settings),
+        network=select_deployed_settings(retrain.network.settings),
         classes=data.classes,
         image_shape=shown_shape(data),
         mean=data.mean,

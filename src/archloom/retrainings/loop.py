@@ -1,7 +1,7 @@
 """Train one architecture from scratch: epochs, schedules, an average of the weights, the best model by validation.
 
-A step is a function of (seed, step): batches, dropout and drop path all follow from these two numbers. So training can
-be saved after any step and ends, when resumed, with the same bits as if it had never stopped.
+A step is a function of (seed, step): batches, dropout and drop path follow from these two numbers. So a training that
+was saved after any step and resumed ends with the same bits as one without an interruption.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from archloom.core.events import Advanced, Deriving
 from archloom.core.json_object import JsonObject
 from archloom.data.loader import Batch, Loader
 from archloom.execution.loop import Loop, Save
-from archloom.families import deployed_weights, set_progress
+from archloom.families import select_deployed_weights, set_progress
 from archloom.retrainings.evaluation import MOST_MISTAKES, Evaluation, evaluate
-from archloom.retrainings.optimization import OptimizerSettings, trained_by
+from archloom.retrainings.optimization import OptimizerSettings, list_parameters
 from archloom.retrainings.records import RetrainOutcome, RetrainRecord
 from archloom.searches.short_training import seeded
 from archloom.supernet import Prediction
@@ -95,11 +95,11 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         super().__init__(**common)
         self.network = network
         self.schedule, self.settings = optimizer, training
-        self.optimizer = optimizer.optimizer_of(network)
+        self.optimizer = optimizer.build_optimizer(network)
         self._train, self._valid, self._test = train, valid, test
         self._classes, self._seed_of = classes, seed_of
-        self._average = _averaged(network, training.ema) if training.ema else None
-        self._parameters = list(trained_by(self.optimizer))
+        self._average = _build_average(network, training.ema) if training.ema else None
+        self._parameters = list(list_parameters(self.optimizer))
         self.best: dict[str, Any] | None = None  # epoch, accuracy and weights, where validation picks them
         self._batches: Iterator[Batch] | None = None
         self._sums = {"loss": 0.0, "right": 0.0, "images": 0.0, "seconds": 0.0}
@@ -120,7 +120,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
 
     @property
     def model(self) -> nn.Module:
-        """What training is for: the network itself, or the mean of its weights."""
+        """Return the model: the network itself, or the mean of its weights."""
         return self.network if self._average is None else self._average.module
 
     def run(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> RetrainOutcome:
@@ -161,7 +161,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         set_progress(self.network, epoch / self.settings.epochs)
 
     def _fit(self, batch: Batch) -> tuple[float, int]:
-        """One step on a batch: the loss of the classifier itself, and how many images it had right."""
+        """Take one step; return the loss of the classifier itself, and how many images it classified rightly."""
         device = batch.images.device.type
         with seeded(self._seed_of(self.position)):
             with torch.autocast(device, torch.bfloat16, enabled=self.settings.mixed_precision):
@@ -189,7 +189,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         remedy = "" if clip else "set optimizer.clip = 5, "
         raise DivergedError(
             f"{what} became {value} at step {self.position + 1} of {self.total} (mean loss so far: {last}; "
-            f"learning rate {rate:.3g}); begin anew with another --out and {remedy}a lower optimizer.learning_rate "
+            f"learning rate {rate:.3g}); start again with another --out and {remedy}a lower optimizer.learning_rate "
             f"(now {self.schedule.learning_rate:.3g}) or some optimizer.warmup_epochs; what was saved before is kept"
         )
 
@@ -233,14 +233,14 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         return {**figures, "valid_seconds": self._clock() - start}
 
     def _weights(self) -> Weights:
-        """A copy of the model as it is now, without what only training needs."""
-        return {name: value.clone() for name, value in deployed_weights(self.model.state_dict()).items()}
+        """Return a copy of the model as it is now, without the parts that only training needs."""
+        return {name: value.clone() for name, value in select_deployed_weights(self.model.state_dict()).items()}
 
     # --- the end
 
     @property
     def chosen(self) -> Weights:
-        """The weights of the model that counts."""
+        """Return the weights of the best model, or of the last epoch."""
         return self._weights() if self.best is None else self.best["weights"]
 
     @property
@@ -283,10 +283,10 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self._batches = None
 
 
-def _averaged(network: nn.Module, decay: float) -> AveragedModel:
-    """A running mean of a network, its running statistics included.
+def _build_average(network: nn.Module, decay: float) -> AveragedModel:
+    """Return a running mean of a network and of its running statistics.
 
-    The first weights are noise, so that the mean is short at first: after n steps it reaches back over a tenth of them.
+    The first weights are noise, so the mean is short at first: after n steps it covers a tenth of them.
     """
 
     def blend(mean: Any, current: Any, steps: Tensor | int) -> None:

@@ -22,7 +22,7 @@ from archloom.core.files import reading, write_atomically
 from archloom.core.json_object import JsonObject
 from archloom.core.settings import Settings
 from archloom.execution.checkpoint import digest, parse
-from archloom.families import build_network, deployed, deployed_weights
+from archloom.families import build_network, select_deployed_settings, select_deployed_weights
 from archloom.spaces import SPACES, Architecture, SearchSpace
 from archloom.supernet import Only
 
@@ -109,7 +109,7 @@ class ModelCard:
 
     def deployed(self) -> ModelCard:
         """Return the card without the settings that only training needs."""
-        return replace(self, network=deployed(self.network))
+        return replace(self, network=select_deployed_settings(self.network))
 
     def build(self) -> nn.Module:
         """Build the network in evaluation mode; its weights are random."""
@@ -153,7 +153,7 @@ def load_model(path: Path, *, plugins: bool = False) -> tuple[ModelCard, nn.Modu
             "to trust it, allow plug-ins (--plugins)"
         )
     if card.network.get("auxiliary"):
-        tensors = deployed_weights(tensors)
+        tensors = select_deployed_weights(tensors)
     card = card.deployed()
     return card, _build_network(card, tensors, path)
 

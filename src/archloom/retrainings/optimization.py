@@ -63,7 +63,7 @@ class OptimizerSettings:
         fall = (1 + math.cos(math.pi * share)) / 2 if self.policy == "cosine" else 1 - share
         return self.learning_rate_end + (self.learning_rate - self.learning_rate_end) * fall
 
-    def optimizer_of(self, network: nn.Module) -> torch.optim.SGD:
+    def build_optimizer(self, network: nn.Module) -> torch.optim.SGD:
         decaying = [p for p in network.parameters() if self.decay_all or p.ndim > 1]
         undecayed = [p for p in network.parameters() if not self.decay_all and p.ndim <= 1]
         groups = [(decaying, self.weight_decay), (undecayed, 0.0)]
@@ -76,7 +76,7 @@ class OptimizerSettings:
         )
 
 
-def trained_by(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
+def list_parameters(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
     """Every parameter that an optimizer moves."""
     for group in optimizer.param_groups:
         yield from group["params"]

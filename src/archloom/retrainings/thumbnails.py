@@ -24,7 +24,7 @@ def keep_thumbnails(path: Path, images: Tensor) -> None:
     row = Image.new("RGB", (SIDE * max(1, len(images)), SIDE), "white")
     for place, image in enumerate(images):
         picture = _picture(image)
-        picture = _fitted(picture)
+        picture = _fit_into_square(picture)
         row.paste(picture, (place * SIDE + (SIDE - picture.width) // 2, (SIDE - picture.height) // 2))
     write_atomically(path, _png(row))
 
@@ -75,7 +75,7 @@ def _three_channels(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(colours)
 
 
-def _fitted(picture: Image) -> Image:
+def _fit_into_square(picture: Image) -> Image:
     """As large as a square allows; small images keep their pixels as they are, blown up."""
     from PIL import Image, ImageOps
 

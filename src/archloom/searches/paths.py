@@ -10,7 +10,7 @@ from archloom.core.errors import CheckpointError, DataError, SettingError, one_l
 from archloom.core.settings import merge
 from archloom.data.source import ImageData
 from archloom.execution.run_folder import RunFolder
-from archloom.families import build_network, deployed
+from archloom.families import build_network, select_deployed_settings
 from archloom.searches.build import build_search
 from archloom.searches.one_shot import OneShotLoop, SharedAccuracy
 from archloom.searches.recalibration import recalibrate
@@ -81,7 +81,8 @@ def trained_paths(
     def build(architecture: Architecture) -> Any:
         with seeded(0):  # all weights are copied, but initialization must not change the caller's generator
             resolve = Only(architecture, affine=False)  # as in the supernet: there is no scale to copy
-            return build_network(search.space, resolve, **shape, **deployed(experiment.network.settings))
+            settings = select_deployed_settings(experiment.network.settings)
+            return build_network(search.space, resolve, **shape, **settings)
 
     return Paths(search, build=build, batches=recalibrate)
 
