@@ -293,11 +293,11 @@ def test_between_the_draws_that_learn_the_closure_is_called_once_and_p_stays():
 def test_reset_every_forgets_the_curvature():
     parameter = zeros(2)
     sampler = make([parameter], reset_every=3)
-    learnt = []
+    learned = []
     for _ in range(7):
         sampler.step(Given([parameter], lambda x: 5 * x - 1))
-        learnt.append(sampler.inverse.has_learned)
-    assert learnt == [True, True, False, True, True, False, True]
+        learned.append(sampler.inverse.has_learned)
+    assert learned == [True, True, False, True, True, False, True]
 
 
 def test_project_maps_mean_and_noise():
@@ -310,11 +310,11 @@ def test_project_maps_mean_and_noise():
 
 
 def test_parameters_without_gradient_are_not_updated():
-    moving, resting = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))
-    sampler = make([moving, resting], decay=0.3)
+    moving, frozen = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))
+    sampler = make([moving, frozen], decay=0.3)
     for _ in range(6):
         sampler.step(Given([moving], lambda x: x - 2))
-    assert torch.equal(resting, torch.ones(3)) and not torch.equal(moving, torch.ones(2))
+    assert torch.equal(frozen, torch.ones(3)) and not torch.equal(moving, torch.ones(2))
     assert torch.equal(sampler.inverse.matrix[2:, :2], torch.zeros(3, 2))  # and nothing is made up about them
 
 

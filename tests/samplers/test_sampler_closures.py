@@ -83,7 +83,7 @@ def test_frozen_parameters_are_left_alone(network, batch):
 def test_a_second_call_differs_by_the_parameters_and_by_nothing_else(network, batch):
     closure = closure_of(network, batch)
     first, found = closure(), gradients(network)
-    torch.rand(7)  # somebody else draws numbers in between
+    torch.rand(7)  # other code draws numbers in between
     assert torch.equal(closure(), first)
     assert_same(gradients(network), found)
     assert torch.equal(network.masks[0], network.masks[1])
@@ -109,7 +109,7 @@ def test_a_second_call_leaves_statistics_and_generator_alone(network, batch, aga
     after = {name: buffer.clone() for name, buffer in network.named_buffers()}
     assert all(not torch.equal(before[name], after[name]) for name in before)  # the first moves them, as it should
     assert not torch.equal(random, torch.get_rng_state())
-    torch.rand(7)  # somebody else draws numbers in between
+    torch.rand(7)  # other code draws numbers in between
     random = torch.get_rng_state()
     if again == "call":
         closure()

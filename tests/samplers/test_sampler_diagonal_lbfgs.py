@@ -295,25 +295,25 @@ def test_curvature_is_learned_while_noise_waits():
 
 @pytest.mark.parametrize("mean", ["diagonal", "direction"])
 def test_parameters_without_gradient_are_not_updated(mean):
-    moving, resting = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(40))
-    sampler = make([moving, resting], decay=0.3, mean=mean, start_every=1)
-    sampler.step(Given([moving, resting], lambda x: x - 2, own=0.5))  # a pair that knows both
-    kept, known = resting.detach().clone(), sampler.curvature
+    moving, frozen = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(40))
+    sampler = make([moving, frozen], decay=0.3, mean=mean, start_every=1)
+    sampler.step(Given([moving, frozen], lambda x: x - 2, own=0.5))  # a pair that knows both
+    kept, known = frozen.detach().clone(), sampler.curvature
     assert known is not None and not torch.equal(kept, torch.ones(40))
     known = known.clone()
-    resting.grad = None
+    frozen.grad = None
     noise = sampler.noise_scale() * math.sqrt(50.0)  # by the largest P
     for _ in range(5):
         sampler.step(Given([moving], lambda x: x - 2, own=2.0))
         assert sampler.draw["noise_norm"] < 3 * math.sqrt(3) * noise  # that of three parameters
-    assert torch.equal(resting, kept)
+    assert torch.equal(frozen, kept)
     assert sampler.curvature is not None
     assert torch.equal(sampler.curvature[3:], known[3:]) and not torch.equal(sampler.curvature[:3], known[:3])
 
 
 def test_clips_of_frozen_parameters_are_not_counted():
-    moving, resting = nn.Parameter(torch.full((3,), 100.0)), nn.Parameter(torch.ones(40))
-    sampler = make([moving, resting], observations=1, noise_clip=0.02, start="scalar", decay=0.0)
+    moving, frozen = nn.Parameter(torch.full((3,), 100.0)), nn.Parameter(torch.ones(40))
+    sampler = make([moving, frozen], observations=1, noise_clip=0.02, start="scalar", decay=0.0)
     sampler.step(Given([moving], torch.zeros_like))
     assert sampler.counts["noise_clipped"] == 0
 

@@ -66,12 +66,12 @@ def test_exact_products_give_what_dense_matrices_give(inverse):
     weights, batch = smooth_weights(weight_decay=DECAY), search_batch(0)
     hessian, mixed = dense(strategy, weights, batch)
     direct, vector = of_validation(strategy, weights, batch)
-    found_direct, second, judged = strategy.gradients(weights, batch)
+    found_direct, second, evaluated = strategy.gradients(weights, batch)
     right = wanted(inverse, hessian, mixed, vector, 0.3)
     assert torch.allclose(found_direct, direct, rtol=0, atol=1e-12)
     assert right.norm() > 1e-3
     assert (second - right).norm() < 1e-6 * right.norm()
-    assert judged.loss == weights.loss(batch.valid, strategy.policy.mixture())
+    assert evaluated.loss == weights.loss(batch.valid, strategy.policy.mixture())
 
 
 def test_differences_agree_with_exact_products_on_a_smooth_network():

@@ -71,12 +71,12 @@ def test_scores_that_come_at_once_are_never_reports():
 
 
 def test_trials_of_others_count_at_the_rungs():
-    alone, told = make(), make()
+    alone, other = make(), make()
     epochs = run(alone, range(20))
     for number in range(20):  # another process asked for these
         trial = Trial(number, SPACE.check(alone.trials.state_dict()["trials"][number]["parameters"]))
         quality = random.Random(number).random()
         for done in range(1, min(epochs[number] + 1, EPOCHS)):
-            told.should_continue(trial, done, quality * done)
-        (told.tell if epochs[number] == EPOCHS else told.report_pruned)(trial, quality * epochs[number])
-    assert told.trials.state_dict() == alone.trials.state_dict()
+            other.should_continue(trial, done, quality * done)
+        (other.tell if epochs[number] == EPOCHS else other.report_pruned)(trial, quality * epochs[number])
+    assert other.trials.state_dict() == alone.trials.state_dict()

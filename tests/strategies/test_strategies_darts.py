@@ -45,9 +45,9 @@ def test_first_order_gradient_is_that_of_the_validation_loss():
     strategy = make()
     weights, batch = warmed_up(strategy), search_batch(0)
     wanted = torch.autograd.grad(weights.loss(batch.valid, strategy.policy.mixture()), [strategy.policy.values])[0]
-    gradient, judged = strategy.gradient(weights, batch)
+    gradient, evaluated = strategy.gradient(weights, batch)
     assert torch.equal(gradient, wanted)
-    assert judged.loss == weights.loss(batch.valid, strategy.policy.mixture())
+    assert evaluated.loss == weights.loss(batch.valid, strategy.policy.mixture())
 
 
 def test_second_order_gradient_is_that_through_one_training_step():

@@ -113,15 +113,15 @@ class Weights:
     """Shared weights that note who saw what; an accuracy is known for every path."""
 
     def __init__(self) -> None:
-        self.weights, self.fitted, self.judged = smooth_weights(), [], []
+        self.weights, self.trained, self.scored = smooth_weights(), [], []
 
     def fit(self, given, gates):
-        self.fitted.append((given, gates))
+        self.trained.append((given, gates))
         return self.weights.fit(given, gates)
 
     def score(self, given, gates):
         path = tuple(gate.index for gate in gates.values())
-        self.judged.append((given, path))
+        self.scored.append((given, path))
         return ACCURACIES[path[0] * 16 + path[1] * 4 + path[2]]
 
 
@@ -132,17 +132,17 @@ def search_batch(valids: int, *, epoch: int = 0) -> SearchBatch:
 def test_weights_see_training_images_and_the_controller_validation_images():
     strategy, weights, given = make(samples=30), Weights(), search_batch(2)
     metrics = strategy.step(weights, given)
-    assert [seen for seen, _ in weights.fitted] == [given.train]
-    assert {id(seen) for seen, _ in weights.judged} == {id(valid) for valid in given.valids}
+    assert [seen for seen, _ in weights.trained] == [given.train]
+    assert {id(seen) for seen, _ in weights.scored} == {id(valid) for valid in given.valids}
     assert {"valid_accuracy", "baseline", "entropy"} <= set(metrics)
-    assert all(gate.weights is None for gate in weights.fitted[0][1].values())
+    assert all(gate.weights is None for gate in weights.trained[0][1].values())
 
 
 def test_a_path_sampled_twice_is_scored_once_per_batch():
     strategy, weights = make(samples=300), Weights()
     strategy.step(weights, search_batch(2))
-    for valid in {id(seen): seen for seen, _ in weights.judged}.values():
-        paths = [path for seen, path in weights.judged if seen is valid]
+    for valid in {id(seen): seen for seen, _ in weights.scored}.values():
+        paths = [path for seen, path in weights.scored if seen is valid]
         assert len(paths) == len(set(paths)) <= len(PATHS)
 
 
@@ -171,7 +171,7 @@ def test_every_step_of_the_controller_starts_from_its_own_gradient():
 def test_while_warming_up_only_the_weights_move():
     strategy, weights = make(warmup=0.5), Weights()
     assert "entropy" not in strategy.step(weights, search_batch(1, epoch=1))
-    assert weights.judged == []
+    assert weights.scored == []
     assert "entropy" in strategy.step(weights, search_batch(1, epoch=2))
 
 

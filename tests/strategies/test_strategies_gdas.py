@@ -42,12 +42,12 @@ def test_a_single_epoch_runs_at_the_starting_temperature():
 def test_a_step_fits_on_training_data_then_judges_on_validation_data_with_a_path_of_its_own():
     strategy, spy, batch = make(), Spy(smooth_weights()), search_batch(0)
     metrics = strategy.step(spy, batch)
-    (first, fitted_on, fitted_gates), (second, judged_on, judged_gates) = spy.calls
+    (first, trained_on, trained_gates), (second, evaluated_on, evaluated_gates) = spy.calls
     assert (first, second) == ("fit", "evaluate")
-    assert fitted_on is batch.train
-    assert judged_on is batch.valid
-    soft = [[gate.weights for gate in gates.values()] for gates in (fitted_gates, judged_gates)]
-    assert not torch.equal(torch.cat(soft[0]), torch.cat(soft[1])) or fitted_gates != judged_gates
+    assert trained_on is batch.train
+    assert evaluated_on is batch.valid
+    soft = [[gate.weights for gate in gates.values()] for gates in (trained_gates, evaluated_gates)]
+    assert not torch.equal(torch.cat(soft[0]), torch.cat(soft[1])) or trained_gates != evaluated_gates
     assert metrics["temperature"] == 10.0
 
 
@@ -56,8 +56,8 @@ def test_the_two_paths_of_a_step_are_independent_draws():
     for seed in range(60):
         strategy.step(spy, search_batch(seed))
     indices = [[gate.index for gate in gates.values()] for _, _, gates in spy.calls]
-    same = sum(fit == judge for fit, judge in zip(indices[::2], indices[1::2], strict=True))
-    assert same < 10  # of 60; one in 64 agrees by chance, all of them if one draw served both
+    same = sum(one == two for one, two in zip(indices[::2], indices[1::2], strict=True))
+    assert same < 10  # of 60; one in 64 agrees at random, all of them if both used one sample
 
 
 def test_architecture_step_descends_along_the_gradient_of_the_judged_path():

@@ -16,10 +16,10 @@ def make(**settings) -> RegularizedEvolution:
 
 def tell(strategy: RegularizedEvolution, scores: list[float]) -> list[dict[str, str]]:
     rng = random.Random(1)
-    told = [SPACE.sample(rng) for _ in scores]
-    for number, (architecture, score) in enumerate(zip(told, scores, strict=True)):
+    reported = [SPACE.sample(rng) for _ in scores]
+    for number, (architecture, score) in enumerate(zip(reported, scores, strict=True)):
         strategy.tell(Trial(number, architecture), score)
-    return [dict(architecture) for architecture in told]
+    return [dict(architecture) for architecture in reported]
 
 
 def changes(first, second) -> int:
@@ -28,15 +28,15 @@ def changes(first, second) -> int:
 
 def test_the_oldest_leaves_however_good_it_is():
     strategy = make(population=3)
-    told = tell(strategy, [99.0, 1.0, 2.0, 3.0])
-    assert strategy.members == [(told[1], 1.0), (told[2], 2.0), (told[3], 3.0)]
+    reported = tell(strategy, [99.0, 1.0, 2.0, 3.0])
+    assert strategy.members == [(reported[1], 1.0), (reported[2], 2.0), (reported[3], 3.0)]
 
 
 def test_a_child_differs_from_the_best_of_the_sample_in_one_place():
     strategy = make(population=4, sample=100)  # a hundred draws of four miss the best one time in 10^12
-    told = tell(strategy, [1.0, 9.0, 3.0, 2.0])
+    reported = tell(strategy, [1.0, 9.0, 3.0, 2.0])
     children = [strategy.ask(number).architecture for number in range(20)]
-    assert all(changes(told[1], child) == 1 for child in children)
+    assert all(changes(reported[1], child) == 1 for child in children)
     assert len(set(children)) > 5
 
 

@@ -42,10 +42,10 @@ def test_weights_see_training_images_on_one_path_and_the_logits_validation_image
     strategy = make()
     spy, batch = Spy(strategy), search_batch(0)
     strategy.step(spy, batch)
-    (first, fitted_on, path, _, _), (second, judged_on, template, _, _) = spy.calls
+    (first, trained_on, path, _, _), (second, evaluated_on, template, _, _) = spy.calls
     assert (first, second) == ("fit", "evaluate")
-    assert fitted_on is batch.train
-    assert judged_on is batch.valid
+    assert trained_on is batch.train
+    assert evaluated_on is batch.valid
     assert all(gate.weights is None for gate in path.values())
     assert all(gate.index is None for gate in template.values())
 
@@ -112,7 +112,7 @@ def test_candidates_are_sampled_by_the_learned_probabilities_and_the_best_is_cho
         return rank[architecture]
 
     best = strategy.best(evaluate)
-    assert len(seen) == len(set(seen))  # nothing is judged twice
+    assert len(seen) == len(set(seen))  # nothing is scored twice
     assert rank[best] == max(rank[architecture] for architecture in seen)
     drawn = Counter(strategy._sample() for _ in range(3000))
     probabilities = strategy.probabilities()

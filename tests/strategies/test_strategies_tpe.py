@@ -33,7 +33,7 @@ def run(strategy: Tpe, trials: int, *, sign: float = 1.0) -> list[float]:
 
 @pytest.mark.parametrize("multivariate", [True, False])
 def test_it_finds_what_scores_higher(multivariate):
-    """Six edges have 1.2 good operations by chance; told the opposite, the strategy goes the other way."""
+    """Six edges have 1.2 good operations on average; with the opposite scores, the strategy does the opposite."""
     good = run(make(multivariate=multivariate), 50)
     bad = run(make(multivariate=multivariate), 50, sign=-1.0)
     assert sum(good[-15:]) / 15 > 2.0
@@ -57,7 +57,7 @@ def test_proposals_are_those_of_optuna_itself():
         study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=False)
         wanted = study.ask(options)
         study.tell(wanted, state=optuna.trial.TrialState.FAIL)
-        assert strategy.trials.propose(seed=seed, multivariate=True, n_ei_candidates=24) == wanted.params
+        assert strategy.trials.propose(seed=seed, multivariate=True, candidates=24) == wanted.params
 
 
 def test_the_state_is_plain_and_resumes_exactly():

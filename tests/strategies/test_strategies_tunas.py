@@ -267,7 +267,7 @@ def test_cost_paths_follow_the_target_on_average():
     strategy = make()
     target = Target(source=SOURCE, value=40.0, beta=-0.5)
     strategy.set_target(target)
-    with torch.no_grad():  # not asked for by aiming at a first target
+    with torch.no_grad():  # a first target leaves the policy as it is
         probabilities = torch.stack([log_likelihood(SPACE, strategy.policy, [path], [1.0]) for path in PATHS]).exp()
     rows = gradients(strategy)
     mean = torch.zeros_like(rows[0])

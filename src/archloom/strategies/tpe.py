@@ -48,8 +48,7 @@ class Tpe(BlackBox):
                 f"strategy.candidates must be at least 1, got {candidates}": candidates >= 1,
             }
         )
-        self._startup_trials = startup_trials
-        self._settings: dict[str, Any] = {"n_ei_candidates": candidates, "multivariate": multivariate}
+        self._startup_trials, self._candidates, self._multivariate = startup_trials, candidates, multivariate
         self.trials = TrialStudy(space, pruner=self.pruner)
 
     def pruner(self) -> optuna.pruners.BasePruner:
@@ -60,7 +59,9 @@ class Tpe(BlackBox):
         rng = self.python_random()
         if len(self.trials) < self._startup_trials:
             return Trial(number, self.space.sample(rng))
-        choices = self.trials.propose(seed=rng.randrange(2**32), **self._settings)
+        choices = self.trials.propose(
+            seed=rng.randrange(2**32), candidates=self._candidates, multivariate=self._multivariate
+        )
         return Trial(number, complete_architecture(self.space, choices, rng))
 
     def tell(self, trial: Trial, score: float) -> None:
@@ -93,13 +94,13 @@ class TrialStudy:
     def __len__(self) -> int:
         return self._count
 
-    def propose(self, *, seed: int, multivariate: bool, **settings: Any) -> dict[str, str]:
+    def propose(self, *, seed: int, candidates: int, multivariate: bool) -> dict[str, str]:
         """Return the options that Optuna's sampler would try next.
 
         The sampler is called directly: `Study.ask` would first collect the parameters from all trials.
         """
         sampler = optuna.samplers.TPESampler(
-            seed=seed, multivariate=multivariate, n_startup_trials=0, constant_liar=False, **settings
+            seed=seed, multivariate=multivariate, n_startup_trials=0, constant_liar=False, n_ei_candidates=candidates
         )
         study = optuna.load_study(study_name=NAME, storage=self._storage, sampler=sampler)  # the old one caches trials
         blank = create_trial(state=TrialState.RUNNING)
