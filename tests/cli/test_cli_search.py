@@ -159,3 +159,11 @@ def test_problems_of_settings_are_raised_together() -> None:
     with pytest.raises(SettingError) as caught:
         resolve_search(None, {"space": {"name": "nb202"}}, ["="])
     assert len(caught.value.problems) == 2
+
+
+def test_an_old_name_of_a_setting_works_and_prints_one_line(archloom: Archloom, tmp_path: Path) -> None:
+    done = archloom("search", "--set", "machine.threads=1", "--set", "search.epochs=0", "--out", tmp_path / "out")
+    assert done.lines == [
+        "note: machine.threads is now machine.torch_threads; the old name still works",
+        "error: search.epochs must be at least 1, got 0",
+    ]
