@@ -6,9 +6,10 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from archloom.core.json_object import number
+from archloom.core.settings import Settings
 from archloom.execution.run_facts import RunFacts
 from archloom.reports.curves import Series, drop_unknown
 
@@ -97,7 +98,7 @@ def version_table(run: RunFacts | None) -> Table:
     return Table("", () if run is None else tuple((name, str(version)) for name, version in run.versions.items()))
 
 
-def settings_tables(settings: Mapping[str, Any]) -> list[Table]:
+def settings_tables(settings: Settings) -> list[Table]:
     """Return a table per section of a configuration; settings outside of sections come first."""
     loose = {key: value for key, value in settings.items() if not isinstance(value, Mapping)}
     sections = {str(key): value for key, value in settings.items() if isinstance(value, Mapping)}
@@ -105,7 +106,7 @@ def settings_tables(settings: Mapping[str, Any]) -> list[Table]:
     return [table for table in tables if table.rows]
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flat(settings: Settings, prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
             yield from _flat(value, f"{prefix}{key}.")

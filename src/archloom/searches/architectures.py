@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from archloom.core.errors import ParseError, SettingError, suggestion
+from archloom.core.json_object import JsonObject
 from archloom.core.settings import check
 from archloom.spaces import SPACES, Architecture, SearchSpace
 from archloom.spaces.published import PUBLISHED
@@ -26,7 +27,7 @@ class FoundArchitecture:
     space_name: str
     space: SearchSpace
     architecture: Architecture
-    content: Mapping[str, Any]
+    content: JsonObject
 
 
 def find_architecture(given: str, *, space_name: str | None = None) -> FoundArchitecture:
@@ -62,7 +63,7 @@ def _parse(text: str, space: SearchSpace | None) -> tuple[SearchSpace, Architect
     return space, space.parse(PUBLISHED[text][1] if text in PUBLISHED else text)
 
 
-def _space_of_text(text: str, content: Mapping[str, Any]) -> str:
+def _space_of_text(text: str, content: JsonObject) -> str:
     """Return the name of the space that a text form belongs to."""
     if content:
         return DEFAULT_SPACE

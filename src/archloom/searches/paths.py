@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from archloom.core.errors import CheckpointError, DataError, SettingError, one_line, require
-from archloom.core.settings import merge
+from archloom.core.settings import Settings, merge
 from archloom.data.source import ImageData
 from archloom.execution.run_folder import RunFolder
 from archloom.families import build_network, select_deployed_settings
@@ -52,7 +52,7 @@ def trained_paths(
     images: int,
     recalibrate: int = 0,
     data: ImageData | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     warn: Callable[[str], None] = lambda message: None,
 ) -> Paths:
     """Return the paths of a one-shot run, finished or not, with the weights of its latest checkpoint.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.core.errors import BenchmarkError, SettingError, require
 from archloom.core.json_object import to_json_object
-from archloom.core.settings import merge
+from archloom.core.settings import Settings, merge
 from archloom.data.source import ImageData
 from archloom.execution.run_folder import RunFolder
 from archloom.searches.paths import refuse_without_shared_weights, trained_paths
@@ -55,7 +55,7 @@ def rank(
     recalibrate: int = 0,
     metric: str = "test",
     data: ImageData | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
     progress: Progress = lambda run, done, total: None,
     stop: Callable[[], bool] = lambda: False,
     warn: Callable[[str], None] = lambda message: None,
@@ -105,7 +105,7 @@ def rank(
 class _RankableRun:
     """A run with shared weights in a checkpoint, and with a table of its space."""
 
-    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, settings: Settings) -> None:
         self._path, directory = path, RunFolder.open(path)
         self._experiment = SearchSpec.resolve(merge(directory.config, settings))
         refuse_without_shared_weights(directory, self._experiment)

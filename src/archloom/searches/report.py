@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from archloom.benchmarks.base import TableEntry
+from archloom.core.settings import Settings
 from archloom.reports.cells import draw_cells, draw_text
 from archloom.reports.curves import learning_curves
 from archloom.reports.pages import render_template
@@ -46,7 +47,7 @@ class ReportData:
 
     title: str
     subtitle: str  # `gdas on nb201, seed 0`
-    settings: Mapping[str, Any]  # as config.toml has them, for a table
+    settings: Settings  # as config.toml has them, for a table
     history: Sequence[SearchRecord]
     result: SearchResult | None
     space: SearchSpace

@@ -6,7 +6,7 @@ those without a version are of the first edition, whose names are read, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -57,10 +57,10 @@ class SearchOutcome:
     finalists_seconds: float | None = None
     early_stop: EarlyStop | None = None  # where the monitor ended the search
     posterior: Posterior | None = None  # of strategies that draw from one
-    findings: Mapping[str, Any] = field(default_factory=dict)  # what else a strategy reports, as JSON
+    findings: JsonObject = field(default_factory=dict)  # what else a strategy reports, as JSON
 
     @classmethod
-    def known_findings(cls, found: Mapping[str, Any]) -> dict[str, Any]:
+    def known_findings(cls, found: JsonObject) -> dict[str, Any]:
         """Return the findings of a strategy in a file as fields: the posterior by its type, anything else as it is."""
         posterior, rest = found.get("posterior"), {name: value for name, value in found.items() if name != "posterior"}
         return {"posterior": posterior and Posterior.from_json(posterior), "findings": rest}

@@ -13,13 +13,14 @@ import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from archloom.core.errors import SettingError, StorageError, one_line
 from archloom.core.renames import new_name
+from archloom.core.settings import Settings
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox, Trial
 
@@ -121,9 +122,7 @@ class SharedStudy(Study):
         self._asked: dict[int, optuna.Trial] = {}
 
     @classmethod
-    def open(
-        cls, place: str, space: SearchSpace, *, name: str, experiment: Mapping[str, Any], **options: Any
-    ) -> SharedStudy:
+    def open(cls, place: str, space: SearchSpace, *, name: str, experiment: Settings, **options: Any) -> SharedStudy:
         """Open the study in a file or at a database URL; create it if it is not there.
 
         `experiment` holds the settings that scores and samples depend on.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from archloom.benchmarks import Benchmark
 from archloom.core.errors import SettingError
+from archloom.core.settings import Settings
 from archloom.data import Facts
 from archloom.objectives import CostTable
 from archloom.objectives.cost_model_file import CostModelFile
@@ -22,7 +20,7 @@ def find_target(
     *,
     table: Benchmark | None,
     facts: Facts,
-    network: Mapping[str, Any],
+    network: Settings,
 ) -> Target | None:
     """Return the target that the settings describe, if any."""
     if asked.metric == "none":
