@@ -22,6 +22,7 @@ from archloom.data.loader import Loader
 from archloom.data.splits import random_split
 from archloom.searches.short_training import StandaloneScore, build_standalone
 from archloom.spaces import SPACES
+from archloom.supernet import WeightSettings
 
 DEFAULT = Path(__file__).parent.parent / "src/archloom/benchmarks/digits_nb201_mini.json"
 PROTOCOL = {
@@ -37,9 +38,12 @@ PROTOCOL = {
     "weight_decay": 5e-4,
     "clip": 5.0,
 }
-WEIGHTS = {
-    key: PROTOCOL[key] for key in ("learning_rate", "learning_rate_end", "momentum", "nesterov", "weight_decay", "clip")
-}
+WEIGHTS = WeightSettings(
+    **{
+        key: PROTOCOL[key]
+        for key in ("learning_rate", "learning_rate_end", "momentum", "nesterov", "weight_decay", "clip")
+    }
+)
 
 
 def main() -> None:

@@ -1,12 +1,12 @@
-"""What the finals are worth without a posterior: finalists by chance, or by the probabilities of another search.
+"""Control of the finalist race without a posterior: random finalists, or those of another search.
 
-    python benchmarks/finals_control.py recipes/cifar10/gibbs.toml --seeds 0-4 --data-dir DIR --out runs/chance.json
+    python benchmarks/finals_control.py recipes/cifar10/gibbs.toml --seeds 0-4 --data-dir DIR --out runs/random.json
     python benchmarks/finals_control.py recipes/cifar10/gibbs.toml --runs runs/darts-0 runs/darts-1 --data-dir DIR
 
-The finals are those of the recipe (how many changes, for how long, how wide). By chance, they start from an
-architecture drawn without `none`; with `--runs`, from what the last checkpoint of a run favours without `none`, with
-its seed: for a run of that recipe without finals this is what the search with them would have found.
-With `--bound` nothing is trained: told is the best of the finalists by the table, as they are named.
+The finalist race is that of the recipe (how many changes, for how long, how wide). It starts from an architecture
+sampled without `none`; with `--runs`, from what the last checkpoint of a run favours without `none`, with
+its seed: for a run of that recipe without a race this is what the search with a race would have found.
+With `--bound` nothing is trained: the result is the best of the finalists by the table.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main() -> None:
     console, table, rows = Console(width=150), Nb201Table.open(options.data_dir), []
     runs = [(seed_of(run), run) for run in options.runs] or [(seed, None) for seed in options.seeds]
     for seed, run in runs:
-        rows.append(finals(options, seed, run, table))
+        rows.append(run_race(options, seed, run, table))
         console.print(
             f"seed {seed}: {rows[-1]['test']['cifar10']:.2f}  {rows[-1]['text']}  {rows[-1]['seconds']:.0f} s"
         )
@@ -52,26 +52,26 @@ def main() -> None:
         options.out.write_text(json.dumps(rows, indent=1))
 
 
-def finals(options: argparse.Namespace, seed: int, run: Path | None, table: Nb201Table) -> dict:
+def run_race(options: argparse.Namespace, seed: int, run: Path | None, table: Nb201Table) -> dict:
     given = {"seed": seed, "data": {"directory": str(options.data_dir)}, "machine": {"torch_threads": options.threads}}
     experiment = SearchSpec.resolve(merge(read_toml(options.recipe), given))
     search = build_search(experiment)
     count = experiment.strategy.settings["finalists"]
     if run is None:
-        named = by_chance(search.space, count, seed)
+        named = sample_finalists(search.space, count, seed)
     else:
         named = search.space.neighbours(strategy_of(run, given).probabilities(), count, keep_none=False)
     start = time.perf_counter()
     if options.bound:
-        winner, told = max(named, key=lambda one: table.query(one, "cifar10")), []
+        winner, scores = max(named, key=lambda one: table.query(one, "cifar10")), []
     else:
-        winner, told = search._race.run(named)
+        winner, scores = search._race.run(named)
     return {
         "seed": seed,
         "text": search.space.format(winner),
         "test": {name: table.query(winner, name) for name in DATASETS},
         "seconds": time.perf_counter() - start,
-        "finalists": told,
+        "finalists": scores,
     }
 
 
@@ -87,8 +87,8 @@ def strategy_of(run: Path, given: dict) -> OneShot:
     return search.strategy
 
 
-def by_chance(space: SearchSpace, count: int, seed: int) -> list[Architecture]:
-    """An architecture drawn without `none`, and its neighbours in an order by chance."""
+def sample_finalists(space: SearchSpace, count: int, seed: int) -> list[Architecture]:
+    """Return an architecture sampled without `none`, and its neighbours in random order."""
     rng = random.Random(seed)
     scores = {d.name: [0.0 if option == NONE else rng.random() for option in d.options] for d in space.decisions}
     return space.neighbours(scores, count, keep_none=False)

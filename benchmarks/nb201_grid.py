@@ -3,10 +3,10 @@
     python benchmarks/nb201_grid.py recipes/nb201_proxy/*.toml --seeds 0-4 --data-dir DIR --out runs/grid
     python benchmarks/nb201_grid.py --compared runs/compare-gibbs --data-dir DIR --out runs/grid
 
-Searches run side by side, one thread each. One that is complete is not run again, an interrupted one goes on. No seed
-is left out: a search that fails is listed as failed. "Without none" is what the same probabilities give where `none`
-may not win. Writes `summary.json` and `curves.png` beside the runs. With `--compared` nothing runs: told is what the
-one-shot searches of an `archloom compare` have found.
+Searches run in parallel, one thread each. Finished ones are kept, interrupted ones resume. No seed
+is excluded: a search that fails is listed as failed. "Without none" is what the same probabilities give where `none`
+may not win. Writes `summary.json` and `curves.png` beside the runs. With `--compared` nothing runs: it summarizes
+the one-shot searches of an `archloom compare`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def _options() -> argparse.Namespace:
     arguments.add_argument("--seeds", type=seeds, default=seeds("0-4"), help="such as 0-4 or 0,3,7")
     arguments.add_argument("--data-dir", type=Path, required=True)
     arguments.add_argument("--out", type=Path, required=True)
-    arguments.add_argument("--jobs", type=int, default=2, help="searches side by side")
+    arguments.add_argument("--jobs", type=int, default=2, help="searches in parallel")
     arguments.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for all recipes")
     options = arguments.parse_args()
     if bool(options.recipes) == bool(options.compared):
@@ -72,7 +73,7 @@ def _compared(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
         name, _, seed = path.name.rpartition("-")
         if (path / "checkpoints").exists():  # one-shot: others have no curve
             complete = (path / "architecture.json").exists()
-            found = _found(path, options.data_dir) if complete else {"failed": "not finished"}
+            found = _summarize(path, options.data_dir) if complete else {"failed": "not finished"}
             grouped.setdefault(name, []).append({"recipe": name, "seed": int(seed), "failed": None, **found})
     return grouped
 
@@ -92,34 +93,39 @@ def _search(recipe: Path, seed: int, options: argparse.Namespace, console: Conso
         said = (done.stderr.strip() or done.stdout.strip() or "no word").splitlines()[-1]
         console.print(f"{path.name}: failed: {said}")
         return {**row, "failed": said}
-    row |= _found(path, options.data_dir)
+    row |= _summarize(path, options.data_dir)
     console.print(f"{path.name}: {row['test']['cifar10']:.2f} in {row['seconds']:.0f} s  {row['text']}")
     return row
 
 
-def _found(path: Path, data: Path) -> dict[str, Any]:
+def _summarize(path: Path, data: Path) -> dict[str, Any]:
+    """Return what a finished search found, also if the first edition wrote it."""
     from archloom.benchmarks.nb201 import Nb201Table
+    from archloom.execution.run_folder import RunFolder
+    from archloom.searches.result import read_result
 
     table = Nb201Table.open(data)
-    result = json.loads((path / "architecture.json").read_text())
-    history = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    result = read_result(RunFolder(path), table.space)
+    assert result is not None and result.table_entry is not None
     return {
-        "text": result["text"],
-        "valid": table.query(result["architecture"], "cifar10", metric="valid"),
-        "test": {name: table.query(result["architecture"], name) for name in DATASETS},
-        "without_none": _without_none(table, history[-1].get("scores")),
-        "regret": result["table_entry"]["regret"],
-        "rank": result["table_entry"]["rank"],
-        "seconds": result["run"]["seconds"],
-        "peak_memory_mb": result["run"]["peak_memory_mb"],
-        "curve": [record["table_entry"]["test"] for record in history],
-        "entropy": [record["metrics"].get("entropy") for record in history],
+        "text": result.text,
+        "valid": table.query(result.architecture, "cifar10", metric="valid"),
+        "test": {name: table.query(result.architecture, name) for name in DATASETS},
+        "without_none": _test_without_none(table, result.history[-1].probabilities),
+        "regret": result.table_entry.regret,
+        "rank": result.table_entry.rank,
+        "seconds": result.run.seconds,
+        "peak_memory_mb": result.run.peak_memory_mb,
+        "curve": [record.table_entry.test for record in result.history],
+        "entropy": [record.metrics.get("entropy") for record in result.history],
     }
 
 
-def _without_none(table: Any, scores: dict[str, list[float]] | None) -> float | None:
-    """Test accuracy of what the last probabilities favour beside `none`; None for strategies that have none."""
-    return None if scores is None else table.query(table.space.decode(scores, keep_none=False), "cifar10")
+def _test_without_none(table: Any, probabilities: Mapping[str, Sequence[float]] | None) -> float | None:
+    """Return the test accuracy of what the last probabilities favour except `none`; None without probabilities."""
+    if probabilities is None:
+        return None
+    return table.query(table.space.decode(probabilities, keep_none=False), "cifar10")
 
 
 def _table(grouped: dict[str, list[dict[str, Any]]]) -> Table:

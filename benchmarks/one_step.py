@@ -77,7 +77,7 @@ class Alone:
 
 
 def run_alone(task: Task) -> Alone:
-    """Carry out a task in a fresh process."""
+    """Run a task in a fresh process."""
     command = [sys.executable, __file__, json.dumps(asdict(task))]
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:
@@ -85,7 +85,7 @@ def run_alone(task: Task) -> Alone:
     return Alone(**json.loads(ended.stdout.splitlines()[-1]))  # an outside implementation may print, too
 
 
-def carry_out(task: Task) -> Alone:
+def run_task(task: Task) -> Alone:
     """Here and now; the peak is that of this process."""
     torch.set_num_threads(task.threads)
     if task.keep_memory:
@@ -111,7 +111,7 @@ def resident_mb(field: str) -> float:
 
 
 def main() -> None:
-    print(json.dumps(asdict(carry_out(Task.from_json(sys.argv[1])))))
+    print(json.dumps(asdict(run_task(Task.from_json(sys.argv[1])))))
 
 
 if __name__ == "__main__":

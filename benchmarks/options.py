@@ -5,7 +5,7 @@
 6 are three kernels and two expansions; 42 the same at seven widths; 252 six expansions, with and without
 squeeze-and-excite, at seven widths. All three take the same paths, which all three spaces contain, so that what
 differs is what the other options cost. The steps take turns in one process; memory is that of a step in a process of
-its own, beyond the network, its gradients and its momentum, which are told beside it.
+its own, beyond the network, its gradients and its momentum, which are printed beside it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def space_of(options: int) -> SearchSpace:
 
 
 def paths(options: int) -> list[Architecture]:
-    """Architectures of the smallest space, told in the words of another one."""
+    """Return architectures of the smallest space as architectures of another one."""
     small, space, rng = space_of(6), space_of(options), random.Random(0)
     return [space.parse(small.format(small.sample(rng))) for _ in range(PATHS)]
 
@@ -99,12 +99,12 @@ def alone(options: int, batch: int, threads: int, *, warm_up: bool) -> dict[str,
     step = in_turn(weights, gates, images(batch))
     for _ in range(2 * len(gates)):  # momentum is there, and whatever libraries keep
         step()
-    resting = 3 * sum(p.numel() * p.element_size() for p in weights.parameters.values()) / 2**20
+    constant = 3 * sum(p.numel() * p.element_size() for p in weights.parameters.values()) / 2**20
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     for _ in gates:
         step()
-    return {"resting_mb": resting, "peak_mb": resident_mb("VmHWM")}
+    return {"constant_mb": constant, "peak_mb": resident_mb("VmHWM")}
 
 
 def asked_alone(*arguments: str) -> dict[str, float]:
@@ -144,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(
             f"{options} options: a step {1000 * statistics.median(taken):.0f} ms, {ratio:.3f} times as long as with 6; "
             f"process at most {memory['peak_mb']:.0f} MB, "
-            f"weights, gradients and momentum {memory['resting_mb']:.0f} MB; "
+            f"weights, gradients and momentum {memory['constant_mb']:.0f} MB; "
             f"all operations at once, rematerialised: at most {opened['peak_mb']:.0f} MB"
         )
 

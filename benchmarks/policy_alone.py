@@ -2,8 +2,8 @@
 
     python benchmarks/policy_alone.py --data-dir DIR [--device pixel3] [--target 13] [--scores 1500] [--seeds 5]
 
-Told the validation accuracy after 12 epochs, less for missing the target; judged by how far its most probable
-architecture is from the target, and by the test accuracy of that.
+Its reward is the validation accuracy after 12 epochs, less a penalty for missing the target. The script prints how far
+its most probable architecture is from the target, and the test accuracy of that architecture.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a step of some recipes costs, in turns in one process: processor time, so that other work disturbs little.
+"""Time a step of some recipes in the same rounds of one process, by processor time: other work disturbs little.
 
     python benchmarks/recipe_steps.py stability/s2_amended stability/s2_darts_second --data-dir DIR [--rounds 4]
 
@@ -21,7 +21,7 @@ from archloom.searches.loop import SearchLoop
 from archloom.searches.spec import SearchSpec
 
 
-def measure_statistics(
+def time_steps(
     searches: dict[str, SearchLoop], *, rounds: int, clock: Callable[[], float] = time.process_time
 ) -> dict[str, list[float]]:
     """Seconds of `rounds` steps of each search, which take turns."""
@@ -36,9 +36,12 @@ def measure_statistics(
     return seconds
 
 
-def built(recipes: Sequence[str], folder: Path | None) -> dict[str, SearchLoop]:
+def build_searches(recipes: Sequence[str], folder: Path | None) -> dict[str, SearchLoop]:
     """The searches of recipes, all on the data of the first."""
-    here = {"machine": {"torch_threads": 1, "loader_threads": 0}, "data": {} if folder is None else {"directory": str(folder)}}
+    here = {
+        "machine": {"torch_threads": 1, "loader_threads": 0},
+        "data": {} if folder is None else {"directory": str(folder)},
+    }
     experiments = {name: SearchSpec.resolve(merge(read_toml(find_recipe(name)), here)) for name in recipes}
     data: ImageData = experiments[recipes[0]].load_data()
     return {name: build_search(experiment, data=data) for name, experiment in experiments.items()}
@@ -50,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args(arguments)
-    seconds = measure_statistics(built(options.recipes, options.data_dir), rounds=options.rounds)
+    seconds = time_steps(build_searches(options.recipes, options.data_dir), rounds=options.rounds)
     first = statistics.median(seconds[options.recipes[0]])
     for name, found in seconds.items():
         middle = statistics.median(found)

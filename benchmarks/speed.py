@@ -1,4 +1,4 @@
-"""How fast a search step is: module by module, fused on torch's loops, and on compiled ones; side by side.
+"""Time a search step: module by module, fused on torch's loops, and on compiled ones.
 
     python benchmarks/speed.py [--workload NAME ...] [--threads 2] [--rounds 16] [--memory] [--json FILE]
     python benchmarks/speed.py --list
@@ -84,7 +84,7 @@ def _table() -> dict[str, Measured]:
     second = {"order": "second", "products": "differences"}
     darts = {"space": "darts", "strategy": "darts", "channels": 16, "batch": 16}
     table["darts_first"] = Measured(Workload(**darts), passes=5, rounds=5)
-    # a virtual step (3), judged by weights and logits (3), both sides of a difference (2 each), the step itself (3)
+    # a virtual step (3), evaluated by weights and logits (3), both sides of a difference (2 each), the step itself (3)
     table["darts_second"] = Measured(Workload(**darts, strategy_settings=second), passes=13, rounds=4)
     # as many cells, and reductions among them, as the public code of GDAS has with N=2
     gdas = Workload(space="darts", strategy="gdas", channels=16, batch=16, space_settings={"cells": 6})
@@ -126,7 +126,7 @@ def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--give-back", action="store_true", help="do not keep freed memory between steps")
     parser.add_argument("--memory", action="store_true", help="peak memory, in fresh processes")
-    parser.add_argument("--beside", metavar="MODULE:FUNCTION", help="another implementation to time in turn")
+    parser.add_argument("--beside", metavar="MODULE:FUNCTION", help="another implementation to time in the same rounds")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--list", action="store_true", help="print the workloads and stop")
     options = parser.parse_args(arguments)
@@ -158,7 +158,7 @@ def peak_gigaflops() -> float:
 
 
 def measure(measured: Measured, options: argparse.Namespace, *, peak: float) -> dict[str, Any]:
-    """Times of every variant, in turns; then their memory, each by itself."""
+    """Return the times of every variant in the same rounds, then the memory of each alone."""
     rounds = options.rounds or measured.rounds
     tasks = {name: _task(measured, name, options) for name in (*options.variant, *([BESIDE] if options.beside else []))}
     before = load_average()

@@ -72,7 +72,7 @@ def test_a_comparison_is_told_by_entry_without_its_black_box_searches(grid, tmp_
         (tmp_path / "runs" / name / "architecture.json").touch()
     (tmp_path / "runs" / "GDAS-2" / "checkpoints").mkdir(parents=True)
     (tmp_path / "runs" / "RS-0").mkdir()
-    monkeypatch.setattr(grid, "_found", lambda path, data: {"text": path.name})
+    monkeypatch.setattr(grid, "_summarize", lambda path, data: {"text": path.name})
     found = grid._compared(SimpleNamespace(compared=tmp_path, data_dir=tmp_path))
     assert {name: [(one["seed"], one.get("text", one["failed"])) for one in rows] for name, rows in found.items()} == {
         "GDAS": [(1, "GDAS-1"), (2, "not finished")],

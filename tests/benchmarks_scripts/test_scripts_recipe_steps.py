@@ -28,15 +28,15 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("recipe_steps")
 
 
-def test_recipes_take_turns_after_a_step_that_does_not_count(script: ModuleType) -> None:
+def test_recipes_alternate_after_a_warm_up_step(script: ModuleType) -> None:
     turns: list[str] = []
     ticks = count()
     searches = {name: Recorded(name, turns) for name in "ab"}
-    seconds = script.measured(searches, rounds=2, clock=lambda: next(ticks))
+    seconds = script.time_steps(searches, rounds=2, clock=lambda: next(ticks))
     assert turns == ["a", "b"] * 3
     assert seconds == {"a": [1, 1], "b": [1, 1]}
 
 
-def test_a_recipe_is_built_and_told(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recipe_is_built_and_its_step_is_printed(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     script.main(["first", "--rounds", "1"])
     assert capsys.readouterr().out.startswith("first: ")
