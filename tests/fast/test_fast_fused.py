@@ -250,7 +250,7 @@ def edges(text: str) -> Gates:
 
 
 @pytest.mark.parametrize(
-    ("gates", "resting"),
+    ("gates", "frozen"),
     [
         ("0->1 conv, 0->2 conv, 1->2 none", ["0->1"]),  # nothing reads state 1
         ("0->1 none, 0->2 conv, 1->2 conv", ["1->2"]),  # state 1 is zero
@@ -259,7 +259,7 @@ def edges(text: str) -> Gates:
     ],
 )
 @pytest.mark.parametrize("choice", ["plain", "torch"])
-def test_dead_ends_and_zeros_do_not_run(gates: str, resting: list[str], choice: Any) -> None:
+def test_dead_ends_and_zeros_do_not_run(gates: str, frozen: list[str], choice: Any) -> None:
     dag = cell((0, 1), (0, 2), (1, 2), outputs=[2])
     image = torch.randn(2, 2, 4, 4, dtype=torch.float64, requires_grad=True)
     with kernels.use_kernels(choice):
@@ -272,7 +272,7 @@ def test_dead_ends_and_zeros_do_not_run(gates: str, resting: list[str], choice: 
         zip(weights, torch.autograd.grad(result.sum(), list(weights.values()), allow_unused=True), strict=True)
     )
     active = [part.split()[0] for part in gates.split(", ") if part.endswith("conv")]
-    assert [edge for edge in active if found[edge] is None] == resting
+    assert [edge for edge in active if found[edge] is None] == frozen
 
 
 def test_a_state_read_by_nobody_is_still_returned_if_asked_for() -> None:
@@ -452,7 +452,7 @@ def test_gradients_gathered_by_backward_are_those_asked_for(darts: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["_will_run", "_graph_is_kept"])
-def test_a_torch_that_does_not_tell_gives_the_same(darts: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_torch_without_graph_queries_gives_the_same(darts: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     space, weights, batch, logits = darts
     row = next(iter(logits.values()))
     expected = weights.gradient(weights.loss(batch, mixture(space, logits)), of=row)
@@ -524,7 +524,7 @@ def test_a_compiled_mixture_is_that_of_the_modules(name: str, compiled: list[int
     torch.testing.assert_close(found["compile"], found["plain"])
 
 
-def test_cells_of_one_shape_are_compiled_once_and_paths_and_judgements_never(compiled: list[int]) -> None:
+def test_cells_of_one_shape_are_compiled_once_and_paths_and_scores_never(compiled: list[int]) -> None:
     space = Nb201(cells_per_stage=3)
     weights, batch, logits = SharedWeights(make_network(space)), make_batch(), make_logits(space)
     with kernels.use_kernels("compile"):

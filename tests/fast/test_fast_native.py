@@ -156,7 +156,7 @@ def test_a_mixture_and_its_moments(level: str, size: Size, count: int, sliced: b
 @native
 @sizes(SIZES)
 @pytest.mark.parametrize(("sliced", "weights_wanted"), [(False, True), (True, True), (False, False)])
-def test_the_way_back_through_a_mixture(level: str, size: Size, sliced: bool, weights_wanted: bool) -> None:
+def test_the_backward_pass_of_a_mixture(level: str, size: Size, sliced: bool, weights_wanted: bool) -> None:
     for shape in widths(size):
         terms, weights, gradient = (
             some_terms(shape, 5, sliced=sliced, known=True),
@@ -433,7 +433,7 @@ def test_matrices_that_do_not_fill_vectors_are_left_to_torch(level: str) -> None
 @native
 @sizes(SIZES)
 @pytest.mark.parametrize("sliced", [False, True])
-def test_the_way_back_through_a_rectifier(level: str, size: Size, sliced: bool) -> None:
+def test_the_backward_pass_of_a_rectifier(level: str, size: Size, sliced: bool) -> None:
     for shape in widths(size):
         pixels, gradient = image(shape, sliced=sliced), image(shape, sliced=not sliced)
         slot = new_slot(shape, sliced=sliced, filled=sliced)

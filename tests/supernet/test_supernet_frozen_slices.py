@@ -61,7 +61,7 @@ def everything(weights: SharedWeights) -> dict[str, list[Tensor]]:
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_rest_of_a_kernel_rests(name: str) -> None:
+def test_unused_slices_of_a_kernel_stay_frozen(name: str) -> None:
     weights = shared(name)
     for index in (2, 1):
         weights.fit(batch(), {"w": Gate(index=index)})

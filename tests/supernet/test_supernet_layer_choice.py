@@ -61,12 +61,12 @@ def test_a_hard_sample_carries_gradient_and_an_offset_is_added() -> None:
     assert layer_choice("3", "zero")(X, {"d": gate}) is gate.offset
 
 
-def test_several_are_told_from_one() -> None:
+def test_a_mixture_runs_several_options() -> None:
     assert layer_choice("3", "5").runs_several({"d": Gate(weights=torch.ones(2))})
     assert not layer_choice("3", "5").runs_several({"d": Gate(index=0)})
     assert not layer_choice("3").runs_several(None)
 
 
-def test_images_cannot_take_different_ways() -> None:
+def test_images_cannot_take_different_paths() -> None:
     with pytest.raises(SettingError, match=r"^the images of a batch cannot take different paths at 'd'"):
         layer_choice("3", "5")(X, {"d": Gate(index=torch.tensor([0, 1]))})

@@ -132,7 +132,7 @@ def test_a_setting_outside_its_rule_is_named(settings: dict[str, Any], message: 
     assert caught.value.problems == (message,)
 
 
-def test_all_broken_rules_are_told_at_once() -> None:
+def test_all_broken_rules_are_reported_at_once() -> None:
     with pytest.raises(SettingError) as caught:
         SharedWeights(Smooth(), WeightSettings(learning_rate=-1, clip=-1))
     assert len(caught.value.problems) == 2
@@ -167,7 +167,7 @@ def test_a_step_is_taken_with_the_present_learning_rate() -> None:
 # --- values
 
 
-def test_loss_and_accuracy_are_those_of_the_logits() -> None:
+def test_loss_and_score_are_those_of_the_logits() -> None:
     network = smooth_network()
     weights = SharedWeights(network)
     data = batch()
@@ -275,14 +275,14 @@ def test_what_is_not_on_the_path_rests_bitwise() -> None:
     weights.fit(image_batch(1), path_gates(SPACE, SPACE.parse("|nor_conv_3x3~0|+|nor_conv_1x1~0|skip_connect~1|")))
     after = weights.state_dict()
     used = {"0->1.candidates.nor_conv_3x3", "0->2.candidates.nor_conv_1x1"}
-    resting = 0
+    frozen = 0
     for position, name in enumerate(weights.parameters):
         on_path = ".candidates." not in name or any(part in name for part in used)
-        resting += not on_path
+        frozen += not on_path
         assert torch.equal(after["network"][name], before["network"][name]) != on_path
         momenta = [state["optimizer"]["state"][position]["momentum_buffer"] for state in (before, after)]
         assert torch.equal(*momenta) != on_path
-    assert resting == 4 * 3  # of each cell: the other convolution of two edges, and both of the third
+    assert frozen == 4 * 3  # of each cell: the other convolution of two edges, and both of the third
 
 
 def test_fitting_gives_gates_no_gradient_and_leaves_none_behind() -> None:
@@ -614,3 +614,13 @@ def test_the_deployed_score_counts_images_in_evaluation_mode() -> None:
     ]
     assert weights.deployed_score(batches) == 0.75
     assert weights._network.training
+
+
+def test_a_frozen_view_evaluates_the_same_weights_and_updates_nothing() -> None:
+    weights = SharedWeights(smooth_network())
+    view, before = weights.frozen(), {name: value.clone() for name, value in weights.parameters.items()}
+    assert view.fit(batch(), BOTH).loss == weights.loss(batch(), BOTH)
+    assert all(torch.equal(value, before[name]) for name, value in weights.parameters.items())
+    weights.fit(batch(), BOTH)
+    assert view.loss(batch(), BOTH) == weights.loss(batch(), BOTH)  # a view, not a copy
+    assert not all(torch.equal(value, before[name]) for name, value in view.parameters.items())
