@@ -2,9 +2,12 @@ import pytest
 import torch
 from smooth import SPACE, search_batch, smooth_weights
 
+from archloom.core.renames import RENAMED, RenamedSettingWarning
+from archloom.core.settings import flat_schema
 from archloom.objectives.cost_source import ModelledCost
 from archloom.objectives.linear_cost import LinearCost
 from archloom.objectives.target import Target
+from archloom.searches.spec import SearchSpec
 from archloom.spaces import Nb201
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import Differentiable, OneShot, Plan
@@ -114,3 +117,17 @@ def test_checkpoints_of_the_first_edition_load(kind, old):
     second.load_state_dict(state)
     assert second.ask(1) == first.ask(1)
     assert str(second.state_dict()) == str(first.state_dict())
+
+
+@pytest.mark.parametrize("name", ["gibbs", "tunas"])
+def test_flat_settings_of_the_first_edition_resolve_to_their_tables(name):
+    known = flat_schema(STRATEGIES[name].load(), "strategy")
+    rows = {old: new for old, new in RENAMED.items() if old.startswith(f"strategy[{name}].")}
+    assert len(rows) >= 11 and len(set(rows.values())) == len(rows)
+    assert [new for new in rows.values() if new not in known] == []
+
+
+def test_an_old_name_sets_the_value_of_its_new_one():
+    with pytest.warns(RenamedSettingWarning, match="strategy.n_eff is now strategy.posterior.observations"):
+        spec = SearchSpec.resolve({"strategy": {"name": "gibbs", "n_eff": 7}})
+    assert spec.strategy.settings["posterior"].observations == 7

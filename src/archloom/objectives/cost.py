@@ -84,7 +84,6 @@ class CostTable:
 
     def cost(self, architecture: Mapping[str, str] | Architecture) -> Cost:
         """Return the cost of one architecture."""
-        """Return the cost of one architecture."""
         if self._count_alone is not None:
             return self._count_alone(Architecture(architecture))
         return sum((self._options.get(choice, FREE) for choice in architecture.items()), self._fixed)
