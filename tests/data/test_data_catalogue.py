@@ -28,7 +28,7 @@ def test_listing_data_sets_does_not_import_torch() -> None:
 
 def test_what_is_said_of_published_images_is_so(cifar10_dir: Path) -> None:
     assert set(FACTS) <= set(DATA)
-    for name in ("digits", "cifar10"):
+    for name in ("digits", "strokes", "cifar10"):
         data = load(name, directory=cifar10_dir)
         assert (len(data.classes), data.train.shape) == (FACTS[name].classes, FACTS[name].image_shape)
 

@@ -21,6 +21,7 @@ DATA = Catalogue(
     "data set",
     {
         "digits": Entry("archloom.data.digits:digits"),
+        "strokes": Entry("archloom.data.strokes:strokes"),
         "cifar10": Entry(
             "archloom.data.cifar:cifar10", summary="CIFAR-10: 60,000 colour images of 32x32 pixels in 10 classes."
         ),
@@ -44,6 +45,7 @@ class Facts:
 
 FACTS = {  # of published data sets: looking scores up in a table does not need the images
     "digits": Facts(classes=10, image_shape=(1, 8, 8)),
+    "strokes": Facts(classes=10, image_shape=(1, 16, 16)),
     "cifar10": Facts(classes=10, image_shape=(3, 32, 32)),
     "cifar100": Facts(classes=100, image_shape=(3, 32, 32)),
 }
