@@ -24,13 +24,16 @@ class Idle(SearchLoop):
     def conclude(self):
         return {}
 
+    def read_record(self, value):
+        return value
+
 
 def test_an_architecture_is_described_with_its_table_entry():
     loop = Idle(SPACE, look_up=TableLookup((Table(), "digits")))
     described = loop.describe(SPACE.parse("|skip_connect~0|"))
-    assert described["architecture"] == {"0->1": "skip_connect"}
+    assert dict(described["architecture"]) == {"0->1": "skip_connect"}
     assert described["text"] == "|skip_connect~0|"
-    assert (described["standing"]["dataset"], described["standing"]["test"]) == ("digits", 90.0)
+    assert (described["table_entry"].dataset, described["table_entry"].test) == ("digits", 90.0)
 
 
 def test_without_a_table_or_outside_of_it_there_is_no_entry():
