@@ -13,7 +13,7 @@ from archloom.cli.console import results, say, table_of
 from archloom.core.errors import SettingError, suggestion
 from archloom.core.recipes import NOT_SEARCHES, shipped, summary
 from archloom.core.registry import Catalogue, Entry
-from archloom.core.settings import expected, flat_schema
+from archloom.core.settings import Settings, expected, flat_schema
 from archloom.data import DATA
 from archloom.spaces import SPACES
 from archloom.strategies import STRATEGIES
@@ -126,7 +126,7 @@ def _parts(kind: str, name: str, target: Any) -> list[tuple[str, Callable[..., A
     return [(own, target), ("network", family_of(target).network)]
 
 
-def _rows(section: str, target: Callable[..., Any], settings: Mapping[str, Any]) -> Rows:
+def _rows(section: str, target: Callable[..., Any], settings: Settings) -> Rows:
     named = {f"{section}.{name}": value for name, value in settings.items()}
     for path, setting in flat_schema(target, section).items():
         default = "must be given" if setting.required else _format_default(named.get(path, setting.default))

@@ -71,11 +71,9 @@ class ComparisonSettings:
     ] = None
     seconds_per_trial: Annotated[float | None, Doc("what one training costs, where scores come from a table")] = None
     limit: Annotated[Limit, Doc("results that cost more are excluded")] = Limit()
-    all: Annotated[Mapping[str, Any], Doc("sections that hold for every entry")] = field(default_factory=dict)
-    entry: Annotated[Mapping[str, Any], Doc("what is compared, by name")] = field(default_factory=dict)
-    published: Annotated[Mapping[str, Any], Doc("figures of others, to be printed beside")] = field(
-        default_factory=dict
-    )
+    all: Annotated[Settings, Doc("sections that hold for every entry")] = field(default_factory=dict)
+    entry: Annotated[Settings, Doc("what is compared, by name")] = field(default_factory=dict)
+    published: Annotated[Settings, Doc("figures of others, to be printed beside")] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         cost = self.seconds_per_trial

@@ -407,7 +407,7 @@ def _parse_value(text: str, *, path: str) -> Any:
     return text if isinstance(value, datetime.date | datetime.time) else value  # no setting is a date; a name may be
 
 
-def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+def merge(*layers: Settings) -> dict[str, Any]:
     """Return one mapping of all layers, with tables merged; a later layer wins. The layers are not changed."""
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -450,7 +450,7 @@ def _near_files(path: Path) -> str:
     return suggestion(path.name, [near.name for near in path.parent.glob("*.toml")])
 
 
-def write_toml(settings: Mapping[str, Any]) -> str:
+def write_toml(settings: Settings) -> str:
     """Return the settings as TOML. None is left out: TOML has no such value, and None is a default."""
     return tomli_w.dumps(plain_value(settings))
 

@@ -9,7 +9,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -67,12 +67,8 @@ class PipelineSettings:
     budget: Annotated[
         str | None, Doc("time for all of it, as 15m; fits epochs of the search and what the recipe auto trains")
     ] = None
-    search: Annotated[Mapping[str, Any], Doc("sections of a search, over those of `recipe`")] = field(
-        default_factory=dict
-    )
-    retrain: Annotated[Mapping[str, Any], Doc("sections of a retraining, over those of `recipe`")] = field(
-        default_factory=dict
-    )
+    search: Annotated[Settings, Doc("sections of a search, over those of `recipe`")] = field(default_factory=dict)
+    retrain: Annotated[Settings, Doc("sections of a retraining, over those of `recipe`")] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.export if name not in FORMATS]

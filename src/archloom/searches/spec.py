@@ -42,7 +42,7 @@ GIVEN = "given"  # the name of data that Python code passes instead of a data se
 
 Parts = TypeVar("Parts", bound=DataParts)
 
-FOR_SMALL_DATA: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+FOR_SMALL_DATA: Mapping[str, Mapping[str, Settings]] = {
     # 1,797 images make few steps: a small network, weights that learn fast, and an architecture that waits for them;
     # on tensors this small a second thread costs more than it gives
     "digits": {
