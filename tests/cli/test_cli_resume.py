@@ -75,7 +75,7 @@ def test_a_damaged_checkpoint_falls_back_and_says_so(
     finished = archloom("resume", unfinished_run)
     assert finished.code == 0
     assert finished.lines[0].startswith(f"warning: checkpoint {newest.name} is damaged")
-    assert finished.lines[0].endswith(f"going back to {older.name}")
+    assert finished.lines[0].endswith(f"falling back to {older.name}")
     assert finished.lines[1].startswith("epoch 2/2")
     assert result_of(unfinished_run) == result_of(kept_run)
 
