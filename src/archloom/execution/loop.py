@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from archloom.core.events import Event, Listener, Record, Recorded, Started
 from archloom.core.json_object import JsonObject
+from archloom.core.state import StateDict
 
 Clock = Callable[[], float]
-Save = Callable[[dict[str, Any], int], object]
+Save = Callable[[StateDict, int], object]
 """Receives the whole state of a loop, and how many units are done."""
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -94,9 +95,9 @@ class Loop(ABC, Generic[RecordT, OutcomeT]):
         for listener in self._listeners:
             listener(event)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {"position": self.position, "history": [record.to_json() for record in self.history]}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self.position = state["position"]
         self.history = [self.read_record(value) for value in state["history"]]

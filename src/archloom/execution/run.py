@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from archloom.core.events import Event, Listener, Noted, Recorded
 from archloom.core.settings import Settings
+from archloom.core.state import StateDict
 from archloom.execution.loop import Interrupted, Loop
 from archloom.execution.run_folder import RunFolder
 
@@ -57,7 +58,7 @@ class FolderRun(ABC, Generic[OutcomeT, ResultT]):
         """Load the state of a checkpoint."""
         self.loop.load_state_dict(state)
 
-    def save(self, state: dict[str, Any], step: int) -> None:
+    def save(self, state: StateDict, step: int) -> None:
         """Write a checkpoint."""
         self.folder.checkpoints.save(state, step=step)
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from archloom.core.state import StateDict
 from archloom.policies.logits import Logits
 from archloom.policies.posterior import ArchitectureFrequency, DecisionPosterior, Mixing, Posterior
 from archloom.spaces import Architecture, Decision, Scores, SearchSpace
@@ -44,10 +45,10 @@ class Chain:
         count = max(1, round(share * len(self.draws)))
         return self.draws[-count:]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {"draws": self.draws, "seen": self._seen, "every": self._every}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self.draws, self._seen, self._every = state["draws"], state["seen"], state["every"]
 
 

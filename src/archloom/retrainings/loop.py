@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -21,6 +21,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from archloom.core.errors import DivergedError, require
 from archloom.core.events import Advanced, Deriving
 from archloom.core.json_object import JsonObject
+from archloom.core.state import StateDict
 from archloom.data.loader import Batch, Loader
 from archloom.execution.loop import Loop, Save
 from archloom.families import select_deployed_weights, set_progress
@@ -262,7 +263,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
 
     # --- state
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {
             **super().state_dict(),
             "network": self.network.state_dict(),
@@ -272,7 +273,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             "partial": dict(self._sums),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -14,6 +14,7 @@ from archloom.core.events import Listener
 from archloom.core.json_object import to_json_object
 from archloom.core.recipes import find_retraining
 from archloom.core.settings import Settings, flatten, merge, read_toml
+from archloom.core.state import StateDict
 from archloom.data.source import ImageData
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
@@ -203,7 +204,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
     def settings(self) -> Settings:
         return self._spec.to_settings()
 
-    def save(self, state: dict[str, Any], step: int) -> None:
+    def save(self, state: StateDict, step: int) -> None:
         """Write a checkpoint, and the best model so far: it can be used before the end."""
         super().save(state, step)
         best = self.loop.best

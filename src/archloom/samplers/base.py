@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal, Required, TypedDict
+from typing import ClassVar, Literal, Required, TypedDict
 
 import torch
 from torch import Tensor
 
 from archloom.core.errors import DivergedError, require
+from archloom.core.state import StateDict
 
 NoiseRule = Literal["exact", "lr", "sgld", "one"]
 
@@ -169,7 +170,7 @@ class PosteriorSampler(torch.optim.Optimizer):
 
     # --- state
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {
             **super().state_dict(),
             "generator": self.generator.get_state(),
@@ -177,16 +178,16 @@ class PosteriorSampler(torch.optim.Optimizer):
             "curvature": self._curvature_state(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict({name: state[name] for name in ("state", "param_groups")})
         self.generator.set_state(state["generator"])
         self.counts = dict(state["counts"])
         self._load_curvature(state["curvature"])
 
     @abstractmethod
-    def _curvature_state(self) -> dict[str, Any]:
+    def _curvature_state(self) -> StateDict:
         """Return the curvature estimate for a checkpoint."""
 
     @abstractmethod
-    def _load_curvature(self, state: Mapping[str, Any]) -> None:
+    def _load_curvature(self, state: StateDict) -> None:
         """Restore what `_curvature_state` returned."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal, Unpack
+from collections.abc import Callable, Iterable
+from typing import ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor
 
 from archloom.core.errors import require
+from archloom.core.state import StateDict
 from archloom.samplers.base import Closure, PosteriorSampler, SamplerOptions
 
 DAMPING = 0.2  # Powell's: the least curvature along a step that is accepted, relative to the estimate
@@ -195,11 +196,11 @@ class BfgsPosterior(PosteriorSampler):
             parameter.copy_(parameter.double() + part)
             start += parameter.numel()
 
-    def _curvature_state(self) -> dict[str, Any]:
+    def _curvature_state(self) -> StateDict:
         last = None if self._last is None else list(self._last)
         return {"matrix": self.inverse.matrix, "learnt": self.inverse.has_learned, "last": last}
 
-    def _load_curvature(self, state: Mapping[str, Any]) -> None:
+    def _load_curvature(self, state: StateDict) -> None:
         self.inverse.matrix = state["matrix"].to(self.inverse.matrix)
         self.inverse.has_learned = state["learnt"]
         last = state["last"]

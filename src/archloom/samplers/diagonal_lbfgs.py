@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Unpack
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor
 
 from archloom.core.errors import SettingError, require
+from archloom.core.state import StateDict
 from archloom.samplers.base import Closure, PosteriorSampler, SamplerOptions
 from archloom.samplers.closures import SelfLabelling
 
@@ -235,10 +236,10 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
         parts = [part.view_as(p) for part, p in zip(torch.split(movement, self._sizes), self.parameters, strict=True)]
         torch._foreach_add_(self.parameters, parts)
 
-    def _curvature_state(self) -> dict[str, Any]:
+    def _curvature_state(self) -> StateDict:
         return {"diagonal": self.curvature, "steps": list(self.steps), "changes": list(self.changes)}
 
-    def _load_curvature(self, state: Mapping[str, Any]) -> None:
+    def _load_curvature(self, state: StateDict) -> None:
         like = self.parameters[0]
         self.curvature = None if state["diagonal"] is None else state["diagonal"].to(like, copy=True)
         self.steps, self.changes = ([vector.to(like) for vector in state[name]] for name in ("steps", "changes"))

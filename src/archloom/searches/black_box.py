@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from archloom.benchmarks.base import Benchmark
 from archloom.core.errors import SettingError
 from archloom.core.events import Advanced
 from archloom.core.json_object import JsonObject
+from archloom.core.state import StateDict
 from archloom.objectives.target import Target
 from archloom.searches.history import best_trial
 from archloom.searches.loop import SearchLoop
@@ -192,9 +193,9 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         tried = [record for record in self.history if not record.pruned]
         return [(record.score / 100, record.cost) for record in tried if record.cost is not None]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {**super().state_dict(), "strategy": self.strategy.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         self.strategy.load_state_dict(state["strategy"])

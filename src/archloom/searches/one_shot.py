@@ -13,6 +13,7 @@ import torch
 from archloom.core.errors import DivergedError
 from archloom.core.events import Advanced, Deriving, Noted
 from archloom.core.json_object import JsonObject
+from archloom.core.state import StateDict
 from archloom.data.loader import Batch, Loader
 from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.target import Target, suggest_beta
@@ -88,7 +89,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self._evaluate = SharedAccuracy(space, weights, evaluation)
         self._compare = SharedAccuracy(space, weights, comparison)
         self._random_baseline_samples, self._race, self._monitor = random_baseline_samples, race, monitor
-        self._kept: list[dict[str, Any]] = []  # states of the last epochs, to roll back to
+        self._kept: list[StateDict] = []  # states of the last epochs, to roll back to
         self._batches: Iterator[tuple[Batch, tuple[Batch, ...]]] | None = None
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}  # not every step reports every metric
@@ -295,7 +296,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             derive=lambda: self.strategy.best(self._reward, final=False),
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {
             **super().state_dict(),
             "strategy": self.strategy.state_dict(),
@@ -309,7 +310,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             "kept": self._kept,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         self.strategy.load_state_dict(state["strategy"])
         self.weights.load_state_dict(state["weights"])

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from archloom.core.errors import require
 from archloom.core.json_object import JsonObject
+from archloom.core.state import StateDict
 from archloom.data.loader import Batch
 from archloom.objectives.target import Target
 from archloom.policies import Chain, Logits
@@ -123,12 +124,12 @@ class Stateful(ABC):  # noqa: B024 - the two kinds of strategy below have the ab
         """Return a new generator, seeded by this strategy's, for a part that keeps its own state."""
         return torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=self.generator)))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         parts = {name: getattr(self, name) for name in self.stateful}
         states = {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()}
         return {"generator": self.generator.get_state(), **states}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self.generator.set_state(state["generator"])
         for name in self.stateful:
             value = state[name] if name in state else state[self.former_names[name]]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_doc import Doc
 
 from archloom.core.errors import ParseError, require
+from archloom.core.state import StateDict
 from archloom.spaces import NONE, Architecture, SearchSpace
 from archloom.strategies.base import BlackBox, Trial
 
@@ -131,7 +132,7 @@ class TrialStudy:
             self._study.tell(running, score)
         self._count += 1
 
-    def _add(self, saved: Mapping[str, Any]) -> None:
+    def _add(self, saved: StateDict) -> None:
         trial = create_trial(
             state=TrialState.PRUNED if saved["pruned"] else TrialState.COMPLETE,
             value=saved["score"],
@@ -146,7 +147,7 @@ class TrialStudy:
     def _parameters(self, trial: Trial) -> dict[str, str]:
         return {name: trial.architecture[name] for name in self._distributions}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {
             "trials": [
                 {
@@ -161,7 +162,7 @@ class TrialStudy:
             ]
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self._reset()
         for saved in state["trials"]:
             self._add(saved)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple, overload
+from typing import Annotated, NamedTuple, overload
 
 import torch
 from annotated_doc import Doc
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from torch.nn.modules.dropout import _DropoutNd
 
 from archloom.core.errors import SettingError, require
+from archloom.core.state import StateDict
 from archloom.data.loader import Batch
 from archloom.samplers import Classification
 from archloom.supernet.frozen_slices import freeze_unused_slices
@@ -325,14 +326,14 @@ class SharedWeights:
         """Copy the weights of one architecture into a network of its own."""
         inherit(standalone, self._network)
 
-    def load_network(self, state: Mapping[str, Any]) -> None:
+    def load_network(self, state: StateDict) -> None:
         """Load the weights of a saved state, and leave the optimizer alone."""
         self._network.load_state_dict(state["network"])
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         return {"network": self._network.state_dict(), "optimizer": self._optimizer.state_dict(), "fits": self._fits}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         self.load_network(state)
         self._optimizer.load_state_dict(state["optimizer"])
         self._fits = state.get("fits", 0)  # states of older versions have none
