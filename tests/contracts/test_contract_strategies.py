@@ -1,26 +1,23 @@
-"""What every strategy owes its users. A new row in STRATEGIES is tested here with no further word."""
+"""The contract of every strategy: a row in STRATEGIES is tested here."""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
-import torch
-from states import differences
+from small_searches import make_small_search
 from toy import GOOD, ToySpace, toy_images
 
 from archloom.core.errors import SettingError
-from archloom.core.json_object import to_json_object
 from archloom.core.settings import merge, schema
 from archloom.data.arrays import from_tensors
-from archloom.execution.checkpoint import decode, encode
-from archloom.execution.loop import Interrupted
 from archloom.searches.build import build_search
 from archloom.searches.spec import SearchSpec
 from archloom.spaces import SPACES
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot
+from archloom.testing import StrategyContract
+from archloom.testing.strategies import check_result
 
 ONE_SHOT = [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), OneShot)]
 BLACK_BOX = [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), BlackBox)]
@@ -40,8 +37,8 @@ SMALL = {  # settings that keep a tiny search tiny
     "enas": {"candidates": 6, "candidates_each_epoch": 2, "controller_steps": 2, "samples": 3},
     "gibbs": {"logits": {"images": 8}, "finalists": 2},
 }
+PLAIN = [(name, SMALL.get(name, {})) for name in STRATEGIES]
 VARIANTS = [
-    *((name, SMALL.get(name, {})) for name in STRATEGIES),
     ("tpe", {"startup_trials": 2, "multivariate": False}),
     ("darts", {"order": "second"}),
     ("darts", {"perturbation": 0.1}),
@@ -201,13 +198,26 @@ BAD_SETTINGS = {
 }
 
 VARIED = "darts_frc"  # the space on which every variant runs: two kinds of cells, edges to choose from, one cell fixed
-variants = pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=lambda value: str(value))
 
 
-def finish(search) -> dict:
-    """Run to the end; the final state with the outcome."""
-    outcome = search.run()
-    return {"outcome": to_json_object(outcome), **search.state_dict()}
+class ChosenStrategy(StrategyContract):
+    @pytest.fixture(autouse=True)
+    def _choose(self, name: str, settings: dict[str, Any]) -> None:
+        self.strategy, self.settings = name, settings
+
+
+@pytest.mark.parametrize(("name", "settings"), PLAIN, ids=str)
+class TestStrategy(ChosenStrategy):
+    """Every strategy with its defaults."""
+
+
+@pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
+class TestVariant(ChosenStrategy):
+    """Other settings of the same strategies, without what is a matter of the class."""
+
+    test_a_resumed_search_with_a_target_ends_in_the_state_of_an_uninterrupted_one = None
+    test_every_setting_has_help = None
+    test_presets_resolve = None
 
 
 def test_every_strategy_is_of_one_of_the_two_families():
@@ -218,84 +228,25 @@ def test_every_strategy_is_of_one_of_the_two_families():
     ("name", "settings", "space"),
     [
         (name, settings, space)
-        for name, settings in VARIANTS
+        for name, settings in [*PLAIN, *VARIANTS]
         for space in SPACES
-        if space not in ("nb201_mini", *OF_THE_SAME_CLASS)
-        and (settings == SMALL.get(name, {}) or space == VARIED)  # that one: in all tests below
+        if space not in ("nb201_mini", *OF_THE_SAME_CLASS)  # that one: in the contract above
+        and (settings == SMALL.get(name, {}) or space == VARIED)
     ],
     ids=str,
 )
-def test_runs_on_every_space(make_search, name, settings, space):
-    search = make_search(name, space, strategy=settings, search={"epochs": 1, "batch_size": 24, "trials": 2})
-    outcome = search.run()
-    assert search.space.check(outcome.architecture) == search.space.parse(outcome.text)
-    assert outcome.verdict
-    assert len(search.history) == (2 if name in BLACK_BOX else 1)
-
-
-@variants
-def test_same_seed_same_bits_and_another_seed_others(make_search, name, settings):
-    first, second = (finish(make_search(name, strategy=settings)) for _ in range(2))
-    assert differences(first, second) == []
-    other = finish(make_search(name, seed=1, strategy=settings))
-    assert differences(first, other) != []
-
-
-@variants
-def test_interrupted_and_resumed_ends_in_the_state_of_the_uninterrupted(make_search, name, settings):
-    wanted = finish(make_search(name, strategy=settings))
-    for stop_after in (1, 3, 4):
-        resumed = make_search(name, strategy=settings)
-        resumed.load_state_dict(decode(interrupted(make_search(name, strategy=settings), stop_after), name="saved"))
-        assert resumed.position == stop_after
-        assert differences(wanted, finish(resumed)) == []
-
-
-@pytest.mark.parametrize("name", ONE_SHOT)
-def test_a_search_with_a_target_is_resumed_exactly_too(make_search, name):
-    target = {"metric": "parameters", "value": 5000.0}
-    wanted = finish(make_search(name, strategy=SMALL.get(name, {}), target=target))
-    assert wanted["outcome"]["target"]["value"] == 5000
-    resumed = make_search(name, strategy=SMALL.get(name, {}), target=target)
-    resumed.load_state_dict(
-        decode(interrupted(make_search(name, strategy=SMALL.get(name, {}), target=target), 3), name="saved")
-    )
-    assert differences(wanted, finish(resumed)) == []
-
-
-def interrupted(search, stop_after: int) -> bytes:
-    """The state that is saved when a search is stopped after so many units."""
-    saved: list[bytes] = []
-    units = iter(range(stop_after, 0, -1))
-    with pytest.raises(Interrupted):
-        search.run(save=lambda state, step: saved.append(encode(state)), stop=lambda: next(units) == 1)
-    assert search.position == stop_after
-    return saved[-1]
-
-
-@variants
-def test_whatever_a_step_changes_is_in_the_state(make_search, name, settings):
-    search = make_search(name, strategy=settings)
-    strategy = search.strategy
-    outside = {key: value for key, value in vars(strategy).items() if key not in (*strategy.stateful, "generator")}
-    before = copy.deepcopy(outside)
-    for _ in range(3):
-        search.advance()
-    assert set(vars(strategy)) == {*outside, *strategy.stateful, "generator"}, "a step added an attribute"
-    assert differences(before, {key: getattr(strategy, key) for key in outside}) == []
-
-
-@variants
-def test_no_strategy_touches_the_global_generators(make_search, name, settings):
-    search = make_search(name, strategy=settings)
-    before = torch.get_rng_state()
-    search.run()
-    assert torch.equal(before, torch.get_rng_state())
+def test_runs_on_every_space(name, settings, space):
+    search = {"epochs": 1, "batch_size": 24, "trials": 2}
+    check_result(make_small_search(name, space, strategy=settings, search=search))
 
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [(name, {} if settings == SMALL.get(name) else settings) for name, settings in VARIANTS if name in ONE_SHOT],
+    [
+        (name, {} if settings == SMALL.get(name) else settings)
+        for name, settings in [*PLAIN, *VARIANTS]
+        if name in ONE_SHOT
+    ],
     ids=str,
 )
 def test_finds_the_right_way_through_a_toy(name, settings):
@@ -349,14 +300,6 @@ def test_a_mistyped_setting_gets_a_suggestion(name):
         typo = key[:-1] + ("x" if key[-1] != "x" else "y")
         with pytest.raises(SettingError, match=rf"unknown setting 'strategy.{typo}'; did you mean '"):
             SearchSpec.resolve({"strategy": {"name": name, typo: 1}})
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_presets_resolve(name):
-    for preset in STRATEGIES[name].load().presets:
-        settings = SearchSpec.resolve({"strategy": {"name": name, "preset": preset}}).to_settings()
-        for section, values in STRATEGIES[name].load().presets[preset].items():
-            assert merge(settings[section], values) == settings[section]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

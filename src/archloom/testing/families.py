@@ -1,0 +1,116 @@
+"""The contract of a family of networks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from archloom.core.settings import Settings
+from archloom.families import Family, OperationKind, family_of
+from archloom.spaces import SearchSpace
+from archloom.supernet import EveryOption, Only, inherit, path_gates
+from archloom.testing.spaces import build_space, network_settings, sample
+from archloom.testing.strategies import check_help
+
+SIDE, CLASSES, COLOURS = 8, 3, 3
+
+
+class FamilyContract:
+    """What every family of networks must do, as tests. Subclass it in a test file and name a space of the family.
+
+    Attributes:
+        space: the name of a space of the family, as `module:Class`.
+        settings: settings of the space that keep networks small.
+        network: settings of the network; by default two channels, or none where widths are searched.
+
+    Example:
+        >>> from archloom.testing import FamilyContract
+        >>> class TestNetworks(FamilyContract):
+        ...     space = "nb201_mini"
+        >>> TestNetworks().test_a_standalone_network_computes_what_its_path_computes()
+    """
+
+    space: str
+    settings: Settings = {}  # noqa: RUF012 - a subclass or an instance may set its own
+    network: Settings | None = None
+
+    def build(self) -> SearchSpace:
+        """Return the space."""
+        return build_space(self.space, self.settings)
+
+    def build_networks(self) -> tuple[SearchSpace, Family[Any], dict[str, Any]]:
+        """Return the space, its family and the arguments of a network for tiny images."""
+        space = self.build()
+        shape = {"classes": CLASSES, "colours": COLOURS}
+        return space, family_of(space), {**shape, **network_settings(space, self.network)}
+
+    def test_networks_return_one_logit_for_each_class(self) -> None:
+        """Supernet and standalone network return logits with a gradient."""
+        space, family, arguments = self.build_networks()
+        images = torch.rand(4, COLOURS, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+        architecture = sample(space, 1)[0]
+        supernet = family.build(space, EveryOption(), **arguments)
+        alone = family.build(space, Only(architecture), **arguments)
+        for name, logits in (
+            ("supernet", supernet(images, path_gates(space, architecture))),
+            ("standalone network", alone(images)),
+        ):
+            shape = tuple(logits.shape)
+            assert shape == (4, CLASSES), f"logits of the {name} must have shape {(4, CLASSES)}, got {shape}"
+            assert logits.requires_grad, f"logits of the {name} must have a gradient"
+
+    def test_a_standalone_network_computes_what_its_path_computes(self) -> None:
+        """With the weights of the supernet, the network of an architecture equals its path."""
+        space, family, arguments = self.build_networks()
+        images = torch.rand(4, COLOURS, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
+        supernet = family.build(space, EveryOption(), **arguments)
+        for architecture in sample(space, 3):
+            resolve = Only(architecture, affine=False, running_statistics=False)
+            alone = family.build(space, resolve, **arguments)
+            inherit(alone, supernet)
+            with torch.no_grad():
+                gap = float((alone(images) - supernet(images, path_gates(space, architecture))).abs().max())
+            assert gap < 1e-4, f"both must compute the same for {space.format(architecture)}, got a gap of {gap}"
+
+    def test_every_option_has_a_kind(self) -> None:
+        """Monitor and drawings know what each option does."""
+        space, family, _ = self.build_networks()
+        for option in {option for decision in space.decisions for option in decision.options}:
+            kind = family.kind_of(option)
+            assert isinstance(kind, OperationKind), f"kind_of('{option}') must be an OperationKind, got {kind!r}"
+
+    def test_sizes_build_and_grow(self) -> None:
+        """Each size has more parameters than the one before; with a fixed depth, some sizes are alike."""
+        space, family, _ = self.build_networks()
+        counts = []
+        for size in family.sizes_of(space):
+            sized = replace(space, **size.space)
+            arguments = {**network_settings(space, self.network), **size.network}
+            with torch.device("meta"):
+                network = family.build(sized, Only(sample(sized, 1)[0]), classes=CLASSES, colours=COLOURS, **arguments)
+            counts.append(sum(parameter.numel() for parameter in network.parameters()))
+        wanted = sorted(counts if family.has_fixed_depth(space) else set(counts))
+        assert counts == wanted, f"parameters must grow from size to size, got {counts}"
+
+    def test_full_depth_keeps_the_decisions(self) -> None:
+        """An architecture that a search found can be retrained at full depth."""
+        space, family, _ = self.build_networks()
+        deep = family.at_full_depth(space)
+        assert deep.decisions == space.decisions, "at_full_depth() must keep the decisions of the space"
+
+    def test_source_defines_a_model(self) -> None:
+        """The standalone source, where there is one, is Python that defines `Model`."""
+        space, family, arguments = self.build_networks()
+        architecture = sample(space, 1)[0]
+        network = family.build(space, Only(architecture), **arguments)
+        settings = network_settings(space, self.network)
+        source = family.source(space, architecture, network, settings)
+        if source is not None:
+            compile(source.code, "<source>", "exec")
+            assert "class Model" in source.code, "the source must define the class `Model`"
+
+    def test_every_setting_has_help(self) -> None:
+        """`archloom list` can print a line for each setting of the network."""
+        check_help(family_of(self.build()).network)
