@@ -16,7 +16,8 @@ from archloom.data.loader import Loader
 from archloom.data.source import InMemory
 from archloom.execution.executors import SerialExecutor
 from archloom.execution.loop import Interrupted
-from archloom.searches.finalist_race import FinalistRace, FinalistScore, ShortTraining
+from archloom.searches.finalist_race import FinalistRace, ShortTraining
+from archloom.searches.records import FinalistRecord
 from archloom.spaces import Architecture, Nb201
 from archloom.supernet import SharedWeights, WeightSettings
 
@@ -89,19 +90,19 @@ def test_a_change_that_helps_is_kept_and_the_next_are_tried_on_top_of_it():
     assert dict(winner) == {"a": WIDE, "b": NARROW, "c": SKIP}  # two changes away from where it began
     first_sweep, back, second_sweep = ["111", "311", "3s1", "31s"], ["11s"], ["3ss"]
     assert race.tried[:6] == [*first_sweep, *back, *second_sweep]  # nothing twice
-    assert rows[0]["architecture"] == dict(winner)
+    assert rows[0].architecture == winner
 
 
 def test_the_best_six_are_trained_three_times_as_long_and_two_of_them_nine_times():
     race = Race(speed_by(a_nor_conv_3x3=0.2, b_nor_conv_3x3=0.1, c_nor_conv_3x3=0.06, c_skip_connect=0.04), sweeps=3)
     winner, rows = race.run(changes(("a", WIDE), ("b", WIDE), ("c", WIDE), ("c", SKIP)))
-    assert [row["steps"] for row in rows] == [18] * 2 + [6] * 4 + [2] * (len(rows) - 6)
+    assert [row.steps for row in rows] == [18] * 2 + [6] * 4 + [2] * (len(rows) - 6)
     short, long, longest = race.tried[:-8], race.tried[-8:-2], race.tried[-2:]
     assert len(short) == len(set(short)) == len(rows) > 6
     assert (long[:2], longest) == (["333", "33s"],) * 2  # the best first
     assert dict(winner) == {"a": WIDE, "b": WIDE, "c": WIDE}
     for group in (rows[:2], rows[2:6], rows[6:]):
-        assert [row["valid_loss"] for row in group] == sorted(row["valid_loss"] for row in group)
+        assert [row.valid_loss for row in group] == sorted(row.valid_loss for row in group)
 
 
 class SeveralWorkers(SerialExecutor):
@@ -153,8 +154,8 @@ def test_the_longer_training_decides_between_the_best():
     race = Race(speed)
     winner, rows = race.run(changes(("a", WIDE)), describe=lambda what: long.extend([True] * ("best" in what)))
     assert winner == FIRST
-    assert (rows[-1]["architecture"], rows[-1]["steps"]) == (dict(FIRST.with_option("a", WIDE)), 18)
-    assert rows[-1]["valid_loss"] is None
+    assert (rows[-1].architecture, rows[-1].steps) == (FIRST.with_option("a", WIDE), 18)
+    assert rows[-1].valid_loss is None
 
 
 def test_all_see_the_same_batches_at_the_same_rates():
@@ -180,16 +181,16 @@ def test_images_are_shrunk_by_the_mean_over_squares():
 def test_one_that_diverges_loses_and_a_tie_goes_to_who_came_first():
     winner, rows = Race(speed_by(a_nor_conv_3x3=math.inf)).run(changes(("a", WIDE), ("b", SKIP)))
     assert winner == FIRST
-    assert rows[-1]["valid_loss"] is None
+    assert rows[-1].valid_loss is None
 
 
 def test_size_counts_by_its_logarithm():
-    small, large = (FinalistScore(FIRST, 2, loss, 0.5, size) for loss, size in ((1.0, 100), (1.1, 200)))
+    small, large = (FinalistRecord("", FIRST, 2, loss, 0.5, size) for loss, size in ((1.0, 100), (1.1, 200)))
     needed = 0.1 / math.log(2)
     for size, better in ((0.9 * needed, small), (1.1 * needed, large)):
         assert min((small, large), key=lambda one: one.rank_by(size)) == better
     assert small.rank_by(0.1) == pytest.approx(1.0 - 0.1 * math.log(100))
-    assert FinalistScore(FIRST, 2, 1.0, 0.5, 0).rank_by(1.0) == 1.0  # pools alone
+    assert FinalistRecord("", FIRST, 2, 1.0, 0.5, 0).rank_by(1.0) == 1.0  # pools alone
 
 
 def test_a_larger_network_may_learn_more_slowly_at_every_decision():
@@ -215,7 +216,7 @@ def test_a_larger_network_may_learn_more_slowly_at_every_decision():
         winner, rows = race.run(changes(("a", WIDE), ("b", SKIP)))
         assert (winner["a"] == WIDE) is kept
         assert race.tried[:3] == (["111", "311", "3s1"] if kept else ["111", "311", "1s1"])
-        assert {row["parameters"] for row in rows} == {10, 1010}
+        assert {row.parameters for row in rows} == {10, 1010}
 
 
 def test_what_is_not_allowed_is_not_trained():

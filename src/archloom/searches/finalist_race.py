@@ -11,18 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
 
 import torch
 from torch.nn import functional as F
 
 from archloom.core.errors import ArchloomError
 from archloom.core.events import JobEnded, JobEvent, JobListener
-from archloom.core.json_object import JsonObject
+from archloom.core.json_object import JsonObject, to_json_object
 from archloom.data.loader import Batch, Loader
 from archloom.execution.executors import Executor, Stop
 from archloom.execution.loop import Interrupted
 from archloom.execution.machine import Machine
+from archloom.searches.records import FinalistRecord
 from archloom.spaces import Architecture
 from archloom.supernet import SharedWeights
 
@@ -32,48 +32,13 @@ Begin = Callable[[Architecture], SharedWeights]
 """A network of one architecture with fresh weights, and its optimizer."""
 
 
-@dataclass(frozen=True)
-class FinalistScore:
-    """How an architecture did after a short training."""
-
-    architecture: Architecture
-    steps: int
-    loss: float  # on validation images; infinite where the training diverged
-    accuracy: float
-    parameters: int
-
-    def rank_by(self, size: float) -> float:
-        """Return the figure to rank by, lower is better: the loss less `size` times the logarithm of the parameters."""
-        return self.loss - size * math.log(max(self.parameters, 1))
-
-    @classmethod
-    def from_json(cls, record: JsonObject) -> Self:
-        loss = record["valid_loss"]
-        return cls(
-            Architecture(record["architecture"]),
-            record["steps"],
-            math.inf if loss is None else loss,
-            record["valid_accuracy"],
-            record["parameters"],
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "architecture": dict(self.architecture),
-            "steps": self.steps,
-            "valid_loss": self.loss if math.isfinite(self.loss) else None,
-            "valid_accuracy": self.accuracy,
-            "parameters": self.parameters,
-        }
-
-
 class ShortTraining:
     """Trains architectures on the same batches and evaluates them on the same images."""
 
     def __init__(self, begin: Begin, *, train: Loader, evaluation: Loader, shrink: int = 1) -> None:
         self._begin, self._train, self._evaluation, self._shrink = begin, train, evaluation, shrink
 
-    def __call__(self, architecture: Architecture, steps: int, stop: Stop) -> FinalistScore:
+    def __call__(self, architecture: Architecture, steps: int, stop: Stop) -> FinalistRecord:
         weights = self._begin(architecture)
         for step in range(steps):
             if stop():
@@ -87,8 +52,8 @@ class ShortTraining:
                 losses += float(outcome.loss) * len(batch)
                 rights += float(outcome.score) * len(batch)
                 images += len(batch)
-        loss = losses / images if math.isfinite(losses) else math.inf
-        return FinalistScore(architecture, steps, loss, rights / images, weights.parameter_count)
+        loss = losses / images if math.isfinite(losses) else None
+        return FinalistRecord("", architecture, steps, loss, rights / images, weights.parameter_count)
 
     def _resize(self, batch: Batch) -> Batch:
         """Shrink the images by the mean over squares."""
@@ -110,7 +75,7 @@ class TrainingJob:
     def name(self) -> str:
         return f"short training {self.number}"
 
-    def run(self, emit: JobListener, stop: Stop) -> FinalistScore:
+    def run(self, emit: JobListener, stop: Stop) -> FinalistRecord:
         if self.machine is not None:
             self.machine.prepare()
         return self.training(self.architecture, self.steps, stop)
@@ -141,7 +106,7 @@ class FinalistRace:
         describe: Callable[[str], None] = lambda what: None,
         note: Callable[[JsonObject], None] = lambda record: None,
         stop: Stop = lambda: False,
-    ) -> tuple[Architecture, list[dict[str, Any]]]:
+    ) -> tuple[Architecture, list[FinalistRecord]]:
         """Return the winner and the records of all trained architectures, the best first.
 
         The race starts at the first architecture; where the others differ from it are the changes to try. What `note`
@@ -163,9 +128,9 @@ class FinalistRace:
                 steps, chosen = longer * self._steps, ranked[:count]
                 describe(f"training the best {len(chosen)} again for {steps} steps")
                 ranked[:count] = self._rank(trainings.scores_of([one.architecture for one in chosen], steps))
-        return ranked[0].architecture, [one.to_json() for one in ranked]
+        return ranked[0].architecture, ranked
 
-    def _rank(self, scores: Iterable[FinalistScore]) -> list[FinalistScore]:
+    def _rank(self, scores: Iterable[FinalistRecord]) -> list[FinalistRecord]:
         return sorted(scores, key=lambda one: one.rank_by(self._size))  # stable: the first wins a tie
 
 
@@ -184,12 +149,12 @@ class _Trainings:
         self._training, self._executor, self._machine = training, executor, machine
         self._note, self._stop = note, stop
         self.workers = executor.workers
-        self._known = {(one.architecture, one.steps): one for one in map(FinalistScore.from_json, known)}
+        self._known = {(one.architecture, one.steps): one for one in map(FinalistRecord.from_json, known)}
 
     def has(self, architecture: Architecture, steps: int) -> bool:
         return (architecture, steps) in self._known
 
-    def scores_of(self, architectures: Sequence[Architecture], steps: int) -> list[FinalistScore]:
+    def scores_of(self, architectures: Sequence[Architecture], steps: int) -> list[FinalistRecord]:
         """Return the scores after so many steps, in the order of the architectures."""
         missing = [one for one in architectures if not self.has(one, steps)]
         for start in range(0, len(missing), self.workers):
@@ -201,7 +166,7 @@ class _Trainings:
             TrainingJob(len(self._known) + place, self._training, one, steps, self._machine)
             for place, one in enumerate(architectures, start=1)
         ]
-        scores: dict[str, FinalistScore] = {}
+        scores: dict[str, FinalistRecord] = {}
 
         def listen(event: JobEvent) -> None:
             if isinstance(event, JobEnded) and event.result is not None:
@@ -211,7 +176,7 @@ class _Trainings:
         for job in jobs:
             if job.name in scores:
                 self._known[job.architecture, steps] = scores[job.name]
-                self._note(scores[job.name].to_json())
+                self._note(to_json_object(scores[job.name]))
         for failure in failures.values():
             raise ArchloomError(
                 f"a short training of the finalist race failed twice: {failure.message}; resume the run, with a "
@@ -230,10 +195,10 @@ class _Climb:
 
     def __init__(self, trainings: _Trainings, steps: int, size: float, describe: Callable[[str], None]) -> None:
         self._trainings, self._steps, self._size, self._describe = trainings, steps, size, describe
-        self._scores: dict[Architecture, FinalistScore] = {}
+        self._scores: dict[Architecture, FinalistRecord] = {}
 
     @property
-    def scores(self) -> list[FinalistScore]:
+    def scores(self) -> list[FinalistRecord]:
         """Return the scores of the architectures that were compared, in this order."""
         return list(self._scores.values())
 

@@ -21,7 +21,7 @@ from archloom.searches.finalist_race import FinalistRace
 from archloom.searches.loop import SearchLoop
 from archloom.searches.monitor import Monitor
 from archloom.searches.random_baseline import compare_with_random, describe_entry, join_sentences
-from archloom.searches.records import EarlyStop, EpochRecord, FinalistRecord, StrictSteps
+from archloom.searches.records import EarlyStop, EpochRecord, StrictSteps
 from archloom.searches.result import SearchOutcome
 from archloom.searches.target_check import check_target, enforce_target, target_sentence
 from archloom.spaces import Architecture, SearchSpace
@@ -242,7 +242,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         if self._race is None or len(finalists) < 2:
             return derived, {}
         start = self._clock()
-        winner, rows = self._race.run(
+        winner, records = self._race.run(
             finalists,
             known=self.notes,
             allowed=self._allowed,
@@ -250,9 +250,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             note=lambda record: self.emit(Noted(record)),
             stop=self._stop,
         )
-        texts = [self.space.format(self.space.check(row["architecture"])) for row in rows]
-        records = tuple(FinalistRecord.from_json({"text": text, **row}) for text, row in zip(texts, rows, strict=True))
-        return winner, {"finalists": records, "finalists_seconds": self._clock() - start}
+        named = tuple(replace(one, text=self.space.format(self.space.check(one.architecture))) for one in records)
+        return winner, {"finalists": named, "finalists_seconds": self._clock() - start}
 
     # --- a target
 

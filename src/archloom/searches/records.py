@@ -6,6 +6,7 @@ Each type has one writer (`to_json`) and one reader (`from_json`). Readers accep
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -186,17 +187,22 @@ def flatten_record(record: SearchRecord) -> dict[str, Any]:
 class FinalistRecord:
     """How an architecture did in a short training of the finalist race."""
 
-    text: str
+    text: str  # '' until the race is over: a short training does not know how the space writes an architecture
     architecture: Architecture
     steps: int
     valid_loss: float | None  # None where the training diverged
     valid_accuracy: float
     parameters: int
 
+    def rank_by(self, size: float) -> float:
+        """Return the figure to rank by, lower is better: the loss less `size` times the logarithm of the parameters."""
+        loss = math.inf if self.valid_loss is None else self.valid_loss
+        return loss - size * math.log(max(self.parameters, 1))
+
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         return cls(
-            str(value["text"]),
+            str(value.get("text", "")),
             Architecture(value["architecture"]),
             int(value["steps"]),
             _optional(value["valid_loss"]),
