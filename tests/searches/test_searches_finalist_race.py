@@ -252,6 +252,7 @@ def test_what_is_known_is_not_trained_again_and_leads_to_the_same_result():
         begun.run(named, note=notes.append, stop=after(9))
     known = json.loads(json.dumps(notes))
     assert [row["valid_loss"] is None for row in known] == [False, False, True]
+    del known[0]["text"]  # as in notes of the first edition
     assert rest.run(named, known=known, note=notes.append) == expected
     assert rest.tried == whole.tried[3:]
     assert len(notes) == len(whole.tried)

@@ -15,6 +15,7 @@ from archloom.data.source import InMemory
 from archloom.execution.loop import Interrupted
 from archloom.families import build_network
 from archloom.searches.one_shot import OneShotLoop, SharedAccuracy
+from archloom.searches.records import FinalistRecord
 from archloom.spaces import Nb201
 from archloom.strategies.base import OneShot, Plan, StrategyFindings, Validation
 from archloom.supernet import EveryOption, SharedWeights, WeightSettings, path_gates
@@ -239,9 +240,6 @@ class Undecided(Noting):
         return [SPACE.parse("|skip_connect~0|"), SPACE.parse("|nor_conv_3x3~0|")]
 
 
-FIGURES = {"steps": 1, "valid_loss": 1.0, "valid_accuracy": 0.5, "parameters": 10}
-
-
 class Latter:
     """A race that the last finalist wins."""
 
@@ -253,7 +251,7 @@ class Latter:
                 raise Interrupted
             note({"number": number})
             describe(f"training number {number}")
-        return finalists[-1], [{"architecture": dict(one), **FIGURES} for one in reversed(finalists)]
+        return finalists[-1], [FinalistRecord("", one, 1, 1.0, 0.5, 10) for one in reversed(finalists)]
 
 
 def test_the_race_decides_if_a_strategy_is_undecided(weights):
