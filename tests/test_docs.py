@@ -71,10 +71,17 @@ def test_python_of_a_page_runs_as_it_stands(page: Path, tmp_path: Path) -> None:
     script = tmp_path / f"{page.stem}_page.py"
     script.write_text("\n".join(lines) + "\n", encoding="utf-8")
     kept = {name: value for name, value in os.environ.items() if name != "ARCHLOOM_DATA"}
-    ended = subprocess.run(
-        [sys.executable, script.name], cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=SECONDS
-    )
-    assert ended.returncode == 0, ended.stderr
+    commands = [[script.name], *(["-m", "pytest", "-q", path.name] for path in tmp_path.glob("test_*.py"))]
+    for command in commands:
+        ended = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=SECONDS
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_the_page_on_plug_ins_imports_public_names_only() -> None:
+    text = "\n".join(block.text for block in blocks(ROOT / "docs" / "own.md", "python"))
+    assert set(re.findall(r"(?:from|import) (archloom[.\w]*)", text)) == {"archloom", "archloom.testing"}
 
 
 @pytest.mark.parametrize("page", with_any("toml"), ids=by_name)
