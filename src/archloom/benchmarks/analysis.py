@@ -100,6 +100,7 @@ class Analysis:
 
     @cached_property
     def accuracy(self) -> Numbers:
+        """Return the accuracy of every row."""
         return self.column()
 
     def near_best(self) -> int:
@@ -107,6 +108,7 @@ class Analysis:
         return int(np.count_nonzero(self.accuracy >= self.accuracy.max() - NEAR))
 
     def effects(self) -> list[Effect]:
+        """Return how much accuracy depends on the options of each decision."""
         return [self._effect(decision.name, decision.options) for decision in self.space.decisions]
 
     def _effect(self, name: str, options: Sequence[str]) -> Effect:
@@ -142,6 +144,7 @@ class Analysis:
         return {name: self.column(metric) for metric, name in COSTS.items() if metric in self.table.metrics}
 
     def latencies(self, device: str) -> Numbers:
+        """Return the latency of every row on a device, in milliseconds."""
         return self.table.latencies(device)[self.rows].astype(np.float64)
 
     def front(self, cost: Numbers) -> list[dict[str, Any]]:

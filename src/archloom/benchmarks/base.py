@@ -39,9 +39,11 @@ class TableEntry:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
+        """Return the entry that a record holds."""
         return cls(**{field.name: value[field.name] for field in fields(cls) if field.name in value})
 
     def describe(self) -> str:
+        """Return accuracy, rank and regret in one sentence."""
         trained = f" after {self.epochs} epochs" if self.epochs else ""
         return (
             f"{self.test:.2f} % test on {self.dataset}{trained}: "

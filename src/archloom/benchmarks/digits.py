@@ -48,6 +48,7 @@ class DigitsTable(Benchmark):
 
     @property
     def epochs(self) -> tuple[int, ...]:
+        """Return the training lengths that the table has."""
         epochs = self.protocol.get("epochs")
         return (epochs,) if isinstance(epochs, int) else ()
 
@@ -64,9 +65,11 @@ class DigitsTable(Benchmark):
         return round(float(scores.std(ddof=1)), DIGITS_KEPT) if len(scores) > 1 else 0.0
 
     def row(self, architecture: Mapping[str, str]) -> int:
+        """Return the row of an architecture."""
         return self._code(architecture)
 
     def architecture(self, row: int) -> Architecture:
+        """Return the architecture of a row."""
         return self._decode(row)
 
     # --- reading

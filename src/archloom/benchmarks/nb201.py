@@ -77,6 +77,7 @@ class Nb201Table(Benchmark):
 
     @classmethod
     def find(cls, directory: Path | None) -> Self | None:
+        """Return the table of the first place that has its file, or None."""
         path = next((path for path in _places(directory) if path.is_file()), None)
         return None if path is None else _open_once(cls, path, path.stat().st_mtime_ns)
 
@@ -88,6 +89,7 @@ class Nb201Table(Benchmark):
     # --- columns and rows
 
     def column(self, dataset: str, *, metric: str = "test", epochs: int | None = None) -> Column:
+        """Return a metric of every row, after so many epochs of training."""
         self._check_names(dataset, metric)
         return self.named_column(column_name(dataset, metric, self._training_length(epochs)))
 
@@ -120,6 +122,7 @@ class Nb201Table(Benchmark):
         return rows
 
     def row(self, architecture: Mapping[str, str]) -> int:
+        """Return the row of an architecture; raise an error if the table has none."""
         row = int(self._rows[self._code(architecture)])
         if row < 0:
             text = SPACE.format(SPACE.check(architecture))
@@ -127,12 +130,14 @@ class Nb201Table(Benchmark):
         return row
 
     def architecture(self, row: int) -> Architecture:
+        """Return the architecture of a row."""
         return self._decode(int(self._codes[row]))
 
     # --- files next to the table
 
     @cached_property
     def devices(self) -> tuple[str, ...]:
+        """Return the names of the devices whose latencies are known."""
         path = self.path.with_name(LATENCY_FILE_NAME)
         return array_names(path) if path.is_file() else ()
 

@@ -79,6 +79,7 @@ def to_json(checkup: Checkup) -> bytes:
 
 
 def print_checkup(checkup: Checkup, console: Console) -> None:
+    """Print the installation, the machine and its speed, as far as they were checked."""
     console.print(facts_of([*_list_installation(checkup.installation), *_list_machine(checkup.survey)]))
     if checkup.speed is not None:
         console.print()

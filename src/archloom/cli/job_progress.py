@@ -72,6 +72,7 @@ class Bars:
         self._running = dict(sorted(running.items()))  # replaced, not changed: it may be drawn right now
 
     def draw(self) -> RenderableType:
+        """Return one line per running job below a line for all of them."""
         seconds = round(self._clock() - self._begun)
         lines = Table.grid(padding=(0, 1, 0, 0))
         lines.add_row(

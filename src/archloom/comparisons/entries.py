@@ -28,6 +28,7 @@ class SeedResult:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
+        """Return the object that a record holds."""
         return cls(
             seed=int(value["seed"]),
             text=str(value["text"]),
@@ -56,9 +57,11 @@ class EntryResult:
 
     @property
     def values(self) -> list[float]:
+        """Return the compared value of every seed that has one."""
         return [result.value for result in self.results if result.value is not None]
 
     def tests(self, dataset: str) -> list[float]:
+        """Return the test accuracies on a data set."""
         return [result.tests[dataset] for result in self.results if dataset in result.tests]
 
     @property
@@ -68,14 +71,17 @@ class EntryResult:
 
     @property
     def seconds(self) -> float | None:
+        """Return the mean time of a search, or None without searches."""
         return mean_of([result.seconds for result in self.results])
 
     @property
     def trainings(self) -> float | None:
+        """Return the mean number of trained architectures, or None without searches."""
         return mean_of([result.trainings for result in self.results])
 
     @property
     def regrets(self) -> list[float]:
+        """Return the regret of every seed that has one."""
         return [result.regret for result in self.results if result.regret is not None]
 
     def to_json(self) -> dict[str, Any]:
@@ -115,10 +121,12 @@ def _read_timing(value: Any) -> Timing:
 
 
 def mean_of(values: Sequence[float]) -> float | None:
+    """Return the mean, or None without values."""
     return statistics.mean(values) if values else None
 
 
 def deviation_of(values: Sequence[float]) -> float | None:
+    """Return the sample standard deviation, or None of fewer than two values."""
     return statistics.stdev(values) if len(values) > 1 else None
 
 

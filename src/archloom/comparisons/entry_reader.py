@@ -60,6 +60,7 @@ class EntryReader:
 
     @property
     def metric(self) -> str:
+        """Return the name of the value that is compared."""
         if self._table is not None:
             return f"test accuracy in the {self._table[1]} table"
         if not self.black_box:
@@ -154,6 +155,7 @@ class EntryReader:
     # --- what counts
 
     def meets_limit(self, architecture: Mapping[str, str]) -> bool:
+        """Return whether an architecture costs no more than the comparison allows."""
         return all(cost(architecture) <= most for cost, most in self._limits)
 
     def value_within_limit(self, search: FinishedSearch) -> float | None:

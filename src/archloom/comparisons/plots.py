@@ -39,9 +39,11 @@ class StripPlot:
         return cls(known, marks, _choose_colours(entries)) if known else None
 
     def to_svg(self) -> str:
+        """Return the plot as SVG, for a page."""
         return svg(self._draw, height=self._height, label="Every seed of every entry")
 
     def to_figure(self) -> Figure:
+        """Return the plot as a matplotlib figure, for a file or a notebook."""
         figure = make_figure(self._draw, height=self._height)
         figure.set_facecolor("white")
         return figure

@@ -63,6 +63,7 @@ def _list_names(names: Iterable[str]) -> str:
 
 
 def list_verdicts(result: ComparisonResult) -> list[tuple[str, str]]:
+    """Return each entry's name and its verdict in words."""
     return [(name, verdict.sentence) for name, verdict in result.verdicts.items()]
 
 
@@ -118,6 +119,7 @@ def _to_latex_row(cells: Sequence[str]) -> str:
 
 
 def render_page(result: ComparisonResult) -> str:
+    """Return the report page of a comparison as HTML."""
     plot = StripPlot.of(result.entries, result.published, result.datasets[0] if result.datasets else "")
     return render_template(
         "comparison.html",

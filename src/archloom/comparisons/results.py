@@ -60,14 +60,17 @@ class ComparisonResult:
 
     @property
     def metrics(self) -> tuple[str, ...]:
+        """Return the names of the compared values, each once."""
         return tuple(dict.fromkeys(entry.metric for entry in self.entries))
 
     @property
     def failures(self) -> dict[str, str]:
+        """Return the reason of every failed search, by its name."""
         return {run: reason for entry in self.entries for run, reason in entry.failures.items()}
 
     @property
     def finished(self) -> int:
+        """Return the number of finished searches."""
         return sum(len(entry.results) for entry in self.entries)
 
     @property
@@ -164,6 +167,7 @@ class ComparisonResult:
 
     @property
     def count_text(self) -> str:
+        """Return the numbers of entries and finished searches in words."""
         return f"{len(self.entries)} entries, {self.finished:,} finished searches"
 
     def _repr_html_(self) -> str:

@@ -85,6 +85,7 @@ def is_testable(pair: Pair) -> bool:
 
 
 def mean_difference(pair: Pair) -> float | None:
+    """Return the difference of the means, or None if a group is empty."""
     return float(np.mean(pair.own) - np.mean(pair.other)) if pair.own and pair.other else None
 
 

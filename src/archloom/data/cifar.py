@@ -55,6 +55,7 @@ class Layout:
 
     @property
     def files(self) -> tuple[str, ...]:
+        """Return the names of all files of the layout."""
         return (*self.train, self.test, self.names)
 
 

@@ -101,6 +101,7 @@ class Files:
     labels: Tensor
 
     def part(self, index: Tensor) -> Files:
+        """Return the files at the given positions, with their labels."""
         return Files(tuple(self.paths[position] for position in index.tolist()), self.labels[index])
 
 
@@ -174,6 +175,7 @@ class ImageFiles(Source):
         self.shape = (3, size, size)
 
     def fetch(self, index: Tensor) -> Tensor:
+        """Return the decoded images at the given positions."""
         images = torch.empty(len(index), *self.shape, dtype=torch.uint8)
         positions = index.tolist()
 

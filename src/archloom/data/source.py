@@ -62,9 +62,11 @@ class InMemory(Source):
         self.shape = (channels, height, width)
 
     def fetch(self, index: Tensor) -> Tensor:
+        """Return the images at the given positions as [b, C, H, W]."""
         return self.pixels(index).permute(0, 3, 1, 2).contiguous()
 
     def pixels(self, index: Tensor) -> Tensor:
+        """Return the images at the given positions as [b, H, W, C]."""
         return self.images.permute(0, 2, 3, 1).index_select(0, index)
 
 
@@ -100,6 +102,7 @@ class FromTorchDataset(Source):
         vars(self).update(state, _lock=threading.Lock())
 
     def fetch(self, index: Tensor) -> Tensor:
+        """Return the images at the given positions, read one at a time under a lock."""
         with self._lock:
             images = [self._image(position) for position in index.tolist()]
         for position, image in zip(index.tolist(), images, strict=True):
@@ -142,6 +145,7 @@ class ImageData:
 
     @property
     def channels(self) -> int:
+        """Return the number of channels of an image."""
         return self.train.shape[0]
 
     @property

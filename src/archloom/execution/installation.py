@@ -31,6 +31,7 @@ class CompiledKernels:
 
     @property
     def line(self) -> str:
+        """Return the kernels in use, or why there are none."""
         if self.state == "in use":
             return self.name
         return f"none: {self.state}" + (f" ({KERNELS_VARIABLE}={self.setting})" if self.setting else "")

@@ -49,6 +49,7 @@ class Loop(ABC, Generic[RecordT, OutcomeT]):
 
     @property
     def units_per_record(self) -> int:
+        """Return how many units one record covers."""
         return 1
 
     @abstractmethod
@@ -96,8 +97,10 @@ class Loop(ABC, Generic[RecordT, OutcomeT]):
             listener(event)
 
     def state_dict(self) -> StateDict:
+        """Return everything that a checkpoint must hold."""
         return {"position": self.position, "history": [record.to_json() for record in self.history]}
 
     def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
         self.position = state["position"]
         self.history = [self.read_record(value) for value in state["history"]]

@@ -45,6 +45,7 @@ class RunFacts:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
+        """Return the facts that a record holds."""
         return cls(
             seconds=number(value.get("seconds")),
             seconds_since_start=number(value.get("seconds_since_start")),
@@ -57,6 +58,7 @@ class RunFacts:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """Return the facts as JSON values."""
         return to_json_object(self)
 
 

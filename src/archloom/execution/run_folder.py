@@ -92,10 +92,12 @@ class RunFolder:
 
     @property
     def config(self) -> dict[str, Any]:
+        """Return the contents of config.toml."""
         return read_toml(self.config_path)
 
     @property
     def checkpoints(self) -> Checkpoints:
+        """Return the checkpoints of the run."""
         return Checkpoints(self.path / "checkpoints")
 
     @contextlib.contextmanager
@@ -119,6 +121,7 @@ class RunFolder:
 
     @property
     def state(self) -> State:
+        """Return "finished", "interrupted" or "not begun"."""
         if self.finished:
             return "finished"
         return "interrupted" if self.config_path.is_file() else "not begun"
@@ -152,9 +155,11 @@ class RunFolder:
         write_atomically(self.notes_path, "".join(map(_json_line, [*self.read_notes(), record])).encode())
 
     def read_notes(self) -> list[dict[str, Any]]:
+        """Return the notes that the run has written so far."""
         return _read_lines(self.notes_path)
 
     def write_result(self, result: JsonObject) -> None:
+        """Write architecture.json, which marks the run as finished."""
         text = json.dumps(_finite(result), allow_nan=False, indent=2)
         write_atomically(self.architecture_path, f"{text}\n".encode())
 

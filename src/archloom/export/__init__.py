@@ -27,6 +27,7 @@ class Format:
 
     @property
     def missing(self) -> list[str]:
+        """Return the packages that the format needs and that are not installed."""
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
 

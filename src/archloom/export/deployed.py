@@ -41,6 +41,7 @@ class Deployed(nn.Module):
         return cls(*load_model(path, plugins=plugins)).eval().requires_grad_(False)
 
     def forward(self, images: Tensor) -> Tensor:
+        """Return the logits of images in 0..1."""
         logits: Tensor = self.network((images - self.mean) / self.std)
         return logits
 

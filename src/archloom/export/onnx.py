@@ -90,6 +90,7 @@ class Session:
         self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
 
     def logits(self, images: Tensor) -> Tensor:
+        """Return the logits of images in 0..1."""
         (found,) = self._session.run([OUTPUT], {INPUT: np.ascontiguousarray(images.numpy())})
         return torch.from_numpy(found)
 

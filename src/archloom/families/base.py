@@ -183,10 +183,12 @@ class NetworkFamily(Family[SearchSpace]):
 
     @property
     def network(self) -> Callable[..., nn.Module]:
+        """Return the class that the family wraps."""
         return self._network
 
     @property
     def name(self) -> str:
+        """Return the name of the module that defines the network."""
         return self._network.__module__.rpartition(".")[2]
 
 

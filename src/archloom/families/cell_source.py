@@ -71,6 +71,7 @@ class Edge:
 
     @property
     def name(self) -> str:
+        """Return the attribute name of the edge in the generated source."""
         return f"{SHORT.get(self.option, self.option)}_{self.source}_{self.target}"
 
     @property

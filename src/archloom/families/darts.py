@@ -115,6 +115,7 @@ class DartsNetwork(nn.Module):
         drop_edges(self, drop_path)
 
     def forward(self, images: Tensor, gates: Gates | None = None) -> Tensor | Prediction:
+        """Return the result along the paths that the gates open."""
         before = self.stem(images)
         last = before if self.second_stem is None else self.second_stem(before)
         early: Tensor | None = None  # what the auxiliary head reads
@@ -166,6 +167,7 @@ class DartsCell(nn.Module):
         self.channels_out = channels * (4 if slot.fixed else space.nodes)
 
     def forward(self, before: Tensor, last: Tensor, gates: Gates | None) -> Tensor:
+        """Return the result along the paths that the gates open."""
         inputs = [self.first(before), self.second(last)]
         if self.dag is None:
             assert self.fixed is not None

@@ -66,6 +66,7 @@ class MobileNetwork(nn.Module):
         self.classifier = SharedLinear(head[-1].largest, classes)
 
     def forward(self, images: Tensor, gates: Gates | None = None) -> Tensor:
+        """Return the logits along the paths that the gates open."""
         stem, *head = (width.extent(gates) for width in self._widths)
         x = stem.weigh(self.stem_norm(self.stem(images, gates, stem), stem))
         channels = stem.channels

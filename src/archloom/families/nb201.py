@@ -71,6 +71,7 @@ class Nb201Network(nn.Module):
         drop_edges(self, drop_path)
 
     def forward(self, images: Tensor, gates: Gates | None = None) -> Tensor | Prediction:
+        """Return the result along the paths that the gates open."""
         x = self.stem(images)
         early: Tensor | None = None  # what the auxiliary head reads
         for position, block in enumerate(self.blocks):
@@ -100,6 +101,7 @@ class Nb201Cell(nn.Module):
         )
 
     def forward(self, x: Tensor, gates: Gates | None) -> Tensor:
+        """Return the result along the paths that the gates open."""
         (last,) = self.dag([x], gates)
         result: Tensor = last
         return result
@@ -118,6 +120,7 @@ class ResidualReduction(nn.Module):
         )
 
     def forward(self, x: Tensor, gates: Gates | None) -> Tensor:
+        """Return the result along the paths that the gates open."""
         result: Tensor = self.main(x) + self.shortcut(x)
         return result
 

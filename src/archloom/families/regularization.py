@@ -28,9 +28,11 @@ class DropPath(nn.Dropout):
         self.rate = rate
 
     def set_progress(self, progress: float) -> None:
+        """Set the rate for this share of the training, from 0 to 1."""
         self.p = self.rate * progress
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the images, some of them zeroed while the network trains."""
         if not self.training or self.p == 0:
             return x
         one_per_image = x.new_ones(len(x), *[1] * (x.dim() - 1))

@@ -68,6 +68,7 @@ class WidthsNetwork(nn.Module):
         return [width.largest for width in self._widths]
 
     def forward(self, images: Tensor, gates: Gates | None = None) -> Tensor:
+        """Return the logits along the paths that the gates open."""
         extents = [width.extent(gates) for width in self._widths]
         before = extents[0]
         x = before.weigh(before.limit(normalize_first_channels(self.stem_norm, self.stem(images, before))))

@@ -45,9 +45,11 @@ class Separable:
 
     @property
     def stride(self) -> int:
+        """Return the stride of the first stage."""
         return int(self.depthwise[0].stride[0])
 
     def geometry(self, stage: int) -> Geometry:
+        """Return stride and dilation of the depthwise convolution of a stage."""
         convolution = self.depthwise[stage]
         return Geometry(int(convolution.stride[0]), int(convolution.dilation[0]))
 

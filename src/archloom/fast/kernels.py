@@ -129,11 +129,13 @@ class Kernels:
     # --- 3x3 pools without padding
 
     def average_pool(self, image: Tensor, stride: int) -> Tensor:
+        """Return averages over 3x3 pixels, the border left out."""
         if stride == 1:
             return _sums_of_nine(image).mul_(_shares_of_nine(image))
         return _to_nhwc(F.avg_pool2d(_to_nchw(image), 3, stride, 1, count_include_pad=False))
 
     def average_pool_backward(self, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> None:
+        """Add the gradient by the pooled image to a slot."""
         if stride == 1:
             slot.add(_sums_of_nine(gradient * _shares_of_nine(image)))
             return
@@ -143,6 +145,7 @@ class Kernels:
         slot.add(_to_nhwc(by_image))
 
     def max_pool(self, image: Tensor, stride: int) -> Tensor:
+        """Return maxima over 3x3 pixels."""
         return _to_nhwc(F.max_pool2d(_to_nchw(image), 3, stride, 1))
 
     def max_pool_backward(self, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> None:

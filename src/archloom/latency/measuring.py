@@ -43,6 +43,7 @@ class Measurement:
     latency: Mapping[str, Latency]  # of one batch, by what computed it
 
     def to_json(self) -> dict[str, Any]:
+        """Return the measurement as JSON values."""
         return asdict(self)
 
 
@@ -69,6 +70,7 @@ class Size:
 
     @property
     def given(self) -> bool:
+        """Return whether any size was given."""
         return any(value is not None for value in self._values)
 
 

@@ -42,6 +42,7 @@ def choose_preparation(space: SearchSpace, setup: TimingSetup) -> Prepare:
 
 
 def prepare_in_torch(space: SearchSpace, setup: TimingSetup) -> Prepare:
+    """Return a function that builds a network and returns a call of it on fixed random images."""
     colours = setup.image_shape[0]
     images = torch.rand(setup.batch, *setup.image_shape, generator=torch.Generator().manual_seed(0))
 

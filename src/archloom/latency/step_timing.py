@@ -45,6 +45,7 @@ class Workload:
     strategy_settings: Settings = field(default_factory=dict)
 
     def build_space(self) -> SearchSpace:
+        """Return the space, built with the settings of the workload."""
         entry = SPACES.find(self.space)
         space: SearchSpace = entry.load()(**{**entry.settings, **self.space_settings})
         return space

@@ -31,6 +31,7 @@ class Timings:
 
     @property
     def milliseconds(self) -> list[float]:
+        """Return the time of each network at the usual speed of the machine."""
         return [self.constant_ms * ratio for ratio in self.ratios]
 
     @property
@@ -39,18 +40,22 @@ class Timings:
         return [math.log(1000 * constant / self.constant_ms) for constant in self.constants]
 
     def first(self, count: int) -> Timings:
+        """Return the first `count` timings."""
         return Timings(self.ratios[:count], self.constants[:count])
 
     def add(self, more: Timings) -> None:
+        """Append more timings."""
         self.ratios.extend(more.ratios)
         self.constants.extend(more.constants)
 
 
 def timings_path(model: Path) -> Path:
+    """Return the path of the timings that belong to a model file."""
     return model.with_suffix(".timings.json")
 
 
 def write_timings(path: Path, timings: Timings, setup: TimingSetup) -> None:
+    """Write timings and how they were taken."""
     content = {"kind": KIND, "version": VERSION, "about": setup.to_json(), **vars(timings)}
     write_atomically(path, (json.dumps(content) + "\n").encode())
 

@@ -39,6 +39,7 @@ class TimingSetup:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
+        """Return the setup that a file holds."""
         colours, height, width = map(int, value["image_shape"])
         return cls(
             space=str(value["space"]),
@@ -55,6 +56,7 @@ class TimingSetup:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """Return the setup as JSON values."""
         return to_json_object(self)
 
     def find_differences(self, other: TimingSetup) -> list[str]:
@@ -82,6 +84,7 @@ class CostModelFile:
 
     @classmethod
     def from_fit(cls, fit: Fit, setup: TimingSetup, *, constant_ms: float, forced: bool) -> Self:
+        """Return the contents of the file of a fitted model."""
         return cls(
             setup=setup,
             decisions=_list_options(fit.model.space),
@@ -121,6 +124,7 @@ class CostModelFile:
         )
 
     def write(self, path: Path) -> None:
+        """Write the model as JSON."""
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "setup"}
         rows = [[*map(list, feature), weight] for feature, weight in self.weights.items()]
         content = {"kind": KIND, "version": VERSION, **self.setup.to_json(), **own, "weights": rows}

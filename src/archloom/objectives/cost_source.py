@@ -43,9 +43,11 @@ class ModelledCost(CostSource):
         self._model, self.unit, self.provenance, self.caveat = model, unit, provenance, caveat
 
     def measure(self, architecture: Mapping[str, str]) -> float:
+        """Return the cost of an architecture."""
         return self._model.measure(architecture)
 
     def expected_cost(self, probabilities: Probabilities) -> Tensor:
+        """Return the expected cost under the probabilities, with a gradient."""
         return self._model.expected_cost(probabilities)
 
 
@@ -69,6 +71,7 @@ class CountedCost(CostSource):
         return float(getattr(self._costs.cost(architecture), self._metric))
 
     def measure(self, architecture: Mapping[str, str]) -> float:
+        """Return the cost of an architecture."""
         return self._sum.measure(architecture) if self._is_sum else self._count(architecture)
 
     @cached_property
@@ -81,4 +84,5 @@ class CountedCost(CostSource):
         return self._sum.to_linear_cost()
 
     def expected_cost(self, probabilities: Probabilities) -> Tensor:
+        """Return the expected cost under the probabilities, with a gradient."""
         return self._model.expected_cost(probabilities)

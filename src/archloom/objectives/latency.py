@@ -38,6 +38,7 @@ class MeasuredLatency(CostSource):
         return cls(space, table, column, provenance=path.name)
 
     def measure(self, architecture: Mapping[str, str]) -> float:
+        """Return the latency of an architecture, in milliseconds."""
         latency = plain_number(self._column[self._table.row(architecture)])
         if math.isnan(latency):
             text = self._space.format(self._space.check(architecture))
@@ -52,6 +53,7 @@ class MeasuredLatency(CostSource):
         return torch.tensor(values, dtype=torch.float64).view(sizes)
 
     def expected_cost(self, probabilities: Probabilities) -> Tensor:
+        """Return the expected latency under the probabilities, with a gradient."""
         first = probabilities[self._space.decisions[0].name]
         mean = self._grid.to(first)
         for decision in reversed(self._space.decisions):  # the last axis goes first

@@ -36,6 +36,7 @@ class SharedNorm(nn.Module):
         self.normalize, self._activation = normalize, activation
 
     def forward(self, x: Tensor, extent: Extent) -> Tensor:
+        """Return the first channels, normalised and activated."""
         x = extent.limit(normalize_first_channels(self.normalize, x))
         return extent.limit(ACTIVATIONS[self._activation](x))
 
@@ -50,6 +51,7 @@ class SqueezeExcite(nn.Module):
         self.excite = SharedConv2d(inner, channels, 1, masked=masked)
 
     def forward(self, x: Tensor, extent: Extent) -> Tensor:
+        """Return the image with every channel scaled."""
         means = x.mean((2, 3), keepdim=True)
         inner = F.relu(self.squeeze(means, Extent(rounded(extent.channels * SQUEEZE))))
         return x * F.hardsigmoid(self.excite(inner, extent))
@@ -59,9 +61,11 @@ class PassOn(nn.Module):
     """Its input, whatever else is known."""
 
     def forward(self, x: Tensor, *arguments: Any) -> Tensor:
+        """Return the input."""
         return x
 
     def count_multiply_adds(self, inputs: object, output: Tensor) -> int:
+        """Return 0: nothing is computed."""
         return 0
 
 
@@ -92,6 +96,7 @@ class InvertedBottleneck(nn.Module):
         self.project_norm = SharedNorm(normalize(width.largest), "linear")
 
     def forward(self, x: Tensor, gates: Gates | None, channels_in: int, extent: Extent) -> Tensor:
+        """Return the narrowed image, with the channels of `extent`."""
         inner = self._expansion.extent(gates, [rounded(channels_in * times) for times in self._expansion.sizes])
         x = self.expand_norm(self.expand(x, inner), inner)
         looked = self.kernel(x, gates)
@@ -125,10 +130,12 @@ class SeparableConv(nn.Module):
         self.project_norm = SharedNorm(normalize(width.largest), "linear")
 
     def forward(self, x: Tensor, gates: Gates | None, channels_in: int, extent: Extent) -> Tensor:
+        """Return the convolved image, with the channels of `extent`."""
         x = self.kernel_norm(self.kernel(x, gates), Extent(channels_in))
         return extent.weigh(self.project_norm(self.project(x, extent), extent))
 
     def runs_several(self, gates: Gates | None) -> bool:
+        """Return whether several kernels run in parallel here."""
         return self.kernel.runs_several(gates)
 
 

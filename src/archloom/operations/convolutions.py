@@ -60,6 +60,7 @@ class FactorizedReduce(nn.Module):
         self.normalize = place.normalize(place.channels_out)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the halved image: one half of the channels from even pixels, the other from odd ones."""
         x = F.relu(x)
         shifted = F.pad(x, (0, 1, 0, 1))[:, :, 1:, 1:]  # the padding lets odd sizes give equal halves
         result: Tensor = self.normalize(torch.cat([self.even(x), self.odd(shifted)], dim=1))

@@ -100,6 +100,7 @@ class PipelineResult:
 
     @property
     def complete(self) -> bool:
+        """Return whether all searches and retrainings have finished."""
         return len(self.searches) == self.search_count and len(self.models) == self.model_count
 
     # --- files
@@ -196,6 +197,7 @@ class PipelineResult:
         return f"<div><h4>{escape(self.title)}</h4>{lines}{draw_models(self.tests_by_search)}{tables}</div>"
 
     def tabulate_searches(self) -> Table:
+        """Return a table with a row per search."""
         several = self.search_count > 1
         rows = tuple(
             (
@@ -210,6 +212,7 @@ class PipelineResult:
         return Table("", rows, ("search", "validation", "parameters", "time", "architecture"))
 
     def tabulate_models(self) -> Table:
+        """Return a table with a row per trained model."""
         rows = tuple(
             (
                 f"search {model.search}, retraining {model.seed}" + (" (best)" if model == self.best else ""),
@@ -260,6 +263,7 @@ class PipelineResult:
 
 
 def count_text(count: int, one: str, many: str) -> str:
+    """Return a count with its noun, in the singular or plural."""
     return f"{count:,} {one if count == 1 else many}"
 
 

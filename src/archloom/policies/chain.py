@@ -46,9 +46,11 @@ class Chain:
         return self.draws[-count:]
 
     def state_dict(self) -> StateDict:
+        """Return the draws and how they are thinned."""
         return {"draws": self.draws, "seen": self._seen, "every": self._every}
 
     def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
         self.draws, self._seen, self._every = state["draws"], state["seen"], state["every"]
 
 

@@ -25,6 +25,7 @@ class DecisionPosterior:
 
     @property
     def probability(self) -> float:
+        """Return the probability that this option is the best."""
         return self.best[self.option]
 
     @property
@@ -69,6 +70,7 @@ class Posterior:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
+        """Return the posterior that a record holds."""
         mixing = value.get("mixing")
         return cls(
             draws=int(value["draws"]),
@@ -88,6 +90,7 @@ class Posterior:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """Return the posterior as JSON values."""
         return to_json_object(self)
 
 

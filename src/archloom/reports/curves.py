@@ -71,6 +71,7 @@ class Panel:
     if_constant: bool = True  # whether it is drawn where nothing changes
 
     def has_content(self, series: Series) -> bool:
+        """Return whether a line of the panel has values to show."""
         different = [len(set(drop_unknown(self.values(series, name)))) for name in self.lines]
         return max(different) > (0 if self.if_constant else 1)
 

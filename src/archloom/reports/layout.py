@@ -21,6 +21,8 @@ Columns = list[list[int]]  # the items of every column, from top to bottom
 
 @dataclass(frozen=True)
 class Size:
+    """Hold the width and height of a box."""
+
     width: float
     height: float
 
@@ -45,18 +47,22 @@ class Place:
 
     @property
     def left(self) -> float:
+        """Return the x coordinate of the left side."""
         return self.x - self.width / 2
 
     @property
     def right(self) -> float:
+        """Return the x coordinate of the right side."""
         return self.x + self.width / 2
 
     @property
     def top(self) -> float:
+        """Return the y coordinate of the upper side."""
         return self.y - self.height / 2
 
     @property
     def bottom(self) -> float:
+        """Return the y coordinate of the lower side."""
         return self.y + self.height / 2
 
 
@@ -72,6 +78,8 @@ class Route:
 
 @dataclass(frozen=True)
 class Layout:
+    """Hold the places of all boxes, the routes of all lines, and the size of the drawing."""
+
     boxes: tuple[Place, ...]
     routes: tuple[Route, ...]  # in the order of the lines
     width: float

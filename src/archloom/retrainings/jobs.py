@@ -29,14 +29,17 @@ class RetrainJob:
 
     @property
     def name(self) -> str:
+        """Return the name of the folder."""
         return self.folder.name
 
     @property
     def run_folder(self) -> RetrainFolder:
+        """Return the run folder of the job."""
         return RetrainFolder(self.folder)
 
     @property
     def state(self) -> State:
+        """Return the state of the run folder."""
         return self.run_folder.state
 
     def run(self, emit: JobListener, stop: Stop) -> None:

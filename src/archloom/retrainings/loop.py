@@ -109,14 +109,17 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
 
     @property
     def total(self) -> int:
+        """Return the number of steps of all epochs."""
         return self.settings.epochs * self._train.steps
 
     @property
     def units_per_record(self) -> int:
+        """Return the number of steps of an epoch."""
         return self._train.steps
 
     @property
     def batch_size(self) -> int:
+        """Return the number of training images per step."""
         return self._train.batch_size
 
     @property
@@ -125,15 +128,18 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         return self.network if self._average is None else self._average.module
 
     def run(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> RetrainOutcome:
+        """Train until the last epoch, or until asked to stop."""
         self._save, self._saved = save, self._clock()
         return super().run(save=save, stop=stop)
 
     def read_record(self, value: JsonObject) -> RetrainRecord:
+        """Return the record of an epoch that a line holds."""
         return RetrainRecord.from_json(value)
 
     # --- one step
 
     def advance(self) -> RetrainRecord | None:
+        """Train for one step; return the record of the epoch after its last step, else None."""
         start = self._clock()
         epoch, step = divmod(self.position, self._train.steps)
         if self._batches is None:
@@ -246,9 +252,11 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
 
     @property
     def last(self) -> Weights:
+        """Return a copy of the weights as they are now."""
         return self._weights()
 
     def conclude(self) -> RetrainOutcome:
+        """Evaluate the chosen weights and return the outcome."""
         self.emit(Deriving("evaluating the model on images that it was not trained on"))
         model = copy.deepcopy(self.model)
         model.load_state_dict(self.chosen, strict=False)  # an auxiliary head takes no part in evaluation
@@ -264,6 +272,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
     # --- state
 
     def state_dict(self) -> StateDict:
+        """Return everything that a checkpoint must hold."""
         return {
             **super().state_dict(),
             "network": self.network.state_dict(),
@@ -274,6 +283,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         }
 
     def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
         super().load_state_dict(state)
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -64,6 +64,7 @@ class OptimizerSettings:
         return self.learning_rate_end + (self.learning_rate - self.learning_rate_end) * fall
 
     def build_optimizer(self, network: nn.Module) -> torch.optim.SGD:
+        """Return SGD for a network, with weight decay on the parameters that should have it."""
         decaying = [p for p in network.parameters() if self.decay_all or p.ndim > 1]
         undecayed = [p for p in network.parameters() if not self.decay_all and p.ndim <= 1]
         groups = [(decaying, self.weight_decay), (undecayed, 0.0)]

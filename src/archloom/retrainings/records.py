@@ -42,6 +42,7 @@ class RetrainRecord:
 
     @property
     def warning(self) -> str:
+        """Return '': a retraining has no monitor."""
         return ""
 
     def to_json(self) -> dict[str, Any]:

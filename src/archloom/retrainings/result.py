@@ -124,6 +124,7 @@ class RetrainResult(RetrainOutcome):
 
     @property
     def title(self) -> str:
+        """Return space, data, recipe and seed in words."""
         return f"{self.space['name']} trained on {self.data}, recipe {self.recipe}, seed {self.seed}"
 
     @property

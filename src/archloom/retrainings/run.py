@@ -202,6 +202,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
 
     @property
     def settings(self) -> Settings:
+        """Return the settings that config.toml holds."""
         return self._spec.to_settings()
 
     def save(self, state: StateDict, step: int) -> None:
@@ -214,6 +215,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
             self._kept_epoch = best["epoch"]
 
     def finish(self, outcome: RetrainOutcome, seconds: float) -> RetrainResult:
+        """Write the models and the result; return the result."""
         result = self._make_result(outcome, seconds)
         card = card_of(self._spec, self._data, _card_details(result))
         for name, weights in ((LAST, self.loop.last), (BEST, self.loop.chosen)):
@@ -222,6 +224,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
         return result
 
     def write_report(self, result: RetrainResult | None) -> None:
+        """Write the report page, of an unfinished run too."""
         space, test = self._spec.build_space(), self._data.test
         drawing = draw_cells(space.graphs(self._spec.architecture), title=self._spec.title)
         self.folder.write_text(self.folder.cell_path.name, drawing)

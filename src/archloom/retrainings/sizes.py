@@ -58,6 +58,7 @@ class Budget:
         return int(TRAINING_SHARE * self.seconds / self.seconds_of_epoch(seconds_per_image))
 
     def seconds_of_epoch(self, seconds_per_image: float) -> float:
+        """Return how long an epoch takes, validation included."""
         return seconds_per_image * (self.images + EVALUATION_COST * self.valid)
 
     def regularization_for(self, size: int) -> dict[str, Mapping[str, float | int]]:

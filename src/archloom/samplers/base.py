@@ -111,6 +111,7 @@ class PosteriorSampler(torch.optim.Optimizer):
 
     @property
     def parameters(self) -> list[Tensor]:
+        """Return all parameters that the sampler updates."""
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
     def _regularized_gradient(self, closure: Closure) -> tuple[Tensor, list[Tensor | None]]:
@@ -171,6 +172,7 @@ class PosteriorSampler(torch.optim.Optimizer):
     # --- state
 
     def state_dict(self) -> StateDict:
+        """Return everything that a checkpoint must hold."""
         return {
             **super().state_dict(),
             "generator": self.generator.get_state(),
@@ -179,6 +181,7 @@ class PosteriorSampler(torch.optim.Optimizer):
         }
 
     def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
         super().load_state_dict({name: state[name] for name in ("state", "param_groups")})
         self.generator.set_state(state["generator"])
         self.counts = dict(state["counts"])

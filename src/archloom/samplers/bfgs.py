@@ -140,6 +140,7 @@ class BfgsPosterior(PosteriorSampler):
 
     @torch.no_grad()
     def step(self, closure: Closure) -> Tensor:  # type: ignore[override]
+        """Update the parameters once and return the loss before the update."""
         loss, parts = self._regularized_gradient(closure)
         self._begin_draw()
         self._check({"the loss": loss})

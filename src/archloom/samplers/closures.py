@@ -56,6 +56,7 @@ class Classification:
             return self._set_gradients(self._forward(), self._labels)
 
     def backward_on_sampled_labels(self, generator: torch.Generator) -> int:
+        """Compute gradients for labels sampled from the model; return the number of labels."""
         with self._replay():
             output = self._forward()
             logits = _logits(output).detach()

@@ -124,6 +124,7 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
 
     @torch.no_grad()
     def step(self, closure: Closure) -> Tensor:  # type: ignore[override]
+        """Update the parameters once and return the loss before the update."""
         loss, parts = self._regularized_gradient(closure)
         self._begin_draw()
         self._check({"the loss": loss})  # before labels are sampled from a prediction that is no longer finite

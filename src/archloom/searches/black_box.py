@@ -83,12 +83,15 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
 
     @property
     def total(self) -> int:
+        """Return the number of trials."""
         return self._trials
 
     def read_record(self, value: JsonObject) -> TrialRecord:
+        """Return the record of a trial that a line holds."""
         return TrialRecord.from_json(value)
 
     def advance(self) -> TrialRecord | None:
+        """Return the record of the next trial, own or of another process; None while others score the last ones."""
         finished = self._replay_foreign_trial() or self._run_trial()
         if finished is None:
             return None
@@ -172,6 +175,7 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         return best_trial(rivals if record.pruned and rivals else [*rivals, replace(record, pruned=False)]).score
 
     def conclude(self) -> SearchOutcome:
+        """Return the best architecture and what is known of it."""
         winner = best_trial(self.history)
         different = len({record.text for record in self.history})
         best = f"Best score of {different} different architectures: {winner.score:.2f}."
@@ -194,8 +198,10 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         return [(record.score / 100, record.cost) for record in tried if record.cost is not None]
 
     def state_dict(self) -> StateDict:
+        """Return everything that a checkpoint must hold."""
         return {**super().state_dict(), "strategy": self.strategy.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
         super().load_state_dict(state)
         self.strategy.load_state_dict(state["strategy"])

@@ -44,6 +44,7 @@ class GradientCheck:
 
     @property
     def verdict(self) -> str:
+        """Return what the figures say of the gradient, in words."""
         if not self.on_validation:
             return "that of the training loss, which is another quantity"
         if self.cosine > 0.999 and abs(self.size - 1) < 0.01:

@@ -32,14 +32,17 @@ class SearchJob:
 
     @property
     def name(self) -> str:
+        """Return the name of the folder."""
         return self.folder.name
 
     @property
     def run_folder(self) -> RunFolder:
+        """Return the run folder of the job."""
         return RunFolder(self.folder)
 
     @property
     def state(self) -> State:
+        """Return the state of the run folder."""
         return self.run_folder.state
 
     def run(self, emit: JobListener, stop: Stop) -> None:

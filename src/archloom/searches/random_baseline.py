@@ -20,6 +20,7 @@ class BaselineComparison:
 
     @property
     def sentence(self) -> str:
+        """Return how many random architectures the result beats, in words."""
         if not self.random_baseline:
             return ""
         beaten = sum(value < self.shared_accuracy for value in self.random_baseline)

@@ -40,9 +40,11 @@ class RankResult(RankQuality):
 
     @property
     def evaluated(self) -> int:
+        """Return the number of evaluated architectures."""
         return len(self.architectures)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the ranking as JSON values."""
         return {**to_json_object(self), "evaluated": self.evaluated}
 
 

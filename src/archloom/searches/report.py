@@ -55,10 +55,12 @@ class ReportData:
 
     @property
     def epochs(self) -> list[EpochRecord]:
+        """Return the records of epochs."""
         return epochs_of(self.history)
 
     @property
     def trials(self) -> list[TrialRecord]:
+        """Return the records of trials."""
         return trials_of(self.history)
 
     @property

@@ -149,10 +149,12 @@ class SearchResult(SearchOutcome):
 
     @property
     def title(self) -> str:
+        """Return strategy, space, data and seed in words."""
         return f"{self.strategy} on {self.space_name}, {self.data}, seed {self.seed}"
 
     @property
     def cost_text(self) -> str:
+        """Return parameters and multiply-adds in words."""
         return f"{self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds"
 
     @property

@@ -135,16 +135,20 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
 
     @property
     def settings(self) -> Settings:
+        """Return the settings that config.toml holds."""
         return self._spec.to_settings()
 
     def make_listeners(self) -> Sequence[Listener]:
+        """Return a TensorBoard listener if the settings ask for one."""
         return [tensorboard_listener(self.folder.path / "tensorboard")] if self._spec.search.tensorboard else []
 
     def load(self, state: Any) -> None:
+        """Restore the loop and its notes."""
         super().load(state)
         self.loop.notes = list(self.folder.read_notes())
 
     def finish(self, outcome: SearchOutcome, seconds: float) -> SearchResult:
+        """Write the result of the search and return it."""
         history = self.loop.history
         result = SearchResult(
             **vars(outcome),
@@ -167,6 +171,7 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
         return result
 
     def write_report(self, result: SearchResult | None) -> None:
+        """Write the report page, of an unfinished run too."""
         _write_report(self.folder, self._spec, self.loop.space, self.loop.history, result, self.loop.look_up)
 
 

@@ -86,15 +86,19 @@ class LocalStudy(Study):
     """The trials of one process, which its own checkpoints hold."""
 
     def find_foreign_trial(self, known: Collection[int]) -> FinishedTrial | None:
+        """Return None: no other process takes part."""
         return None
 
     def begin(self, strategy: BlackBox, position: int) -> Trial | None:
+        """Return the trial that the strategy proposes."""
         return strategy.ask(position)
 
     def keep_alive(self, trial: Trial) -> contextlib.AbstractContextManager[None]:
+        """Return an empty context: no other process waits for the trial."""
         return contextlib.nullcontext()
 
     def finish(self, finished: FinishedTrial) -> bool:
+        """Return True: the trial counts."""
         return True
 
 
@@ -147,6 +151,7 @@ class SharedStudy(Study):
         return cls(study, storage, space, **options)
 
     def find_foreign_trial(self, known: Collection[int]) -> FinishedTrial | None:
+        """Return a finished trial of another process that is not known yet, or None."""
         from optuna.trial import TrialState  # late: optuna is optional and slow to import
 
         finished = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
@@ -161,6 +166,7 @@ class SharedStudy(Study):
         )
 
     def begin(self, strategy: BlackBox, position: int) -> Trial | None:
+        """Return a new trial, or None after a pause while other processes score the last ones."""
         self._fail_dead_trials()
         if self._count_before(None) < self._trials:
             with _without_warnings():
@@ -213,6 +219,7 @@ class SharedStudy(Study):
 
     @contextlib.contextmanager
     def keep_alive(self, trial: Trial) -> Iterator[None]:
+        """Mark the trial as alive at intervals while the context is open."""
         ended = threading.Event()
 
         def beat() -> None:
@@ -232,6 +239,7 @@ class SharedStudy(Study):
             thread.join()
 
     def finish(self, finished: FinishedTrial) -> bool:
+        """Store the score; return False if another process has given the trial up."""
         from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 

@@ -34,6 +34,7 @@ class Decision:
     options: tuple[str, ...]
 
     def index(self, option: str) -> int:
+        """Return the position of an option."""
         return self.options.index(option)
 
 
@@ -68,9 +69,11 @@ class Architecture(Mapping[str, str]):
         return Architecture, (self._choices,)  # hashed anew: another process hashes strings differently
 
     def with_option(self, name: str, option: str) -> Architecture:
+        """Return a copy with another option for one decision."""
         return Architecture({**self._choices, name: option})
 
     def to_json(self) -> str:
+        """Return the choices as JSON text."""
         return json.dumps(self._choices)
 
 
@@ -101,6 +104,7 @@ class SearchSpace(ABC):
 
     @cached_property
     def decisions(self) -> tuple[Decision, ...]:
+        """Return all decisions, each with the options that are kept."""
         kept = dict(self.kept)
         return tuple(Decision(d.name, kept.get(d.name, d.options)) for d in self.full_decisions())
 
@@ -109,6 +113,7 @@ class SearchSpace(ABC):
         return {decision.name: decision for decision in self.decisions}
 
     def decision(self, name: str) -> Decision:
+        """Return the decision of a name."""
         return self._by_name[name]
 
     @property
@@ -238,6 +243,7 @@ class SearchSpace(ABC):
         return Architecture({decision.name: architecture[decision.name] for decision in self.decisions})
 
     def from_json(self, text: str) -> Architecture:
+        """Return the architecture of a JSON text."""
         try:
             value: Any = json.loads(text)
         except (ValueError, RecursionError) as error:  # ValueError: bad syntax, or a number of too many digits

@@ -104,9 +104,11 @@ class Darts(SearchSpace):
         return (0, state - 1) if self.edges == "fixed" else tuple(range(state))
 
     def edge_name(self, cell: str, source: int, node: int) -> str:
+        """Return the name of the decision on an edge."""
         return f"{cell}/{source}->{INPUTS + node}"
 
     def full_decisions(self) -> tuple[Decision, ...]:
+        """Return every edge with all operations."""
         return tuple(
             Decision(self.edge_name(cell, source, node), self.operations)
             for cell in self.cell_names
@@ -121,6 +123,7 @@ class Darts(SearchSpace):
         return (NONE, *decision.options)
 
     def check(self, architecture: Mapping[str, str]) -> Architecture:
+        """Return the architecture; raise an error if a node has more than two inputs."""
         checked = super().check(architecture)
         for cell in self.cell_names if self.edges == "searched" else ():
             for node in range(self.nodes):
@@ -167,6 +170,7 @@ class Darts(SearchSpace):
         return self.check(choices)
 
     def sample(self, rng: random.Random) -> Architecture:
+        """Return a random architecture: inputs of every node, then their operations."""
         choices = {decision.name: NONE for decision in self.decisions}
         for cell in self.cell_names:
             for node in range(self.nodes):
@@ -225,6 +229,7 @@ class Darts(SearchSpace):
         return inputs + spare[: KEPT_INPUTS - len(inputs)]
 
     def parse(self, text: str) -> Architecture:
+        """Return the architecture of a genotype."""
         cells = _genotype_arguments(text)
         unknown = set(cells) - {f"{name}{end}" for name in self.cell_names for end in ("", "_concat")}
         missing = [name for name in self.cell_names if name not in cells]
@@ -256,6 +261,7 @@ class Darts(SearchSpace):
         return choices
 
     def graphs(self, architecture: Architecture) -> tuple[CellGraph, ...]:
+        """Return one graph per cell."""
         states = INPUTS + self.nodes
         return tuple(
             CellGraph(

@@ -163,6 +163,7 @@ class Mobile(SearchSpace):
 
     @property
     def head_widths(self) -> tuple[str, ...]:
+        """Return the names of the width decisions of the head."""
         return tuple(f"head{number}.width" for number in range(1, len(self.head) + 1))
 
     @cached_property
@@ -196,6 +197,7 @@ class Mobile(SearchSpace):
         return _texts({rounded(base * multiplier) for multiplier in self.width_multipliers})
 
     def full_decisions(self) -> tuple[Decision, ...]:
+        """Return every decision with all options."""
         return tuple(place for place in self._places.values() if len(place.options) > 1)
 
     def place(self, name: str) -> Decision:
@@ -208,6 +210,7 @@ class Mobile(SearchSpace):
 
     @property
     def widths(self) -> frozenset[str]:
+        """Return the names of decisions on widths and expansions."""
         return frozenset(name for name in self._by_name if name.endswith((".width", ".expansion")))
 
     @cached_property
@@ -220,6 +223,7 @@ class Mobile(SearchSpace):
         }
 
     def active(self, architecture: Architecture) -> frozenset[str]:
+        """Return the decisions that are not inside a layer that is left out."""
         left_out = (name for name in self._within if architecture[name] == ZERO)
         return frozenset(architecture).difference(*(self._within[name] for name in left_out))
 

@@ -43,9 +43,11 @@ class Nb201(SearchSpace):
         return tuple((source, target) for target in range(1, self.nodes) for source in range(target))
 
     def full_decisions(self) -> tuple[Decision, ...]:
+        """Return every edge with all operations."""
         return tuple(Decision(f"{source}->{target}", self.operations) for source, target in self.edges)
 
     def enumerate(self) -> Iterator[Architecture]:
+        """Yield every architecture."""
         names = [decision.name for decision in self.decisions]
         for choice in itertools.product(*(decision.options for decision in self.decisions)):
             yield Architecture(dict(zip(names, choice, strict=True)))
@@ -68,6 +70,7 @@ class Nb201(SearchSpace):
         return self.check(choices)
 
     def format(self, architecture: Architecture) -> str:
+        """Return the text form of NAS-Bench-201."""
         groups = (
             "|" + "".join(f"{architecture[f'{source}->{target}']}~{source}|" for source in range(target))
             for target in range(1, self.nodes)
@@ -75,6 +78,7 @@ class Nb201(SearchSpace):
         return "+".join(groups)
 
     def graphs(self, architecture: Architecture) -> tuple[CellGraph, ...]:
+        """Return the graph of the cell."""
         edges = tuple(
             (source, target, architecture[f"{source}->{target}"])
             for source, target in self.edges

@@ -61,11 +61,13 @@ class Widths(SearchSpace):
         return tuple(stage + [True, *stage] * (STAGES - 1))
 
     def full_decisions(self) -> tuple[Decision, ...]:
+        """Return one width decision per layer."""
         options = tuple(str(width) for width in sorted(self.options))
         return tuple(Decision(f"width{number}", options) for number in range(1, len(self.reductions) + 1))
 
     @property
     def widths(self) -> frozenset[str]:
+        """Return the names of all decisions: each is a width."""
         return frozenset(decision.name for decision in self.decisions)
 
     def cost_features(self, architecture: Architecture) -> tuple[Feature, ...]:
@@ -74,6 +76,7 @@ class Widths(SearchSpace):
         return ((chosen[0],), *itertools.pairwise(chosen))
 
     def enumerate(self) -> Iterator[Architecture]:
+        """Yield every architecture."""
         names = [decision.name for decision in self.decisions]
         for choice in itertools.product(*(decision.options for decision in self.decisions)):
             yield Architecture(dict(zip(names, choice, strict=True)))
@@ -88,6 +91,7 @@ class Widths(SearchSpace):
         return self.check({d.name: width.strip() for d, width in zip(self.decisions, widths, strict=True)})
 
     def format(self, architecture: Architecture) -> str:
+        """Return the widths as text."""
         return ":".join(architecture[decision.name] for decision in self.decisions)
 
     def graphs(self, architecture: Architecture) -> tuple[CellGraph, ...]:

@@ -75,6 +75,7 @@ class AmendedDarts(Differentiable):
         self._difference_step = difference_step if products == "differences" else None
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        """Update the logits by the amended gradient, then the weights."""
         direct, second, evaluated = self.gradients(weights, batch)
         share = float(second.norm() / direct.norm().clamp_min(SMALLEST_NORM))
         self.descend(direct + second * (min(1.0, self._limit / share) if self._limit and share else 1.0), batch)
@@ -161,6 +162,7 @@ def parse_inverse(text: str) -> tuple[str, int]:
 
 
 def split_in_halves(batch: Batch) -> tuple[Batch, Batch]:
+    """Return the two halves of a batch."""
     middle = len(batch) // 2
     return (
         Batch(batch.images[:middle], batch.labels[:middle]),

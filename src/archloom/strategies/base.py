@@ -125,11 +125,13 @@ class Stateful(ABC):  # noqa: B024 - the two kinds of strategy below have the ab
         return torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=self.generator)))
 
     def state_dict(self) -> StateDict:
+        """Return everything that a checkpoint must hold."""
         parts = {name: getattr(self, name) for name in self.stateful}
         states = {name: part.state_dict() if hasattr(part, "state_dict") else part for name, part in parts.items()}
         return {"generator": self.generator.get_state(), **states}
 
     def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
         self.generator.set_state(state["generator"])
         for name in self.stateful:
             value = state[name] if name in state else state[self.former_names[name]]
@@ -223,12 +225,15 @@ class Differentiable(OneShot):
         return batch.epoch < self._warmup * batch.epochs
 
     def probabilities(self) -> Scores:
+        """Return the probability of every option."""
         return self.policy.probabilities()
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
+        """Return the architecture that the probabilities stand for."""
         return self.space.decode(self.probabilities(), keep_none=self._keep_none)
 
     def finalists(self) -> list[Architecture]:
+        """Return the discretized architecture and its neighbours, for the finalist race."""
         if self._finalists == 1:
             return []
         return self.space.neighbours(self.probabilities(), self._finalists, keep_none=self._keep_none)

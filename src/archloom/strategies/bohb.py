@@ -48,10 +48,13 @@ class Bohb(Tpe):
         super().__init__(space, generator, **settings)
 
     def pruner(self) -> optuna.pruners.BasePruner:
+        """Return the pruner of Hyperband."""
         return optuna.pruners.HyperbandPruner(min_resource=self._least_epochs, reduction_factor=self._reduction)
 
     def should_continue(self, trial: Trial, epochs: int, score: float) -> bool:
+        """Return whether the trial is worth more epochs."""
         return not self.trials.report(trial, epochs, score)
 
     def report_pruned(self, trial: Trial, score: float) -> None:
+        """Add a trial that was stopped early."""
         self.trials.add(trial, score, pruned=True)

@@ -45,6 +45,7 @@ class Darts(Differentiable):
         self._difference_step = difference_step if products == "differences" else None
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        """Update the logits on validation images, then the weights on training images."""
         gradient, evaluated = self.gradient(weights, batch)
         self.descend(gradient, batch)
         trained = weights.fit(batch.train, self._perturb_mixture(batch))

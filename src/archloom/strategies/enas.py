@@ -25,9 +25,11 @@ class SpreadValidation(Validation):
     """A number of validation batches per number of steps, spread as evenly as whole numbers allow."""
 
     def at(self, position: int) -> int:
+        """Return the number of validation batches at a step."""
         return self.before(position + 1) - self.before(position)
 
     def before(self, position: int) -> int:
+        """Return the number of validation batches before a step."""
         return position * self.batches // self.every
 
 
@@ -96,9 +98,11 @@ class Enas(OneShot):
         self.baseline: float | None = None  # until there is a reward
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
+        """Plan how many validation batches each step takes."""
         self.validation = SpreadValidation(every=plan.train_images // plan.batch_size, batches=self._controller_steps)
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        """Update the weights along a sampled path, then the controller."""
         trained = weights.fit(batch.train, path_gates(self.space, self._sample().paths[0]))
         if not batch.valids or batch.epoch < self._warmup * batch.epochs:
             return metrics(trained)
@@ -144,9 +148,12 @@ class Enas(OneShot):
             return self.policy.sample(self.generator)
 
     def probabilities(self) -> Scores:
+        """Return the probability of every option under the controller."""
         return self.policy.probabilities()
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
+        """Return the best of several architectures sampled from the controller."""
+
         def sample() -> Architecture:
             return self.space.decode(self._sample().scores[0], keep_none=self._keep_none)
 

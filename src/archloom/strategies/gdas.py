@@ -70,6 +70,7 @@ class Gdas(Differentiable):
         )
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        """Update weights and logits once, each along a sampled path."""
         temperature = self.temperature(batch)
         trained = weights.fit(batch.train, self._sample(temperature, len(batch.train)))
         evaluated = weights.step_result(batch.valid, self._sample(temperature, len(batch.valid)))

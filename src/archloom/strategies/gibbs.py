@@ -169,6 +169,7 @@ class Gibbs(Differentiable):
     # --- the search
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        """Sample the weights given the logits, then the logits given the weights."""
         trained = weights.fit(batch.train, self.policy.mixture())
         if self._posterior.gamma_shape:
             weights.set_weight_decay(self._draw_decay("w", list(weights.parameters.values())))
@@ -218,6 +219,7 @@ class Gibbs(Differentiable):
     # --- the end
 
     def probabilities(self) -> Scores:
+        """Return the probability of every option."""
         if len(self.chain) == 0:
             return super().probabilities()
         share = 0.0 if self._posterior.derive_from == "last" else 1 - self._posterior.burn_in
@@ -228,6 +230,7 @@ class Gibbs(Differentiable):
         return StrategyFindings(self.summarize_chains([self.chain]) if len(self.chain) else None)
 
     def summarize_chains(self, chains: Sequence[Chain], *, runs: Sequence[str] = ()) -> Posterior:
+        """Return the posterior of several chains, without their burn-in."""
         draws = [chain.last(1 - self._posterior.burn_in) for chain in chains]
         return summarize_draws(
             self.space,

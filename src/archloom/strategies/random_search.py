@@ -42,6 +42,7 @@ class RandomSearch(BlackBox):
         self.samples, self.accepted = 0, 0  # for the target
 
     def ask(self, number: int) -> Trial:
+        """Return a trial sampled uniformly."""
         rng = self.python_random()
         return Trial(number, self.space.sample(rng) if self.target is None else self._sample_near(self.target, rng))
 
@@ -65,6 +66,7 @@ class RandomSearch(BlackBox):
         return abs(target.cost(architecture) - target.value) <= self._window
 
     def findings(self) -> StrategyFindings:
+        """Return how many samples met the target."""
         if self.target is None or not self.samples:
             return StrategyFindings()
         acceptance = {"drawn": self.samples, "accepted": self.accepted, "rate": self.accepted / self.samples}

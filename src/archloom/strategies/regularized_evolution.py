@@ -42,6 +42,7 @@ class RegularizedEvolution(BlackBox):
         self.members: list[tuple[dict[str, str], float]] = []  # with their scores, the oldest first
 
     def ask(self, number: int) -> Trial:
+        """Return a random trial at first, later a mutation of a tournament's winner."""
         rng = self.python_random()
         if len(self.members) < self._population:
             return Trial(number, self.space.sample(rng))
@@ -49,4 +50,5 @@ class RegularizedEvolution(BlackBox):
         return Trial(number, self.space.mutate(self.space.check(parent), rng))
 
     def tell(self, trial: Trial, score: float) -> None:
+        """Add the trial to the population and remove the oldest one."""
         self.members = [*self.members, (dict(trial.architecture), score)][-self._population :]

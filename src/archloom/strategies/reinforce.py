@@ -56,12 +56,14 @@ class Reinforce(BlackBox):
         return torch.optim.Adam([self.policy.values], lr=self._rate)
 
     def ask(self, number: int) -> Trial:
+        """Return a trial sampled from the policy."""
         values = self.policy.values.detach()
         noisy = self.policy.split(values + sample_gumbel_noise(values.shape, self.generator).to(values))
         # the largest of each decision is a sample with its softmax probability
         return Trial(number, self.space.decode({name: row.tolist() for name, row in noisy.items()}))
 
     def tell(self, trial: Trial, score: float) -> None:
+        """Update the policy by the score of a trial."""
         self.average = self._momentum * self.average + (1 - self._momentum) * score
         self.weight = self._momentum * self.weight + (1 - self._momentum)
         advantage = score - self.average / self.weight

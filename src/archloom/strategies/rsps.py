@@ -28,9 +28,11 @@ class Rsps(OneShot):
         self._candidates = Candidates(candidates, candidates_each_epoch)
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        """Update the weights along a path sampled uniformly."""
         path = path_gates(self.space, self.space.sample(self.python_random()))
         return metrics(weights.fit(batch.train, path))
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
+        """Return the best of many sampled architectures under the shared weights."""
         rng = self.python_random()
         return self._candidates.best(lambda: self.space.sample(rng), evaluate, final=final)

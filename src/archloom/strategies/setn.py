@@ -57,6 +57,7 @@ class Setn(Differentiable):
         self._candidates = Candidates(candidates, candidates_each_epoch)
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        """Update the weights along a uniformly sampled path, then the logits."""
         path = path_gates(self.space, self.space.sample(self.python_random()))
         trained = weights.fit(batch.train, path)
         evaluated = weights.step_result(batch.valid, self.policy.mixture())
@@ -64,6 +65,7 @@ class Setn(Differentiable):
         return metrics(trained, evaluated)
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
+        """Return the best of several sampled architectures under the shared weights."""
         return self._candidates.best(self._sample, cache(evaluate), final=final)  # probable ones are sampled repeatedly
 
     def _sample(self) -> Architecture:

@@ -55,6 +55,7 @@ class Snas(Differentiable):
         return self._start + (self._end - self._start) * batch.progress
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        """Update weights and logits together, on a relaxed sample."""
         temperature = self.temperature(batch)
         gates = sample_concrete_gates(self.policy, self.generator, temperature=temperature)
         gradient = weights.gradient(weights.loss(batch.train, gates), of=self.policy.values)

@@ -57,6 +57,7 @@ class Tpe(BlackBox):
         return optuna.pruners.NopPruner()
 
     def ask(self, number: int) -> Trial:
+        """Return a random trial at first, later one that the study proposes."""
         rng = self.python_random()
         if len(self.trials) < self._startup_trials:
             return Trial(number, self.space.sample(rng))
@@ -66,6 +67,7 @@ class Tpe(BlackBox):
         return Trial(number, complete_architecture(self.space, choices, rng))
 
     def tell(self, trial: Trial, score: float) -> None:
+        """Report the score of a trial to the study."""
         self.trials.add(trial, score)
 
 
@@ -122,6 +124,7 @@ class TrialStudy:
         return running.should_prune()
 
     def add(self, trial: Trial, score: float, *, pruned: bool = False) -> None:
+        """Add the score of a trial to the study."""
         running = self._running.pop(trial.number, None)
         if running is None:
             self._add({"parameters": self._parameters(trial), "score": score, "pruned": pruned})
@@ -148,6 +151,7 @@ class TrialStudy:
         return {name: trial.architecture[name] for name in self._distributions}
 
     def state_dict(self) -> StateDict:
+        """Return everything that a checkpoint must hold."""
         return {
             "trials": [
                 {
@@ -163,6 +167,7 @@ class TrialStudy:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
         self._reset()
         for saved in state["trials"]:
             self._add(saved)

@@ -30,9 +30,11 @@ class DelayedValidation(Validation):
     first: int = 0
 
     def at(self, position: int) -> int:
+        """Return the number of validation batches at a step."""
         return self.batches if position >= self.first else 0
 
     def before(self, position: int) -> int:
+        """Return the number of validation batches before a step."""
         return max(0, position - self.first) * self.batches
 
 
@@ -149,6 +151,7 @@ class Tunas(OneShot):
         self.average, self.weight = 0.0, 0.0  # of the rewards so far, and the sum of their weights in it
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
+        """Plan the delay of the policy and prepare the optimizer of the weights."""
         first = math.ceil(self._settings.delay * plan.steps)
         self.validation = DelayedValidation(batches=self._settings.valid_batches, first=first)
         if self._weights.optimizer == "rmsprop":
@@ -173,6 +176,7 @@ class Tunas(OneShot):
     # --- the search
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        """Update the weights along a sampled path and, after its delay, the policy."""
         (path,) = sample_architectures(self.space, self.policy, self.generator)
         gates = self.sample_warmup_gates(path, batch.progress)
         if self._weights.optimizer == "rmsprop":
@@ -257,6 +261,7 @@ class Tunas(OneShot):
     # --- the end
 
     def probabilities(self) -> Scores:
+        """Return the probability of every option under the policy."""
         return self.policy.probabilities()
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:

@@ -91,6 +91,7 @@ class LayerChoice(Choice):
         super().__init__(Decision(name, tuple(options)), candidates)
 
     def forward(self, x: Tensor | None, gates: Gates | None, *arguments: Any) -> Tensor | None:
+        """Return the result of the gate, or of the only option if there is one."""
         if len(self.decision.options) == 1 and x is not None:
             return self._run_option(0, x, None, arguments)
         return super().forward(x, gates or {}, *arguments)
@@ -126,6 +127,7 @@ class Fixed(nn.Module):
         return any(isinstance(candidate, nn.Identity) for candidate in self.candidates.values())
 
     def forward(self, x: Tensor, gates: Gates | None = None) -> Tensor | None:
+        """Return the result of the fixed option; None is zero."""
         if self.option not in self.candidates:
             return None
         result: Tensor = self.candidates[self.option](x)
@@ -158,6 +160,7 @@ class Dag(nn.Module):
         self._fusible = _fuse(edges)
 
     def forward(self, inputs: list[Tensor], gates: Gates | None) -> list[Tensor]:
+        """Return the output states, computed by fast kernels where they apply."""
         states = self._run_fast(inputs, gates)
         if states is None:
             states = self._run_edge_by_edge(inputs, gates)

@@ -58,6 +58,7 @@ class Width:
 
     @property
     def largest(self) -> int:
+        """Return the largest width, which the weights are built for."""
         return int(max(self.sizes))
 
     def extent(self, gates: Gates | None, sizes: Sequence[int] | None = None) -> Extent:
@@ -88,6 +89,7 @@ class SharedKernel(nn.Module):
     used_sizes: Mapping[str, tuple[int, ...]] | None = None  # of each parameter in the last graph; None: all of it
 
     def record_use(self, used: Mapping[str, tuple[int, ...]] | None) -> None:
+        """Note which sizes this pass uses, so that other weights stay untouched."""
         if torch.is_grad_enabled() and used != self.used_sizes:
             self.used_sizes = used
 
@@ -100,6 +102,7 @@ class SharedConv2d(nn.Conv2d, SharedKernel):
         self._masked = masked
 
     def forward(self, x: Tensor, extent: Extent | None = None) -> Tensor:
+        """Return the convolved image, with the channels of `extent`."""
         depthwise = self.groups > 1
         extent = extent or Extent(x.shape[1] if depthwise else self.out_channels)
         used = (extent.channels, 1 if depthwise else x.shape[1])
@@ -116,6 +119,7 @@ class SharedLinear(nn.Linear, SharedKernel):
     """A linear layer that reads as many features as its input has."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs, computed from the features that there are."""
         features = x.shape[1]
         if features == self.in_features:
             self.record_use(None)

@@ -15,6 +15,7 @@ class BatchNorm(nn.BatchNorm2d):
     """Run `nn.BatchNorm2d`, by the fast kernels where it has neither parameters nor running statistics."""
 
     def forward(self, input: Tensor) -> Tensor:
+        """Return the normalised image."""
         plain = self.affine or self.track_running_stats or torch.compiler.is_compiling()
         kernels = None if plain else current_kernels()
         if kernels is None or input.dim() != 4:

@@ -42,12 +42,15 @@ class EveryOption:
     running_statistics: bool = False
 
     def operation(self, decision: Decision, make: MakeOption) -> nn.Module:
+        """Return a choice between all options."""
         return Choice(decision, {option: make(option) for option in decision.options if option != NONE})
 
     def options(self, decision: Decision) -> tuple[str, ...]:
+        """Return all options."""
         return decision.options
 
     def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
+        """Return a batch normalisation for the supernet."""
         return BatchNorm(channels, affine=self.affine and scaled, track_running_stats=self.running_statistics)
 
 
@@ -60,15 +63,18 @@ class Only:
     running_statistics: bool = True
 
     def operation(self, decision: Decision, make: MakeOption) -> nn.Module:
+        """Return the chosen operation alone."""
         option = self.architecture[decision.name]
         return Fixed(decision, option, {} if option == NONE else {option: make(option)})
 
     def options(self, decision: Decision) -> tuple[str, ...]:
+        """Return the chosen option alone."""
         return (
             self.architecture.get(decision.name, decision.options[0]),
         )  # a part with a single option is no decision
 
     def normalize(self, channels: int, *, scaled: bool = True) -> nn.Module:
+        """Return a batch normalisation for a network of its own."""
         return nn.BatchNorm2d(channels, affine=self.affine and scaled, track_running_stats=self.running_statistics)
 
 

@@ -135,22 +135,27 @@ class SharedWeights:
 
     @property
     def device(self) -> torch.device:
+        """Return the device of the weights."""
         return self._parameters[0].device
 
     @property
     def parameters(self) -> Parameters:
+        """Return all weights."""
         return dict(zip(self._names, self._parameters, strict=True))
 
     @property
     def parameter_count(self) -> int:
+        """Return the number of weights."""
         return sum(parameter.numel() for parameter in self._parameters)
 
     @property
     def learning_rate(self) -> float:
+        """Return the current learning rate of the optimizer."""
         return float(self._optimizer.param_groups[0]["lr"])
 
     @property
     def weight_decay(self) -> float:
+        """Return the weight decay of the optimizer."""
         return float(self._optimizer.param_groups[0].get("weight_decay", 0.0))
 
     def set_progress(self, progress: float) -> None:
@@ -158,6 +163,7 @@ class SharedWeights:
         self.set_learning_rate(self._end + (self._start - self._end) * (1 + math.cos(math.pi * progress)) / 2)
 
     def set_learning_rate(self, rate: float) -> None:
+        """Set the learning rate of every parameter group."""
         for group in self._optimizer.param_groups:
             group["lr"] = rate
 
@@ -184,6 +190,7 @@ class SharedWeights:
         return StepResult(self._loss(prediction, batch.labels), _score(prediction, batch))
 
     def loss(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Tensor:
+        """Return the loss of a batch, with a gradient."""
         return self.step_result(batch, gates, parameters=parameters).loss
 
     def score(self, batch: Batch, gates: Gates) -> Tensor:
@@ -320,6 +327,7 @@ class SharedWeights:
     # --- weights and state
 
     def copy_buffers(self) -> dict[str, Tensor]:
+        """Return a copy of all buffers, such as running statistics."""
         return {name: buffer.clone() for name, buffer in self._network.named_buffers()}
 
     def copy_into(self, standalone: nn.Module) -> None:
@@ -331,9 +339,11 @@ class SharedWeights:
         self._network.load_state_dict(state["network"])
 
     def state_dict(self) -> StateDict:
+        """Return everything that a checkpoint must hold."""
         return {"network": self._network.state_dict(), "optimizer": self._optimizer.state_dict(), "fits": self._fits}
 
     def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
         self.load_network(state)
         self._optimizer.load_state_dict(state["optimizer"])
         self._fits = state.get("fits", 0)  # states of older versions have none

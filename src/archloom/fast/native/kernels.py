@@ -41,6 +41,8 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
 
 
 class NativeKernels(Kernels):
+    """Run the operations in compiled code; fall back to torch for what it does not support."""
+
     def __init__(self, level: str, functions: Mapping[str, Callable[..., int]]) -> None:
         self.name = f"native ({level})"
         self._functions = functions
