@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.progress import Progress
@@ -14,6 +14,7 @@ from archloom.cli.console import facts_of, messages, results, say, table_of
 from archloom.cli.interactive import stop_on_signals
 from archloom.cli.outputs import check_outputs
 from archloom.core.errors import DataError, SettingError
+from archloom.core.settings import Settings
 from archloom.searches.architectures import find_space
 from archloom.spaces import SPACES, SearchSpace
 
@@ -174,7 +175,7 @@ def check(
     results().print(table_of(("architecture", "by the model", "measured", ""), rows))
 
 
-def _resolve_space(name: str, assignments: list[str]) -> tuple[SearchSpace, dict[str, Any]]:
+def _resolve_space(name: str, assignments: list[str]) -> tuple[SearchSpace, Settings]:
     """Return the space and the settings of its network."""
     from archloom.core.settings import check, parse_assignments
     from archloom.families import family_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from archloom.core.errors import SettingError
-from archloom.core.settings import merge, parse_assignments
+from archloom.core.settings import Settings, merge, parse_assignments
 
 WHAT, HOW, COST, WHERE = "What to run", "How to run it", "What it may cost", "Where to run it"
 OWN_IMAGES = "folder"  # the data set of a folder with one folder per class
@@ -52,9 +52,7 @@ DryRun = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.", rich_help_panel=WHERE)]
 
 
-def merge_options(
-    options: dict[str, Any], assignments: Sequence[str] | None, problems: Sequence[str] = ()
-) -> dict[str, Any]:
+def merge_options(options: Settings, assignments: Sequence[str] | None, problems: Sequence[str] = ()) -> Settings:
     """Return the settings that a user gave by options and, overriding them, by --set.
 
     Raises:
@@ -66,7 +64,7 @@ def merge_options(
     return merge(drop_unset(options), assigned)
 
 
-def drop_unset(options: dict[str, Any]) -> dict[str, Any]:
+def drop_unset(options: Settings) -> Settings:
     """Return only the options that the user gave."""
     tables = {name: drop_unset(value) for name, value in options.items() if isinstance(value, dict)}
     plain = {name: value for name, value in options.items() if not isinstance(value, dict) and value is not None}

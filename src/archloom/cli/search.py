@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,7 +24,7 @@ from archloom.cli.options import (
 from archloom.cli.outcome import print_outcome
 from archloom.core.errors import SettingError
 from archloom.core.recipes import find_recipe
-from archloom.core.settings import merge, parse_assignments, read_toml
+from archloom.core.settings import Settings, merge, parse_assignments, read_toml
 
 if TYPE_CHECKING:  # torch is imported when a search begins, not to print help
     from archloom.searches.spec import SearchSpec
@@ -115,7 +115,7 @@ def search(
     )
 
 
-def parse_target(target: str | None) -> dict[str, Any]:
+def parse_target(target: str | None) -> Settings:
     """Return the metric and the value of a target, as the command line gives it."""
     if target is None:
         return {}
@@ -126,7 +126,7 @@ def parse_target(target: str | None) -> dict[str, Any]:
         raise SettingError(f"--target must be METRIC=NUMBER such as latency=20, got '{target}'") from error
 
 
-def resolve_search(recipe: str | None, options: dict[str, Any], assignments: list[str]) -> SearchSpec:
+def resolve_search(recipe: str | None, options: Settings, assignments: list[str]) -> SearchSpec:
     """Return the search that a user asks for; a SettingError lists everything that is wrong with it."""
     from archloom.searches.spec import SearchSpec
 

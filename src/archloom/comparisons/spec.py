@@ -188,7 +188,7 @@ class ComparisonSpec:
         chosen = [contender for name, contender in self.contenders.items() if not only or name in only]
         return [job for contender in chosen for job in contender.jobs(folder)]
 
-    def to_settings(self) -> dict[str, Any]:
+    def to_settings(self) -> Settings:
         """Return the contents of a TOML file that resolves to this again, without any recipe."""
         omitted = ("all", "entry", *(() if self.limit else ("limit",)))
         settings = {name: value for name, value in tables_of(self.settings).items() if name not in omitted}

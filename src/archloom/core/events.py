@@ -20,7 +20,7 @@ class Record(Protocol):
     def warning(self) -> str:
         """Return a warning for the terminal, or ''."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the record as a JSON object."""
 
 

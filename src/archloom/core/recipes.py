@@ -120,7 +120,7 @@ def find_spec(
     return SpecSource(read_toml(path), path.parent, out or root / f"{command}-{path.stem}")
 
 
-def read_recipe(given: Any, beside: Path) -> dict[str, Any]:
+def read_recipe(given: Any, beside: Path) -> Settings:
     """Return the settings of the search recipe that a comparison or a pipeline names, without its seed."""
     if given is None:
         return {}

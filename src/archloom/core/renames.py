@@ -71,12 +71,12 @@ class RenamedSettingWarning(UserWarning):
     """A configuration uses the old name of a setting."""
 
 
-def rename_settings(given: Settings) -> dict[str, Any]:
+def rename_settings(given: Settings) -> Settings:
     """Return a configuration, by section, with the new names of renamed settings.
 
     Where both names occur, the later one wins: `merge` keeps the order of its layers, the strongest of which is last.
     """
-    renamed: dict[str, Any] = {}
+    renamed: Settings = {}
     for section, table in given.items():
         tables = _rename_section(section, table) if isinstance(table, Mapping) else {section: table}
         renamed = merge(renamed, tables)
@@ -89,8 +89,8 @@ def new_name(old: str, *, of: str = "") -> str:
     return RENAMED.get(f"{section}[{of}].{setting}", RENAMED.get(old, old))
 
 
-def _rename_section(section: str, table: Settings) -> dict[str, Any]:
-    tables: dict[str, Any] = {section: {}}
+def _rename_section(section: str, table: Settings) -> Settings:
+    tables: Settings = {section: {}}
     for setting, value in table.items():
         old = f"{section}.{setting}"
         new = new_name(old, of=str(table.get("name", "")))
@@ -102,7 +102,7 @@ def _rename_section(section: str, table: Settings) -> dict[str, Any]:
     return tables
 
 
-def _nested(name: str, value: Any) -> dict[str, Any]:
+def _nested(name: str, value: Any) -> Settings:
     first, _, rest = name.partition(".")
     return {first: _nested(rest, value) if rest else value}
 

@@ -55,7 +55,7 @@ class Sections:
         entry = self.problems.attempt(lambda: catalogue.find(str(name)))
         return (default, catalogue[default]) if entry is None else (name, entry)
 
-    def keywords(self, section: str, *targets: Target, defaults: Settings | None = None) -> dict[str, Any]:
+    def keywords(self, section: str, *targets: Target, defaults: Settings | None = None) -> Settings:
         """Return all settings of the targets that a section configures.
 
         The values come, from weakest to strongest, from the targets themselves, from `defaults`, and from the table.

@@ -57,7 +57,7 @@ class Component:
     name: str
     settings: Settings
 
-    def to_settings(self) -> dict[str, Any]:
+    def to_settings(self) -> Settings:
         """Return the table that a file has for it; the name comes first."""
         return {"name": self.name, **tables_of(self.settings)}
 
@@ -108,7 +108,7 @@ def _flat_section(setting: Setting, path: str) -> dict[str, Setting]:
     }
 
 
-def settings_of(made: Any) -> dict[str, Any]:
+def settings_of(made: Any) -> Settings:
     """Return the values that a frozen dataclass, such as a search space or a section, was made with."""
     return {
         field.name: getattr(made, field.name) for field in dataclasses.fields(made) if field.name not in NOT_SETTINGS
@@ -122,13 +122,13 @@ def tables_of(value: Any) -> Any:
     return tables_of(settings_of(value)) if is_section(type(value)) else value
 
 
-def _field_defaults(target: Any) -> dict[str, Any]:
+def _field_defaults(target: Any) -> Settings:
     fields = [field for field in dataclasses.fields(target) if field.init and field.kw_only]
     made = {f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING}
     return {field.name: made.get(field.name, field.default) for field in fields}
 
 
-def _parameter_defaults(declaring: Sequence[Any]) -> dict[str, Any]:
+def _parameter_defaults(declaring: Sequence[Any]) -> Settings:
     """Return the defaults of the functions given; where two have a parameter of the same name, the first one counts."""
     defaults: dict[str, Any] = {}
     for function in declaring:
@@ -182,7 +182,7 @@ class _UnfitError(Exception):
 
 def check(
     section: str, target: Target, values: Settings, *, skip: Collection[str] = NOT_SETTINGS
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[Settings, list[str]]:
     """Return the given values as the target's keywords want them, and a line for each that does not fit.
 
     Settings that are not given are left out, so that the target's defaults apply.
@@ -190,7 +190,7 @@ def check(
     return check_values(section, schema(target, skip=skip), values)
 
 
-def check_values(section: str, settings: Mapping[str, Setting], values: Settings) -> tuple[dict[str, Any], list[str]]:
+def check_values(section: str, settings: Mapping[str, Setting], values: Settings) -> tuple[Settings, list[str]]:
     """Do what `check` does, for the settings of several targets together."""
     if not isinstance(values, Mapping):
         return {}, [f"{section} must be a table of settings, got {_shown(values)}"]
@@ -368,7 +368,7 @@ def is_class(kind: Any, parent: type) -> bool:
 # --- settings from the command line and from files
 
 
-def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def parse_assignments(texts: Sequence[str]) -> tuple[Settings, list[str]]:
     """Return `strategy.epochs=5` and the like as nested settings, and a line for each that is malformed.
 
     Of two values for one name the last one wins.
@@ -383,7 +383,7 @@ def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     return merge(*layers), problems
 
 
-def _parse_assignment(text: str) -> dict[str, Any]:
+def _parse_assignment(text: str) -> Settings:
     path, equals, written = text.partition("=")
     names = [name.strip() for name in path.split(".")]
     if not equals or not all(re.fullmatch(r"[\w-]+", name) for name in names):
@@ -407,7 +407,7 @@ def _parse_value(text: str, *, path: str) -> Any:
     return text if isinstance(value, datetime.date | datetime.time) else value  # no setting is a date; a name may be
 
 
-def merge(*layers: Settings) -> dict[str, Any]:
+def merge(*layers: Settings) -> Settings:
     """Return one mapping of all layers, with tables merged; a later layer wins. The layers are not changed."""
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -420,7 +420,7 @@ def merge(*layers: Settings) -> dict[str, Any]:
     return merged
 
 
-def flatten(tables: Settings, prefix: str = "") -> dict[str, Any]:
+def flatten(tables: Settings, prefix: str = "") -> Settings:
     """Return nested tables as one, by dotted name."""
     flat: dict[str, Any] = {}
     for name, value in tables.items():

@@ -201,7 +201,7 @@ class PipelineSpec:
         """Whether one search has to be chosen among several."""
         return self.settings.protocol == "best_of_searches" and len(self.seeds) > 1
 
-    def _sections(self, count: int, over: Settings | None = None) -> dict[str, Any]:
+    def _sections(self, count: int, over: Settings | None = None) -> Settings:
         """Return the settings of a retraining; several in parallel get a thread each."""
         threads = FEWEST_THREADS if count > 1 else {}
         space = self.search.space
@@ -223,7 +223,7 @@ class PipelineSpec:
         """Return how many of so many retrainings this machine can run in parallel."""
         return min(count, jobs_that_fit([_make_machine(self._sections(count))]))
 
-    def to_settings(self) -> dict[str, Any]:
+    def to_settings(self) -> Settings:
         """Return the contents of a TOML file that resolves to this again, without any search recipe."""
         top = {name: value for name, value in tables_of(self.settings).items() if name not in ("search", "retrain")}
         sections = {name: value for name, value in self.search.to_settings().items() if name in SECTIONS}
@@ -283,7 +283,7 @@ def sample_of(spec: SearchSpec) -> str:
     return json.dumps(content, default=str)
 
 
-def _resolve_retrain(table: Settings, beside: Path) -> tuple[str, dict[str, Any]]:
+def _resolve_retrain(table: Settings, beside: Path) -> tuple[str, Settings]:
     """Return the recipe of the retrainings, and the sections over it."""
     recipe = table.get("recipe", AUTO)
     path = recipe_path(recipe, beside)

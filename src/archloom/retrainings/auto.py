@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from archloom.core.settings import Settings, flatten, merge
 from archloom.data.source import ImageData
@@ -44,7 +43,7 @@ def complete(
 
 def _choose(
     given: Settings, retrain: RetrainSpec, overrides: Settings, data: ImageData, time: str, note: Note
-) -> dict[str, Any]:
+) -> Settings:
     """Choose size, epochs and regularization for the recipe `auto`; overrides stay."""
     train, valid = split_of(retrain, data)
     side, space = min(shown_shape(data)[1:]), retrain.build_space()

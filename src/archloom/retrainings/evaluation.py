@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +65,7 @@ class Evaluation:
             worst=tuple(Mistake(**row) for row in value.get("worst", ())),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the evaluation as a JSON object; `worst` only where there is something."""
         plain = to_json_object(self)
         return plain if self.worst else {name: item for name, item in plain.items() if name != "worst"}

@@ -107,7 +107,7 @@ class RetrainSpec:
             changed=tuple(str(line) for line in given.get("changed", ())),
         )
 
-    def to_settings(self) -> dict[str, Any]:
+    def to_settings(self) -> Settings:
         """Return the contents of a TOML file that resolves to this again."""
         return {
             "kind": KIND,
@@ -170,7 +170,7 @@ def compose(
     recipe: tuple[str, Settings],
     inherited: Settings,
     overrides: Settings,
-) -> dict[str, Any]:
+) -> Settings:
     """Return a configuration to resolve: an architecture, a recipe, the data it was found with, a user's overrides."""
     recipe_name, tables = recipe
     kind = family_of(space)
@@ -196,6 +196,6 @@ def compose(
     return merge({"recipe": recipe_name, "architecture": dict(architecture)}, layers, overrides)
 
 
-def _select(values: Settings, *targets: Target) -> dict[str, Any]:
+def _select(values: Settings, *targets: Target) -> Settings:
     """Return only those settings that the targets have: a recipe is for many."""
     return {key: value for key, value in values.items() if any(key in schema(target) for target in targets)}

@@ -59,7 +59,7 @@ def find_origin(given: str, found: FoundArchitecture) -> Origin:
     )
 
 
-def _select_source(name: str, data: Settings) -> dict[str, Any]:
+def _select_source(name: str, data: Settings) -> Settings:
     """Return the settings that say which images, not how a search split them."""
     if name in ("", GIVEN):
         return {}
@@ -70,7 +70,7 @@ def _select_source(name: str, data: Settings) -> dict[str, Any]:
 # --- settings that follow from the images
 
 
-def adapt_network(given: Settings, retrain: RetrainSpec, data: ImageData) -> tuple[dict[str, Any], list[str]]:
+def adapt_network(given: Settings, retrain: RetrainSpec, data: ImageData) -> tuple[Settings, list[str]]:
     """Return the network settings that suit the images, unless they were given, and a sentence on each."""
     overrides = given.get("network", {})
     network, notes = _adapt_stem(overrides, retrain, min(shown_shape(data)[1:]))
@@ -88,7 +88,7 @@ def adapt_network(given: Settings, retrain: RetrainSpec, data: ImageData) -> tup
     return {**network, "channels": width}, [*notes, f"{note}{limit / 1e6:.0f} M"]
 
 
-def _adapt_stem(overrides: Settings, retrain: RetrainSpec, side: int) -> tuple[dict[str, Any], list[str]]:
+def _adapt_stem(overrides: Settings, retrain: RetrainSpec, side: int) -> tuple[Settings, list[str]]:
     if side < LARGE:
         return {}, []
     space = retrain.build_space()

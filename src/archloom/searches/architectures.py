@@ -93,7 +93,7 @@ def _space_of(saved: object) -> SearchSpace:
     return find_space(name, **{str(key): value for key, value in saved.items() if key != "name"})
 
 
-def _content(given: str) -> dict[str, Any] | None:
+def _content(given: str) -> JsonObject | None:
     """Return a JSON object, from a file or from the text itself; None if the text is no JSON and names no file."""
     if given.lstrip().startswith("{"):
         return _json(given, source="the architecture")
@@ -130,7 +130,7 @@ def _result_of(run: Path) -> Path:
     return found
 
 
-def _json(text: str, *, source: str) -> dict[str, Any]:
+def _json(text: str, *, source: str) -> JsonObject:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

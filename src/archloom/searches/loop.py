@@ -52,7 +52,7 @@ class SearchLoop(Loop[RecordT, SearchOutcome]):
         if self._stop():
             raise Interrupted
 
-    def describe(self, architecture: Architecture) -> dict[str, Any]:
+    def describe(self, architecture: Architecture) -> JsonObject:
         """Return the fields of a record or an outcome that describe an architecture."""
         text, entry = self.space.format(architecture), self.look_up(architecture)
         return {"architecture": architecture, "text": text, "table_entry": entry}

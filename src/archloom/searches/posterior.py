@@ -90,13 +90,13 @@ def _refuse_different(runs: Sequence[RunFolder], experiments: Sequence[SearchSpe
         seeds[experiment.seed] = run.path
 
 
-def _relevant_settings(experiment: SearchSpec) -> dict[str, Any]:
+def _relevant_settings(experiment: SearchSpec) -> Settings:
     """Return the settings on which draws depend: all but the seed, the machine, and where the data are."""
     flat = _flatten({name: values for name, values in experiment.to_settings().items() if name in SECTIONS})
     return {name: value for name, value in flat.items() if not name.startswith(("machine.", "data.directory"))}
 
 
-def _flatten(table: Settings, prefix: str = "") -> dict[str, Any]:
+def _flatten(table: Settings, prefix: str = "") -> Settings:
     """Return the values of nested tables by dotted name."""
     flat: dict[str, Any] = {}
     for name, value in table.items():

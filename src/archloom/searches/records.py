@@ -98,7 +98,7 @@ class EpochRecord:
             health=health and Health.from_json(health),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return to_json_object(self)
 
 
@@ -151,7 +151,7 @@ class TrialRecord:
             met=value.get("met"),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return to_json_object(self)
 
 
@@ -170,7 +170,7 @@ def read_record(value: JsonObject) -> SearchRecord:
         raise CheckpointError(f"a search record is damaged ({type(error).__name__}: {one_line(error)})") from error
 
 
-def flatten_record(record: SearchRecord) -> dict[str, Any]:
+def flatten_record(record: SearchRecord) -> JsonObject:
     """Return a record as one row of a table: metrics, health and table entry as columns, without option choices."""
     row = record.to_json()
     nested = {"metrics": "", "health": "", "table_entry": "table_"}
@@ -269,7 +269,7 @@ class TargetResult:
         )
 
 
-def _described(value: JsonObject) -> dict[str, Any]:
+def _described(value: JsonObject) -> JsonObject:
     """Return the fields that describe an architecture."""
     entry = value.get("table_entry", value.get("standing"))
     return {

@@ -202,7 +202,7 @@ class SearchSpec:
         assert data is not None, "problems were raised"
         return cls(seed=seed, **parts, **made, data=data, data_set=own)
 
-    def to_settings(self) -> dict[str, Any]:
+    def to_settings(self) -> Settings:
         """Return the contents of a TOML file that resolves to this again."""
         return {
             "seed": self.seed,
@@ -213,7 +213,7 @@ class SearchSpec:
             "data": {**self.data_set.to_settings(), **tables_of(self.data), **tables_of(self.data_set.settings)},
         }
 
-    def determining_settings(self) -> dict[str, Any]:
+    def determining_settings(self) -> Settings:
         """Return what the scores of a black-box search depend on, by dotted name: no seed, no paths."""
         flat = flatten({name: values for name, values in self.to_settings().items() if name in SECTIONS})
         plain = json.loads(json.dumps(flat, default=str))  # as a database returns it
@@ -305,9 +305,9 @@ def given_data(directory: Path | None) -> ImageData:
 def resolve_data(sections: Sections, kind: type[Parts], name: str, data_set: Entry) -> tuple[Parts | None, Component]:
     """Return the section `data` as what every data set has, and as the data set's own settings."""
     common, function = schema(kind), data_set.load()
-    values = sections.keywords("data", kind, function, defaults=data_set.settings)
-    folder = data_folder(values["directory"])  # absolute: a run may be resumed from another working directory
-    values["directory"] = None if folder is None else folder.expanduser().absolute()
+    given = sections.keywords("data", kind, function, defaults=data_set.settings)
+    folder = data_folder(given["directory"])  # absolute: a run may be resumed from another working directory
+    values = {**given, "directory": None if folder is None else folder.expanduser().absolute()}
     parts = sections.attempt("data", lambda: kind(**{key: values[key] for key in common}))
     return parts, Component(name, {key: value for key, value in values.items() if key not in common})
 
