@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from archloom.benchmarks.base import DIGITS_KEPT, Benchmark, Column
 from archloom.core.errors import BenchmarkError
+from archloom.core.json_object import JsonObject
+from archloom.core.settings import Settings
 from archloom.spaces import SPACES, Architecture, Nb201
 
 FILE_NAME = "digits_nb201_mini.json"
@@ -74,7 +76,7 @@ class DigitsTable(Benchmark):
 
     # --- reading
 
-    def _read(self, path: Path | None) -> Mapping[str, Any]:
+    def _read(self, path: Path | None) -> JsonObject:
         file = resources.files("archloom.benchmarks").joinpath(FILE_NAME) if path is None else path
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
@@ -91,7 +93,7 @@ class DigitsTable(Benchmark):
         self._check_space(content["space"])
         return content  # type: ignore[no-any-return]  # its shape was checked
 
-    def _check_space(self, settings: Mapping[str, Any]) -> None:
+    def _check_space(self, settings: Settings) -> None:
         """Refuse a table of another space: its rows would be misread."""
         nodes, operations = settings.get("nodes"), settings.get("operations", list(self.space.operations))
         if nodes != self.space.nodes or operations != list(self.space.operations):

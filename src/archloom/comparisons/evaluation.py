@@ -116,6 +116,3 @@ def _describe_matching(other: _Side, found: Sequence[tuple[float | None, int]], 
         return note
     unit = "trials" if by == "trials" else "s"
     return f"{note}; {name} ran no more trials, equal cost would be {budget:,.0f} {unit}"
-
-
-__all__ = ["check_limit", "evaluate_comparison"]

@@ -28,6 +28,3 @@ def number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return math.nan
     return float(value) if math.isfinite(value) else math.nan
-
-
-__all__ = ["JsonObject", "number", "to_json_object"]

@@ -105,6 +105,3 @@ def _rename_section(section: str, table: Settings) -> Settings:
 def _nested(name: str, value: Any) -> Settings:
     first, _, rest = name.partition(".")
     return {first: _nested(rest, value) if rest else value}
-
-
-__all__ = ["RENAMED", "RenamedSettingWarning", "new_name", "rename_settings"]

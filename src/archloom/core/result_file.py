@@ -31,6 +31,3 @@ def read_result_file(path: Path, parse: Callable[[JsonObject], Result], *, versi
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {one_line(error)})") from error
     raise CheckpointError(f"{path} has version {found}, expected {version} or less; update archloom")
-
-
-__all__ = ["read_result_file"]

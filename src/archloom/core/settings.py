@@ -428,7 +428,7 @@ def flatten(tables: Settings, prefix: str = "") -> Settings:
     return flat
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> Settings:
     """Return the contents of a TOML file; a SettingError says in one line why it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))

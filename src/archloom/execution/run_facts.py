@@ -67,6 +67,3 @@ def installed_versions() -> dict[str, str]:
     import torch  # late: reading results needs no torch
 
     return {"archloom": archloom.__version__, "torch": torch.__version__, "python": platform.python_version()}
-
-
-__all__ = ["RunFacts", "installed_versions"]

@@ -91,7 +91,7 @@ class RunFolder:
     # --- contents
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Settings:
         """Return the contents of config.toml."""
         return read_toml(self.config_path)
 
@@ -146,7 +146,7 @@ class RunFolder:
             with contextlib.suppress(OSError):  # a failed write was reported already
                 file.close()
 
-    def read_metrics(self) -> list[dict[str, Any]]:
+    def read_metrics(self) -> list[JsonObject]:
         """Return all records, without a last line that a crash cut short: resuming writes it again."""
         return _read_lines(self.metrics_path)
 
@@ -154,7 +154,7 @@ class RunFolder:
         """Append the record of a finalist; a crash afterwards does not lose it."""
         write_atomically(self.notes_path, "".join(map(_json_line, [*self.read_notes(), record])).encode())
 
-    def read_notes(self) -> list[dict[str, Any]]:
+    def read_notes(self) -> list[JsonObject]:
         """Return the notes that the run has written so far."""
         return _read_lines(self.notes_path)
 
@@ -163,7 +163,7 @@ class RunFolder:
         text = json.dumps(_finite(result), allow_nan=False, indent=2)
         write_atomically(self.architecture_path, f"{text}\n".encode())
 
-    def read_result(self) -> dict[str, Any] | None:
+    def read_result(self) -> JsonObject | None:
         """Return what `write_result` wrote, or None before that."""
         data = _read_if_there(self.architecture_path)
         if data is None:
@@ -219,7 +219,7 @@ def _near_runs(path: Path) -> str:
     return ""
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
+def _read_lines(path: Path) -> list[JsonObject]:
     data = _read_if_there(path)
     lines = data.rstrip(b"\n").split(b"\n") if data else []
     records = []
@@ -249,7 +249,7 @@ def _json_line(record: JsonObject) -> str:
         return json.dumps(_finite(record), allow_nan=False) + "\n"
 
 
-def _json_object(data: bytes) -> dict[str, Any]:
+def _json_object(data: bytes) -> JsonObject:
     try:
         value = json.loads(data)
     except RecursionError as error:

@@ -154,6 +154,3 @@ class CostModelFile:
 
 def _list_options(space: SearchSpace) -> dict[str, list[str]]:
     return {decision.name: list(decision.options) for decision in space.decisions}
-
-
-__all__ = ["CostModelFile", "TimingSetup"]

@@ -122,6 +122,3 @@ def _read_model(job: RetrainJob) -> RetrainResult | None:
         return read_retrain_result(job.run_folder)
     except ArchloomError:  # likewise
         return None
-
-
-__all__ = ["FIGURES", "choose_searches", "evaluate_pipeline", "summarize_searches"]

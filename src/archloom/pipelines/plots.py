@@ -40,6 +40,3 @@ def _draw(tests: Tests, figure: Figure) -> None:
     axes.margins(x=0.1)
     axes.set_xlabel("test accuracy, %")
     axes.grid(visible=False, axis="y")
-
-
-__all__ = ["draw_models", "plot_models"]

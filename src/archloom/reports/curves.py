@@ -119,6 +119,3 @@ def _set_logarithmic(axes: Axes) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=steps, numticks=8))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-__all__ = ["Panel", "Series", "drop_unknown", "learning_curves", "panel_curves"]

@@ -19,6 +19,3 @@ def make_frame(rows: Sequence[Mapping[str, object]]) -> Any:
     except ImportError as error:
         raise ArchloomError("to_frame() needs pandas, which is not installed; use: pip install pandas") from error
     return pandas.DataFrame(list(rows))
-
-
-__all__ = ["make_frame"]

@@ -121,6 +121,3 @@ def _list_mistakes(index: Tensor, labels: Tensor, predicted: Tensor, probability
         Mistake(int(index[place]), int(labels[place]), int(predicted[place]), float(probability[place]))
         for place in (labels != predicted).nonzero().flatten().tolist()
     ]
-
-
-__all__ = ["MOST_MISTAKES", "TOP", "Confusion", "Evaluation", "Mistake", "evaluate"]

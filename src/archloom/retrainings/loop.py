@@ -305,6 +305,3 @@ def _build_average(network: nn.Module, decay: float) -> AveragedModel:
         update(mean, current, steps)
 
     return AveragedModel(network, multi_avg_fn=blend, use_buffers=True)
-
-
-__all__ = ["RetrainLoop", "TrainingSettings"]

@@ -68,6 +68,3 @@ class RetrainOutcome:
     test: Evaluation | None  # on the test images, where there are any
     valid: Evaluation | None  # on the validation images, where there are any
     best_epoch: int  # of the model that is kept, from 0
-
-
-__all__ = ["RetrainOutcome", "RetrainRecord"]

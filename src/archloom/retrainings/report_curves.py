@@ -61,6 +61,3 @@ def plot_curves(history: Sequence[RetrainRecord]) -> Figure:
 
 def _known(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-__all__ = ["draw_curves", "list_metrics", "plot_curves"]

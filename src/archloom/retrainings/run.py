@@ -275,6 +275,3 @@ def _read_finished(folder: RunFolder) -> RetrainResult:
     result = read_retrain_result(folder)
     assert result is not None, "called for finished runs only"
     return result
-
-
-__all__ = ["RetrainRequest", "RetrainResult", "resolve_request", "resume_retraining", "retrain", "run_retraining"]

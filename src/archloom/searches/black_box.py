@@ -159,7 +159,7 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         )
         return replace(record, best=self._best_score(record))
 
-    def _target_fields(self, score: float, architecture: Architecture) -> dict[str, Any]:
+    def _target_fields(self, score: float, architecture: Architecture) -> JsonObject:
         """Return the fields of a record on the target, if there is one."""
         if self._target is None:
             return {}

@@ -50,14 +50,3 @@ def chosen_so_far(history: Sequence[SearchRecord]) -> SearchRecord | None:
         return None
     trials = trials_of(history)
     return best_trial(trials) if trials else history[-1]
-
-
-__all__ = [
-    "best_trial",
-    "chosen_so_far",
-    "epochs_of",
-    "find_changes",
-    "metric_series",
-    "trials_of",
-    "unit_of",
-]

@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from archloom.core.errors import SettingError
 from archloom.core.events import JobListener
@@ -77,7 +76,7 @@ def _list_changes(job: SearchJob) -> Iterator[str]:
             )
 
 
-def _as_written(settings: Settings) -> dict[str, Any]:
+def _as_written(settings: Settings) -> Settings:
     """Return the settings as a file gives them back, by dotted name, without those that may differ."""
     flat = flatten(tomllib.loads(write_toml(settings)))
     return {name: value for name, value in flat.items() if not name.startswith(MAY_DIFFER)}

@@ -9,7 +9,7 @@ from typing import Any
 
 from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.core.errors import BenchmarkError, SettingError, require
-from archloom.core.json_object import to_json_object
+from archloom.core.json_object import JsonObject, to_json_object
 from archloom.core.settings import Settings, merge
 from archloom.data.source import ImageData
 from archloom.execution.run_folder import RunFolder
@@ -43,7 +43,7 @@ class RankResult(RankQuality):
         """Return the number of evaluated architectures."""
         return len(self.architectures)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the ranking as JSON values."""
         return {**to_json_object(self), "evaluated": self.evaluated}
 

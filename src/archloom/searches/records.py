@@ -281,17 +281,3 @@ def _described(value: JsonObject) -> JsonObject:
 
 def _optional(value: Any) -> float | None:
     return None if value is None else float(value)
-
-
-__all__ = [
-    "EarlyStop",
-    "EpochRecord",
-    "FinalistRecord",
-    "Health",
-    "SearchRecord",
-    "StrictSteps",
-    "TargetResult",
-    "TrialRecord",
-    "flatten_record",
-    "read_record",
-]

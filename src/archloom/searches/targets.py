@@ -45,6 +45,3 @@ def _latency_source(asked: TargetSettings, space: SearchSpace, table: Benchmark 
     if asked.file is not None:
         return MeasuredLatency.in_file(space, table, asked.file)
     return MeasuredLatency.on_device(space, table, asked.source)
-
-
-__all__ = ["find_target"]

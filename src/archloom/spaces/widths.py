@@ -102,6 +102,3 @@ class Widths(SearchSpace):
             for number, (decision, reduction) in enumerate(zip(self.decisions, self.reductions, strict=True))
         )
         return (CellGraph("network", ("stem",), len(edges) + 1, edges, (len(edges),)),)
-
-
-__all__ = ["Widths"]
