@@ -148,7 +148,7 @@ class Analysis:
         return self.table.latencies(device)[self.rows].astype(np.float64)
 
     def front(self, cost: Numbers) -> list[dict[str, Any]]:
-        """The Pareto front of accuracy against a cost; an architecture whose cost is not a number takes no part."""
+        """Return the Pareto front of accuracy against a cost; architectures without a finite cost are left out."""
         known = np.flatnonzero(np.isfinite(cost))
         return [
             {
@@ -193,7 +193,7 @@ def _describe_column(column: _Name) -> str:
 
 
 def count_distinct(space: SearchSpace) -> int | None:
-    """How many architectures there are up to isomorphism, where the space has a rule for it and is small enough."""
+    """Return the number of architectures up to isomorphism, or None if the space is too large or has no rule for it."""
     canonical = getattr(space, "canonical", None)
     if canonical is None or space.cardinality > COUNTABLE:
         return None

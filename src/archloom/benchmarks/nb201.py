@@ -33,7 +33,7 @@ EPOCHS = (200, 12)
 
 
 def column_name(dataset: str, metric: str, epochs: int | None = None) -> str:
-    """What a column is called in the file: `cifar10_test`, `cifar10_test_12ep`, `cifar10_params`."""
+    """Return the name of a column in the file: `cifar10_test`, `cifar10_test_12ep`, `cifar10_params`."""
     return f"{dataset}_{metric}_12ep" if metric in ACCURACIES and epochs == 12 else f"{dataset}_{metric}"
 
 

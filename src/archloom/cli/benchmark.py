@@ -43,7 +43,7 @@ def query(
     data_dir: DataDir = None,
     device: Annotated[str | None, typer.Option(help="Also the latency on this device (pixel3, raspi4, ...).")] = None,
 ) -> None:
-    """All that a table knows of one architecture: accuracies, costs, rank and regret."""
+    """Print what a table knows of one architecture: accuracies, costs, rank and regret."""
     opened = _open(table, data_dir)
     _, chosen = read_architecture(architecture, space=opened.space)
     latency = None if device is None else opened.latency(chosen, device)
@@ -55,7 +55,7 @@ def query(
 
 
 def _facts(table: Benchmark, architecture: Architecture) -> Iterator[tuple[str, ...]]:
-    """A row per metric, a column per data set."""
+    """Return a row per metric, with a column per data set."""
     for metric in table.metrics:
         for epochs in table.epochs if metric in ACCURACIES and table.epochs else (None,):
             values = [table.query(architecture, dataset, metric=metric, epochs=epochs) for dataset in table.datasets]
@@ -83,7 +83,7 @@ def top(
     table: TableName = "nb201",
     data_dir: DataDir = None,
 ) -> None:
-    """The best architectures of a table."""
+    """Print the best architectures of a table."""
     opened = _open(table, data_dir)
     console = results()
     for architecture, entry in opened.top(dataset or opened.datasets[0], count):

@@ -1,6 +1,6 @@
 """Where commands print: results to standard output, everything else to standard error.
 
-Names and architectures come from files and plug-ins and may hold brackets, so that no text is ever read as markup.
+Names and architectures come from files and plug-ins and may hold brackets, so text is never parsed as markup.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from rich.table import Table
 
 
 def results() -> Console:
-    """For what was asked for: it can be piped into a file."""
+    """Return a console for results, on standard output: they can be piped into a file."""
     return Console(markup=False, highlight=False, emoji=False)
 
 
 def messages() -> Console:
-    """For progress, warnings and errors."""
+    """Return a console for progress, warnings and errors, on standard error."""
     return Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 
 def say(message: str, *, console: Console | None = None) -> None:
-    """One line of text, left whole so that what it names can be copied."""
+    """Print one line without breaking it, so that paths and names can be copied."""
     (console or messages()).print(message, soft_wrap=True)
 
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> Table:
-    """Rows under headings; the first column is a name and never broken."""
+    """Return a table with headings; its first column is never broken."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for position, column in enumerate(columns):
         table.add_column(column, no_wrap=position == 0, overflow="fold", header_style="bold")
@@ -37,7 +37,7 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: st
 
 
 def facts_of(rows: Iterable[tuple[str, str]]) -> Table:
-    """Names and values, without headings."""
+    """Return a table of names and values, without headings."""
     table = Table.grid(padding=(0, 3, 0, 0))
     for name, value in rows:
         table.add_row(name, value)

@@ -90,7 +90,7 @@ def _list_recipes(console: Console, name: str | None) -> None:
 
 
 def _kinds_of_recipes(names: Iterable[str]) -> dict[str, list[str]]:
-    """Recipes under the command that each is for; the folder of most is only an order among them."""
+    """Return the recipes by the command that each is for."""
     kinds: dict[str, list[str]] = {"For archloom search:": []}
     for name in names:
         command = next((folder for folder in NOT_SEARCHES if name.startswith(folder)), "search/").rstrip("/")
@@ -115,7 +115,7 @@ def _show_settings(console: Console, kind: str, name: str) -> None:
 
 
 def _parts(kind: str, name: str, target: Any) -> list[tuple[str, Callable[..., Any]]]:
-    """What a name configures, by section; a space brings its network."""
+    """Return the settings of a name by section; a space includes its network."""
     if kind == "settings":
         return [(name, target)]
     own = {"strategies": "strategy", "spaces": "space", "data": "data"}[kind]

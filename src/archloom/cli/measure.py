@@ -1,4 +1,4 @@
-"""`archloom measure`: what a network costs, here."""
+"""`archloom measure`: what a network costs on this machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def measure(
     ],
     *,
     space: Annotated[
-        str | None, typer.Option(help="Space of a text form, if it does not show.", rich_help_panel=ARCHITECTURE)
+        str | None,
+        typer.Option(help="Space of a text form, if the form does not show it.", rich_help_panel=ARCHITECTURE),
     ] = None,
     channels: Annotated[
         int | None, typer.Option(help="Width of the first cells. Default: 16.", rich_help_panel=ARCHITECTURE)
@@ -61,9 +62,9 @@ def measure(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
     plugins: Plugins = False,
 ) -> None:
-    """What a network costs: parameters, multiply-adds, bytes on disk, and latency on this machine.
+    """Print what a network costs: parameters, multiply-adds, bytes on disk, and latency on this machine.
 
-    torch and ONNX Runtime take turns, so that a busy moment hits both.
+    Calls of torch and ONNX Runtime alternate: a busy moment affects both.
 
         archloom measure runs/retrained --batch 8 --threads 1
 
@@ -121,5 +122,5 @@ def _how(found: Measurement) -> str:
     threads = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
     repeats = next(iter(found.latency.values())).repeats
     busy = any(taken.ninetieth > SPREAD * taken.tenth for taken in found.latency.values())
-    advice = "; times differ much: the machine does other things, ask again when it is idle" if busy else ""
+    advice = "; times vary widely: the machine is busy, measure again when it is idle" if busy else ""
     return f"(one call with {images}, {threads}, {repeats} calls after a warm-up{advice})"

@@ -1,4 +1,4 @@
-"""Files that a command is asked to write, by what their names end in; a wrong ending is told before any work."""
+"""Write output files in the format of their ending; a wrong ending is reported before any work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from archloom.core.files import write_atomically
 
 
 def check_outputs(paths: Sequence[Path], endings: Sequence[str]) -> None:
-    """A line for every file that would be of no kind known, or could not be written where it is asked for."""
+    """Raise a SettingError with a line for every path of an unknown ending or in a missing folder."""
     problems = [
         f"--out must end in {' or '.join(endings)}, got '{path}'" for path in paths if path.suffix not in endings
     ]
@@ -21,7 +21,7 @@ def check_outputs(paths: Sequence[Path], endings: Sequence[str]) -> None:
 
 
 def write_outputs(paths: Sequence[Path], makers: Mapping[str, Callable[[], str]]) -> None:
-    """Write each file in its own kind, and say where it is."""
+    """Write each file in the format of its ending, and print its path."""
     for path in paths:
         text = makers[path.suffix]()
         write_atomically(path, (text if text.endswith("\n") else text + "\n").encode())

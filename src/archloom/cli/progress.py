@@ -73,14 +73,14 @@ class Pace:
 
     @property
     def place(self) -> str:
-        """`epoch 3/40`, or `trial 12/100`."""
+        """Return `epoch 3/40` or `trial 12/100`."""
         name = "epoch" if self._unit == "step" else self._unit
         records = self.total // self.each
         return f"{name} {min(records, -(-max(1, self.position) // self.each))}/{records}"
 
     @property
     def figures(self) -> str:
-        """Losses, accuracies and speed, as far as they are reported."""
+        """Return losses, accuracies and speed, as far as they are reported."""
         means = {name: fmean(values) for name, values in self._values.items()}
         parts = [_pair("loss", means, "loss", "{:.3f}", 1), _pair("accuracy", means, "accuracy", "{:.1f} %", 100)]
         parts += [f"{name} {means[name]:.2f}" for name in ("score", "best") if name in means]
@@ -98,7 +98,7 @@ class Pace:
 
 
 def _pair(label: str, means: Mapping[str, float], ending: str, form: str, factor: float) -> str:
-    """`loss train 0.523 valid 0.611`."""
+    """Return `loss train 0.523 valid 0.611`."""
     values = [
         f"{part} {form.format(factor * means[f'{part}_{ending}'])}"
         for part in ("train", "valid")

@@ -48,7 +48,7 @@ def describe(
         typer.Option(help="Write a plot (.svg), the front (.csv) or all figures (.json); may be repeated."),
     ] = None,
 ) -> None:
-    """What can be chosen in a space and, where a table knows it, what the choices are worth.
+    """Describe the decisions of a space and, if a table knows it, how accuracy depends on them.
 
     Cardinality, decisions and options; with a table: how accuracies lie, which operations make them, whether short
     trainings and other data sets give the same order, costs, and the Pareto front of accuracy against latency (against
@@ -85,7 +85,7 @@ def describe(
 
 
 def _analysis(space: SearchSpace, data: str | None, directory: Path | None) -> Analysis | None:
-    """What the first table that knows the space and is at hand says of it."""
+    """Return the analysis by the first available table that knows the space."""
     from archloom.benchmarks import BENCHMARKS
     from archloom.benchmarks.analysis import Analysis
 
@@ -105,7 +105,7 @@ def _no_table(name: str) -> str:
 
 
 def _cost(analysis: Analysis, device: str | None, latency_table: Path | None) -> tuple[str, Numbers] | None:
-    """What accuracy is set against: the latency asked for, else FLOPs if the table knows them."""
+    """Return the cost to compare with accuracy: the requested latency, else FLOPs if the table has them."""
     from archloom.benchmarks.latency_file import read_latencies
 
     if latency_table is not None:
@@ -123,8 +123,8 @@ def _print_choices(name: str, space: SearchSpace, console: Console) -> None:
     from archloom.benchmarks.analysis import count_distinct
 
     classes = count_distinct(space)
-    told = "" if classes is None else f", {classes:,} of them distinct up to isomorphism"
-    say(f"{name}: {_count(space.cardinality)} architectures{told}", console=console)
+    distinct = "" if classes is None else f", {classes:,} of them distinct up to isomorphism"
+    say(f"{name}: {_count(space.cardinality)} architectures{distinct}", console=console)
     console.print(table_of(("decisions", "", "options"), _decisions(space)))
 
 
@@ -133,7 +133,7 @@ def _count(number: int) -> str:
 
 
 def _decisions(space: SearchSpace) -> Iterator[tuple[str, str, str]]:
-    """A row for all decisions with the same options."""
+    """Return one row for all decisions with the same options."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for decision in space.decisions:
         groups.setdefault(decision.options, []).append(decision.name)

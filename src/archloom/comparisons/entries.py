@@ -66,7 +66,7 @@ class EntryResult:
 
     @property
     def cells(self) -> int:
-        """How many different architectures the searches found."""
+        """Return the number of different architectures that the searches found."""
         return len({result.text for result in self.results})
 
     @property

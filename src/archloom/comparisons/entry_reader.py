@@ -126,7 +126,7 @@ class EntryReader:
 
     @property
     def looks_scores_up(self) -> bool:
-        """Whether scores come from a table: then measured seconds do not show what trainings would cost."""
+        """Return whether scores come from a table: then measured seconds do not show what trainings would cost."""
         score, data = self._spec.search.score, self._spec.data_set.name
         return score == "table" or (score == "auto" and self._table is not None and self._table[1] == data)
 

@@ -50,7 +50,7 @@ class StripPlot:
 
     @property
     def _names(self) -> list[str]:
-        """The lines from top to bottom; a published figure has the line of the entry of its name, or its own."""
+        """Return the lines from top to bottom; a published figure shares the line of the entry of its name."""
         return list(dict.fromkeys([*(entry.name for entry in self.entries), *map(self._line_of, self.marks)]))
 
     def _line_of(self, published: str) -> str:

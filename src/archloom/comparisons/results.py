@@ -55,7 +55,7 @@ class ComparisonResult:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """All data sets of the tables, that of the searches first."""
+        """Return all data sets of the tables, that of the searches first."""
         return tuple(dict.fromkeys(name for entry in self.entries for name in entry.datasets))
 
     @property
@@ -75,12 +75,12 @@ class ComparisonResult:
 
     @property
     def missing(self) -> int:
-        """How many searches have not finished, failed ones included."""
+        """Return the number of searches that have not finished, failed ones included."""
         return sum(entry.seeds for entry in self.entries) - self.finished
 
     @property
     def value_columns(self) -> tuple[str, ...]:
-        """The data sets of tables, and one more column if an entry has no table."""
+        """Return the data sets of tables, and one more column if an entry has no table."""
         return (*self.datasets, *([VALUE] if any(not entry.datasets for entry in self.entries) else []))
 
     # --- files

@@ -46,7 +46,7 @@ class DivergedError(ArchloomError):
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """'; did you mean ...?' for the nearest known name, or the list of what there is."""
+    """Return '; did you mean ...?' for the nearest known name, or the list of known names."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if near:
@@ -56,7 +56,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def one_line(error: object) -> str:
-    """What an error says, on one line of bounded length; its type where it says nothing."""
+    """Return the message of an error on one line of bounded length, or its type if it has none."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}..."
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and what the system refuses told in one line."""
+"""Write files whole or not at all, and report errors of the system in one line."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ FOLDER_VARIABLE = "ARCHLOOM_DATA"
 
 
 def data_folder(directory: Path | None) -> Path | None:
-    """The folder of data sets and tables: the one given, else that of the environment."""
+    """Return the folder of data sets and tables: the given one, else that of the environment."""
     variable = os.environ.get(FOLDER_VARIABLE)
     return Path(variable) if directory is None and variable else directory
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Whatever the system refuses inside, as one line that names the path."""
+    """Turn an OSError inside the context into a StorageError that names the path."""
     try:
         yield
     except OSError as error:
@@ -30,7 +30,7 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """As `reading`, and says what is left: a failed write here never harms what was saved before."""
+    """Turn an OSError into a StorageError like `reading`, and say that what was saved before is intact."""
     try:
         yield
     except OSError as error:

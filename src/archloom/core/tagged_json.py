@@ -14,7 +14,7 @@ Parsed = TypeVar("Parsed")
 
 
 def read_tagged(path: Path, kind: str, parse: Callable[[dict[str, Any]], Parsed], *, otherwise: str) -> Parsed:
-    """What `parse` makes of a file of a kind; `otherwise` is what is said of any other file."""
+    """Return what `parse` makes of a file of this kind; `otherwise` is the error message for any other file."""
     with reading(path):
         data = path.read_bytes()
     try:

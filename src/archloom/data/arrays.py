@@ -56,7 +56,7 @@ def from_dataset(
     classes: Sequence[str] | None = None,
     augment: Augment = NO_AUGMENT,
 ) -> ImageData:
-    """A data set of torch Datasets of (image, label), without random transforms: `augment` is what varies images."""
+    """Return a data set of torch Datasets of (image, label), without random transforms: `augment` varies images."""
     held = FromTorchDataset(test) if test is not None else None
     return _assemble(name, FromTorchDataset(train), held, classes, augment)
 
@@ -71,7 +71,7 @@ def npz(
     crop_padding: Annotated[int, Doc("pixels around an image from which crops of its size are taken at random")] = 0,
     flip: Annotated[bool, Doc("mirror training images at random")] = False,
 ) -> ImageData:
-    """A file of `images` and `labels`, or of `x_train`, `y_train`, `x_test`, `y_test` as Keras writes them.
+    """Load a file of `images` and `labels`, or of `x_train`, `y_train`, `x_test`, `y_test` as Keras writes them.
 
     The file is `path` in the data folder, or the only .npz there. Images are [n, H, W], [n, H, W, C] or [n, C, H, W],
     uint8 or float. Where the file has no test images, the last `test_fraction` of every class are held out.
@@ -147,7 +147,7 @@ def _assemble(
 
 
 def _number_classes(labels: Tensor) -> tuple[str, ...]:
-    """Classes named by their numbers."""
+    """Return classes named by their numbers."""
     highest = int(labels.max())
     if int(labels.min()) < 0 or highest >= len(labels):  # the second would mean empty classes, perhaps very many
         raise DataError(f"labels must count the classes from 0, got {int(labels.min())}..{highest}")

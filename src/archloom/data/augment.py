@@ -132,12 +132,12 @@ def _cut_out(images: Tensor, side: int, row: Tensor, column: Tensor) -> None:
 
 
 def _lines(images: Tensor) -> Tensor:
-    """[b, H, W * C]: to multiply such rows takes vector instructions, which to fill by a mask of pixels does not."""
+    """Return [b, H, W * C]: vector instructions multiply such rows, but cannot fill a mask of pixels."""
     return images.view(*images.shape[:2], -1)
 
 
 def _mark(draws: Tensor, starts: range, side: int, length: int, channels: int = 1) -> Tensor:
-    """[b, length * channels]: 1 at the `side` positions from an image's start on, where they exist, 0 at the others."""
+    """Return [b, length * channels]: 1 at the `side` positions from an image's start on, 0 at the others."""
     return _table(starts, side, length, channels, draws.device).index_select(0, draws)
 
 
@@ -223,7 +223,7 @@ def _saturation(pixels: Tensor, factor: Tensor) -> Tensor:
 
 
 def _grey(pixels: Tensor) -> Tensor:
-    """[b, H, W, 1]; of images that have not three colours, their mean."""
+    """Return grey images [b, H, W, 1]; without three colours, the mean of the channels."""
     if pixels.shape[3] != len(GREY):
         return pixels.mean(dim=3, keepdim=True)
     return (pixels * torch.tensor(GREY, device=pixels.device)).sum(dim=3, keepdim=True)

@@ -28,13 +28,13 @@ Part = tuple[np.ndarray[Any, Any], list[int]]  # bytes [n, 3072] and their label
 
 
 def cifar10(directory: Path | None) -> ImageData:
-    """60,000 colour images of 32x32 pixels in 10 classes."""
+    """Load 60,000 colour images of 32x32 pixels in 10 classes."""
     mean, std = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)  # of bytes, as NAS-Bench-201 has them
     return _load("cifar10", directory, CIFAR10, mean, std)
 
 
 def cifar100(directory: Path | None) -> ImageData:
-    """60,000 colour images of 32x32 pixels in 100 classes."""
+    """Load 60,000 colour images of 32x32 pixels in 100 classes."""
     mean, std = (129.3, 124.1, 112.4), (68.2, 65.4, 70.4)
     return _load("cifar100", directory, CIFAR100, mean, std)
 
@@ -78,7 +78,7 @@ def _load(
 
 
 def _find(name: str, directory: Path | None, layouts: tuple[Layout, ...]) -> tuple[Path, Layout]:
-    """The folder of the first layout there is: the directory itself, inside it, or inside its sub-folder `name`."""
+    """Return the folder of the first layout found: the directory itself, inside it, or inside its sub-folder `name`."""
     root = locate(name, directory)
     for layout in layouts:
         for base in (root, root / name):
@@ -178,7 +178,7 @@ def _python_names(key: str) -> Callable[[Path], tuple[str, ...]]:
 
 
 def _binary_part(label_bytes: int) -> Callable[[Path], Part]:
-    """Records of `label_bytes` (the last one is the label) and the pixels."""
+    """Read records of `label_bytes` (the last one is the label) and the pixels."""
 
     def read(path: Path) -> Part:
         content = np.fromfile(path, dtype=np.uint8)

@@ -15,7 +15,7 @@ TEST_FRACTION = 0.2
 
 
 def digits(directory: Path | None = None) -> ImageData:
-    """1,797 grey images in 10 classes; `directory` is not used."""
+    """Load 1,797 grey images in 10 classes; `directory` is not used."""
     from sklearn.datasets import load_digits  # half a second that other data sets should not wait for
 
     published = load_digits()

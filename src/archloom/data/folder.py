@@ -47,7 +47,7 @@ def folder(
         float, Doc("augmentation: change brightness, contrast and saturation by up to this share")
     ] = 0.0,
 ) -> ImageData:
-    """Image files in one sub-folder per class, or such folders below `train` and `test` (or `val`).
+    """Load image files in one sub-folder per class, or such folders below `train` and `test` (or `val`).
 
     The folder is `path` in the data folder. Without test images, the last `test_fraction` of every class are held out.
     `in_memory` decides where decoded images are kept; None lets `memory_limit_mb` decide. With `resized_crop`, images
@@ -106,7 +106,7 @@ class Files:
 
 
 def _list_files(root: Path, test_fraction: float) -> tuple[Files, Files, tuple[str, ...]]:
-    """Training files, test files (perhaps none) and the names of the classes."""
+    """Return training files, test files (perhaps none) and the names of the classes."""
     present = {place.name for place in _subfolders(root)}
     divided = TRAIN in present and present <= {TRAIN, *TESTS}
     train_root = root / TRAIN if divided else root

@@ -69,7 +69,7 @@ class Loader:
 
     @property
     def steps(self) -> int:
-        """Batches per epoch."""
+        """Return the number of batches per epoch."""
         whole, rest = divmod(len(self.indices), self.batch_size)
         return whole if self.drop_last or rest == 0 else whole + 1
 
@@ -108,7 +108,7 @@ class Loader:
         return to_units(pixels).sub_(self._mean).div_(self._std)
 
     def _spread(self, values: Sequence[float]) -> Tensor:
-        """One value per channel as a whole image [H, W, C]: read in step, it costs less than a few values repeated."""
+        """Return one value per channel as a whole image [H, W, C]: faster to read than a few values repeated."""
         channels = self.source.shape[0]
         height, width = self.augment.size(*self.source.shape[1:])
         each = torch.tensor(values, dtype=torch.float32, device=self.device)
@@ -124,7 +124,7 @@ class Loader:
         return known[1]
 
     def _generator(self, purpose: str, *position: int) -> torch.Generator:
-        """A generator of its own for every purpose and position: sums of seeds would make neighbours share theirs."""
+        """Return a generator for a purpose and position; sums of seeds would make neighbours share theirs."""
         key = " ".join([purpose, *map(str, (self.seed, *position))])
         digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)

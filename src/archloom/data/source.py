@@ -41,10 +41,10 @@ class Source(ABC):
 
     @abstractmethod
     def fetch(self, index: Tensor) -> Tensor:
-        """The images [b, C, H, W] at int64 indices [b]: uint8 (0..255) or float. Safe to call from several threads."""
+        """Return uint8 (0..255) or float images [b, C, H, W] at int64 indices [b]; safe to call from several threads."""
 
     def pixels(self, index: Tensor) -> Tensor:
-        """The same images as [b, H, W, C], contiguous: a row of an image is one stretch of memory, easily moved."""
+        """Return the same images as contiguous [b, H, W, C]: a row of an image is one stretch of memory."""
         return self.fetch(index).permute(0, 2, 3, 1).contiguous()
 
 
@@ -211,7 +211,7 @@ def locate(name: str, directory: Path | None, path: str = "") -> Path:
 
 
 def to_channels_first(images: np.ndarray[Any, Any]) -> Tensor:
-    """Arrays [n, H, W], [n, H, W, C] or [n, C, H, W] as a tensor [n, C, H, W]; channels are the shorter outer axis."""
+    """Return arrays [n, H, W], [n, H, W, C] or [n, C, H, W] as [n, C, H, W]; channels are the shorter outer axis."""
     if images.ndim == 3:
         images = images[:, None]
     elif images.ndim == 4 and images.shape[-1] < images.shape[1]:

@@ -33,7 +33,7 @@ def random_split(count: int, *, train_fraction: float = 0.5, seed: int) -> Split
 
 
 def nb201_split(path: Path) -> Split:
-    """The split of CIFAR-10 that NAS-Bench-201 publishes as `cifar-split.txt`; its table refers to these halves."""
+    """Return the split of CIFAR-10 that NAS-Bench-201 publishes as `cifar-split.txt`, which its table uses."""
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -60,11 +60,11 @@ class Job(Protocol):
 
     @property
     def name(self) -> str:
-        """A name that no other job of the same call has."""
+        """Return a name that no other job of the same call has."""
 
     @property
     def folder(self) -> Path | None:
-        """The folder that keeps its results; None for a job that returns a small result instead."""
+        """Return the folder that keeps its results; None for a job that returns a small result instead."""
 
     def run(self, emit: JobListener, stop: Stop) -> Any:
         """Do the work. Raise `Interrupted` soon after `stop()` is true, with everything saved that is worth it."""

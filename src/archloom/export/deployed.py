@@ -1,4 +1,4 @@
-"""A trained model as others see it: images in, logits out; and the proof that an exported form computes the same."""
+"""A trained model for users: images in, logits out; and the check that an exported form computes the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Predict = Callable[[Tensor], Tensor]
 class Deployed(nn.Module):
     """A network that normalises for itself: it takes images as they are, bytes scaled to 0..1, and gives logits.
 
-    Whoever uses an exported model has only pictures; what they were normalised by in training is part of the model.
+    Users of an exported model only have pictures, so mean and deviation of the training images are part of it.
     """
 
     mean: Tensor
@@ -37,7 +37,7 @@ class Deployed(nn.Module):
 
     @classmethod
     def load(cls, path: Path, *, plugins: bool = False) -> Deployed:
-        """The model in a file, ready to be asked."""
+        """Return the model of a file, in evaluation mode and without gradients."""
         return cls(*load_model(path, plugins=plugins)).eval().requires_grad_(False)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -46,12 +46,12 @@ class Deployed(nn.Module):
         return logits
 
     def example(self, images: int, *, seed: int = 0) -> Tensor:
-        """So many random images of the right shape."""
+        """Return random images of the right shape."""
         return torch.rand(images, *self.card.image_shape, generator=torch.Generator().manual_seed(seed))
 
 
 def measure_difference(model: Deployed, predict: Predict, *, what: str, tolerance: float = TOLERANCE) -> float:
-    """By how much the logits of an exported form differ from the model's at most; a CheckpointError if it matters."""
+    """Return the largest difference of an exported form's logits; raise CheckpointError above the tolerance."""
     largest = 0.0
     for expected, found in _compare_batches(model, predict):
         if found.shape != expected.shape:
@@ -70,7 +70,7 @@ def measure_difference(model: Deployed, predict: Predict, *, what: str, toleranc
 
 
 def read_version() -> str:
-    """Of archloom, for files that say what wrote them."""
+    """Return the version of archloom, which exported files record."""
     try:
         return importlib.metadata.version("archloom")
     except importlib.metadata.PackageNotFoundError:  # run from a source folder

@@ -1,4 +1,4 @@
-"""Export to ONNX, the common format of inference runtimes: one file that holds graph, weights and what it is for.
+"""Export to ONNX, the common format of inference runtimes: one file with graph, weights and metadata.
 
 torch writes the graph, ONNX Runtime checks it. Both are extras: `pip install archloom[onnx]`.
 """
@@ -29,7 +29,7 @@ NEEDS = ("onnx", "onnxruntime", "onnxscript")
 
 
 def export_onnx(model: Deployed, folder: Path) -> tuple[list[Path], float]:
-    """Write the model as `model.onnx`; returns its path and the largest difference from torch."""
+    """Write the model as `model.onnx`; return its path and the largest difference from torch."""
     content = onnx_bytes(model)
     difference = measure_difference(model, Session(content).logits, what="ONNX")
     path = folder / FILE_NAME
@@ -38,7 +38,7 @@ def export_onnx(model: Deployed, folder: Path) -> tuple[list[Path], float]:
 
 
 def onnx_bytes(model: Deployed) -> bytes:
-    """The model as the contents of an ONNX file, not checked yet."""
+    """Return the model as the contents of an ONNX file, not checked yet."""
     import onnx
 
     with _quiet():
@@ -60,7 +60,7 @@ def onnx_bytes(model: Deployed) -> bytes:
 
 
 def metadata(model: Deployed) -> dict[str, str]:
-    """What a user of the file has to know; lists are JSON."""
+    """Return what a user of the file must know; lists are JSON."""
     card = model.card
     return {
         "classes": json.dumps(card.classes),
@@ -74,7 +74,7 @@ def metadata(model: Deployed) -> dict[str, str]:
 
 
 class Session:
-    """An ONNX model that can be asked, in ONNX Runtime on the CPU."""
+    """Run an ONNX model in ONNX Runtime on the CPU."""
 
     def __init__(self, content: bytes, *, threads: int | None = None) -> None:
         import onnxruntime
@@ -96,7 +96,7 @@ class Session:
 
 
 def open_onnx(path: Path) -> tuple[tuple[str, ...], tuple[int, int, int], int, Predict]:
-    """The classes, the image shape, the side of pictures and the logits of a file that `export_onnx` wrote."""
+    """Return classes, image shape, side of pictures and logits function of a file that `export_onnx` wrote."""
     with reading(path):
         content = path.read_bytes()
     try:
@@ -122,7 +122,7 @@ def _name_batch(written: Any) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """torch tells of packages that nobody needs here."""
+    """Silence torch, which warns of packages that are not needed here."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

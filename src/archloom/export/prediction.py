@@ -1,4 +1,4 @@
-"""Ask a trained model about pictures: whatever form the model has, and whatever form the pictures have."""
+"""Predict the classes of picture files with a trained model of any exported form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GREY, RGB = 1, 3
 
 @dataclass(frozen=True)
 class Predictor:
-    """A model ready to be asked: images [n, *shape] in 0..1 in, logits [n, classes] out."""
+    """Hold a model for prediction: images [n, *shape] in 0..1 in, logits [n, classes] out."""
 
     classes: tuple[str, ...]
     image_shape: tuple[int, int, int]
@@ -35,7 +35,7 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says of one picture, the most probable class first; or why it could not be asked."""
+    """Hold the prediction for one picture, the most probable class first; or why there is none."""
 
     file: Path
     labels: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Answer:
 
 
 def open_predictor(given: Path, *, plugins: bool = False) -> Predictor:
-    """The model meant: a run that trained one, a model file, an ONNX file, or a folder that holds one."""
+    """Return the model of a path: a run that trained one, a model file, an ONNX file, or a folder that holds one."""
     exported = given / FILE_NAME
     if given.is_dir() and exported.is_file() and not any((given / name).is_file() for name in (BEST, LAST)):
         given = exported
@@ -69,7 +69,7 @@ def _from_onnx(path: Path) -> Predictor:
 
 
 def find_pictures(given: Sequence[Path]) -> list[Path]:
-    """The files named, and the image files of the folders named, those of deeper folders included."""
+    """Return the given files, and all image files below the given folders."""
     return [path for place in given for path in (_pictures_in(place) if place.is_dir() else [place])]
 
 
@@ -85,7 +85,7 @@ def _pictures_in(folder: Path) -> list[Path]:
 
 
 def predict_pictures(predictor: Predictor, files: Sequence[Path], *, top: int) -> Iterator[Answer]:
-    """What the model says of every file, in their order; one that cannot be read does not keep it from the others."""
+    """Yield the prediction for every file in order; a file that cannot be read does not stop the others."""
     for start in range(0, len(files), CHUNK):
         chunk = files[start : start + CHUNK]
         pictures: dict[Path, Tensor] = {}
@@ -115,7 +115,7 @@ def _predict_batch(predictor: Predictor, pictures: dict[Path, Tensor], top: int)
 
 
 def read_picture(path: Path, image_shape: tuple[int, int, int], *, square: int) -> Tensor:
-    """A picture file as a model takes it [C, H, W], in 0..1: the middle of it, scaled, in the model's colours."""
+    """Return a picture as model input [C, H, W] in 0..1: scaled, cropped to the middle, in the model's colours."""
     if not path.exists():
         raise DataError(f"there is no image '{path}'")
     channels, height, width = image_shape

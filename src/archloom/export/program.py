@@ -17,7 +17,7 @@ TRACED_WITH = 2  # images: torch takes 0 and 1 for constants
 
 
 def trace_model(model: Deployed) -> ExportedProgram:
-    """The graph of a model, for any number of images."""
+    """Return the graph of a model, for any number of images."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about its own parts
         return torch.export.export(
@@ -26,9 +26,9 @@ def trace_model(model: Deployed) -> ExportedProgram:
 
 
 def export_program(model: Deployed, folder: Path) -> tuple[list[Path], float]:
-    """Write the model as `model.pt2`; returns its path and the largest difference from torch.
+    """Write the model as `model.pt2`; return its path and the largest difference from torch.
 
-    What is checked is the very bytes that are written. Others' programs are never loaded: the format may hold pickles.
+    The check reads the bytes that are written. Programs of others are never loaded: the format may hold pickles.
     """
     written = io.BytesIO()
     with warnings.catch_warnings():

@@ -88,7 +88,7 @@ def _write_file(card: ModelCard, network: Source) -> str:
 
 
 def _import_model(source: Path) -> Predict:
-    """The model of a file that was just written, imported as its user will import it."""
+    """Return the model of a file that was just written, imported as its user will import it."""
     spec = importlib.util.spec_from_file_location("archloom_standalone_model", source)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -127,7 +127,7 @@ def _list_facts(card: ModelCard) -> list[str]:
 
 
 def _write_tuple(name: str, items: Iterable[str]) -> str:
-    """An assignment of a tuple: in one line if it fits, else with an item on each."""
+    """Return an assignment of a tuple: on one line if it fits, else with an item per line."""
     listed = list(items)
     line = f"{name} = ({', '.join(listed)}{',' if len(listed) == 1 else ''})"
     if len(line) <= LINE:
@@ -136,7 +136,7 @@ def _write_tuple(name: str, items: Iterable[str]) -> str:
 
 
 def quote_text(text: str) -> str:
-    """Text as a literal that means exactly this text; in double quotes, unless single ones need fewer escapes."""
+    """Return text as a literal; in double quotes, unless single quotes need fewer escapes."""
     quote = "'" if text.count('"') > text.count("'") else '"'
     escaped = "".join(_escape(character) for character in text.replace("\\", "\\\\"))
     return quote + escaped.replace(quote, f"\\{quote}") + quote

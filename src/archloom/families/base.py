@@ -87,7 +87,7 @@ class Family(ABC, Generic[Space]):
     @property
     @abstractmethod
     def network(self) -> Callable[..., nn.Module]:
-        """The class of the network, called with (space, resolve, classes, colours, **settings)."""
+        """Return the class of the network, called with (space, resolve, classes, colours, **settings)."""
 
     @property
     def name(self) -> str:

@@ -134,7 +134,7 @@ def _stem(colours: int, width: int, resolve: Resolve) -> nn.Sequential:
 
 
 def _imagenet_stem(colours: int, width: int, resolve: Resolve) -> nn.Sequential:
-    """To a quarter of the resolution, in two steps."""
+    """Return a stem that reduces to a quarter of the resolution, in two steps."""
     first = nn.Conv2d(colours, width // 2, 3, stride=2, padding=1, bias=False)
     return nn.Sequential(first, resolve.normalize(width // 2), *_halving(width // 2, width, resolve))
 

@@ -89,7 +89,7 @@ class MobileLayer(nn.Module):
         self._width, self._residual, self._rematerialize = width, residual, rematerialize
 
     def forward(self, x: Tensor, gates: Gates | None, channels: int) -> tuple[Tensor, int]:
-        """The result, and how many of its channels there are."""
+        """Return the result and the number of its channels in use."""
         extent = self._width.extent(gates)
         run = self._twice if self._rematerialize and torch.is_grad_enabled() and self._several(gates) else self.layer
         result = run(x, gates, gates, channels, extent)
@@ -103,7 +103,7 @@ class MobileLayer(nn.Module):
         return self.layer.runs_several(gates) or any(part.runs_several(gates) for part in parts)  # type: ignore[operator]
 
     def _twice(self, x: Tensor, *arguments: Any) -> Tensor | None:
-        """The layer, of which only the input is kept; the second time it has the same parameters, whosever they are."""
+        """Run the layer and keep only its input; the backward pass runs it again with the same parameters."""
         parameters = dict(self.layer.named_parameters())
 
         def run(x: Tensor, *weights: Tensor) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""What keeps a network from learning its images by heart: dropout before the last layer, and dropped edges."""
+"""Regularization against overfitting: dropout before the last layer, and drop path on edges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from archloom.operations import FixedReduction
 from archloom.supernet import Choice, Fixed
 
 AUXILIARY = "auxiliary"  # the setting, and the name of the head in every network that has one
-TRAINING_ONLY = (AUXILIARY, "drop_path", "dropout")  # settings of a network that a trained one has no use for
+TRAINING_ONLY = (AUXILIARY, "drop_path", "dropout")  # settings that only the training of a network needs
 
 
 class DropPath(nn.Dropout):
@@ -40,12 +40,12 @@ class DropPath(nn.Dropout):
 
 
 def flatten(dropout: float) -> nn.Module:
-    """One row of features for each image, some of them dropped; one layer either way, so that names stay."""
+    """Return a layer that flattens images to rows and drops features; one layer either way, so weight names stay."""
     return nn.Sequential(nn.Flatten(), nn.Dropout(dropout)) if dropout else nn.Flatten()
 
 
 def check_rates(drop_path: float, dropout: float) -> dict[str, bool]:
-    """The rules for both settings."""
+    """Return the rules for both settings, and whether each is met."""
     return {
         f"network.drop_path must lie in [0, 1), got {drop_path}": 0 <= drop_path < 1,
         f"network.dropout must lie in [0, 1), got {dropout}": 0 <= dropout < 1,
@@ -53,7 +53,7 @@ def check_rates(drop_path: float, dropout: float) -> dict[str, bool]:
 
 
 def drop_edges(network: nn.Module, rate: float) -> None:
-    """Give every edge of a network a drop path, but those that hand on their input as it is."""
+    """Give every edge of a network a drop path, except identities."""
     if rate == 0:
         return
     for module in list(network.modules()):
@@ -67,18 +67,18 @@ def drop_edges(network: nn.Module, rate: float) -> None:
 
 
 def set_progress(network: nn.Module, progress: float) -> None:
-    """Tell whatever part of a network changes in the course of training how far that is, from 0 to 1."""
+    """Pass the progress of training, from 0 to 1, to every module that has `set_progress`."""
     for module in network.modules():
-        tell = getattr(module, "set_progress", None)  # a network of one's own may have other such parts
-        if callable(tell):
-            tell(progress)
+        update = getattr(module, "set_progress", None)  # a plug-in's network may have other such parts
+        if callable(update):
+            update(progress)
 
 
 def select_deployed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a network without those that only its training needs."""
+    """Return the settings of a network without those that only its training needs."""
     return {name: value for name, value in settings.items() if name not in TRAINING_ONLY}
 
 
 def select_deployed_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of a network without those of parts that only its training needs."""
+    """Return the weights of a network without those of parts that only its training needs."""
     return {name: tensor for name, tensor in weights.items() if not name.startswith(f"{AUXILIARY}.")}

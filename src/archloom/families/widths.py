@@ -1,7 +1,7 @@
 """The family of the size space: a stem, then cells of one kind and residual blocks, each as wide as was chosen.
 
-A layer's first operations bring its input to its own width. Where a cell hands on its input as it is, a 1x1 convolution
-stands in for it wherever the widths before and behind differ.
+A layer's first operations bring its input to its own width. Where a cell passes on its input unchanged, a 1x1
+convolution replaces it if the widths before and behind differ.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ class _Step:
 
     @property
     def within(self) -> _Step:
-        """What lies behind the step: as wide before as behind."""
+        """Return the step after this one: as wide before as behind."""
         return replace(self, before=self.width)
 
     @property
     def is_none(self) -> bool:
-        """Whether both widths are always the same."""
+        """Return whether both widths are always the same."""
         return self.before.name == self.width.name or (
             len(self.width.sizes) == 1 and self.before.sizes == self.width.sizes
         )

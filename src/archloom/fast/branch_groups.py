@@ -321,7 +321,7 @@ class OpaqueGroup(BranchGroup):
 
 
 def group_branches(kernels: Kernels, branches: Sequence[Branch]) -> list[tuple[BranchGroup, list[int]]]:
-    """The group_branches of all branches that leave a state, each with the numbers of its branches."""
+    """Return the groups of all branches that leave a state, each with the numbers of its branches."""
     groups: dict[object, list[int]] = {}
     for number, branch in enumerate(branches):
         alone = isinstance(branch, Opaque) or (isinstance(branch, Dense) and not _is_pointwise(branch))

@@ -75,7 +75,7 @@ class Size:
 
 
 def is_model(given: str) -> bool:
-    """Whether this names a trained model rather than an architecture."""
+    """Return whether this names a trained model rather than an architecture."""
     path = Path(given)
     try:
         return path.suffix == ".safetensors" or any((path / name).is_file() for name in (BEST, LAST))
@@ -84,12 +84,12 @@ def is_model(given: str) -> bool:
 
 
 def load_trained(given: str, *, plugins: bool = False) -> Deployed:
-    """A trained model."""
+    """Return a trained model."""
     return Deployed.load(find_model(Path(given)), plugins=plugins)
 
 
 def build_untrained(given: str, *, space: str | None, size: Size, seed: int = 0) -> Deployed:
-    """A network of an architecture (a text form, a published name, a file, the run that found it), freshly made."""
+    """Return a new network of an architecture (a text form, a published name, a file, the run that found it)."""
     found = find_architecture(given, space_name=space)
     deep = found.space if size.cells is None else family_of(found.space).with_depth(found.space, size.cells)
     facts = FACTS.get(str(found.content.get("data")))
@@ -119,7 +119,7 @@ def measure(
     clock: Clock = time.perf_counter,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Measurement:
-    """All costs of a model; torch and, unless left out or not installed, ONNX Runtime take turns in computing it."""
+    """Return all costs of a model; calls of torch and of ONNX Runtime, if wanted and installed, alternate."""
     threads = torch.get_num_threads() if threads is None else threads
     require(
         {

@@ -26,7 +26,7 @@ class Timings:
 
     @property
     def constant_ms(self) -> float:
-        """What the reference network usually takes."""
+        """Return the usual time of the reference network, in milliseconds."""
         return 1000 * statistics.median(self.constants)
 
     @property
@@ -36,7 +36,7 @@ class Timings:
 
     @property
     def slowness(self) -> list[float]:
-        """How slow the machine was at the time of each, as a logarithm: 0 is as usual."""
+        """Return how slow the machine was at the time of each, as a logarithm: 0 is as usual."""
         return [math.log(1000 * constant / self.constant_ms) for constant in self.constants]
 
     def first(self, count: int) -> Timings:

@@ -47,7 +47,7 @@ class MeasuredLatency(CostSource):
 
     @cached_property
     def _grid(self) -> Tensor:
-        """Latencies with one axis per decision, as long as it has options."""
+        """Return latencies with one axis per decision, as long as it has options."""
         sizes = [len(decision.options) for decision in self._space.decisions]
         values = [self.measure(architecture) for architecture in self._space.enumerate()]
         return torch.tensor(values, dtype=torch.float64).view(sizes)

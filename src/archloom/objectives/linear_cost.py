@@ -55,7 +55,7 @@ class LinearCost:
 
     @cached_property
     def _places(self) -> tuple[Tensor, Tensor]:
-        """The positions of each feature's options in the row of all probabilities, and its weight."""
+        """Return the positions of each feature's options in the row of all probabilities, and its weight."""
         options = [(d.name, option) for d in self.space.decisions for option in d.options]
         place = {pair: number for number, pair in enumerate(options)}
         # an option that cannot be sampled, such as an edge that is not kept, has no probability

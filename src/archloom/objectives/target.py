@@ -65,7 +65,7 @@ class TargetSettings:
 
     @property
     def file(self) -> Path | None:
-        """The source, if it is a file."""
+        """Return the source, if it is a file."""
         return Path(self.source) if self.source and self.source.endswith((".csv", ".json")) else None
 
 
@@ -96,7 +96,7 @@ class Target:
 
     @property
     def is_additive(self) -> bool:
-        """Whether the reward is the sum of the quality and a cost term."""
+        """Return whether the reward is the sum of the quality and a cost term."""
         return self.reward == "absolute"
 
     def cost_term(self, architecture: Architecture) -> float:

@@ -17,7 +17,7 @@ from archloom.operations.reduction import FixedReduction
 
 
 def skip_connect(place: Place) -> nn.Module:
-    """The identity; where the resolution halves, the cheapest thing that keeps all pixels in view."""
+    """Return the identity; where the resolution halves, the cheapest reduction that reads all pixels."""
     return nn.Identity() if place.stride == 1 else FactorizedReduce(place)
 
 

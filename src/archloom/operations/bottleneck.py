@@ -1,7 +1,7 @@
 """Inverted bottlenecks that share their weights between widths and kernels (Sandler et al., 2018; TuNAS).
 
 One pair of 1x1 convolutions serves all options; only the depthwise kernels and squeeze-and-excite have weights of their
-own. So every weight is trained by many paths, and a path costs what its own layers cost, however many options are.
+own. So every weight is trained by many paths, and a path costs only its own layers, however many options there are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MakeLayerChoice = Callable[[str, Callable[[str], nn.Module]], LayerChoice]  # fr
 
 
 class SharedNorm(nn.Module):
-    """Normalisation and activation behind a convolution, for as many channels as there are."""
+    """Normalise and activate the channels in use behind a convolution."""
 
     def __init__(self, normalize: nn.Module, activation: str) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class SqueezeExcite(nn.Module):
 
 
 class PassOn(nn.Module):
-    """Its input, whatever else is known."""
+    """Return the input unchanged."""
 
     def forward(self, x: Tensor, *arguments: Any) -> Tensor:
         """Return the input."""
@@ -70,7 +70,7 @@ class PassOn(nn.Module):
 
 
 class InvertedBottleneck(nn.Module):
-    """Widen by a 1x1 convolution, look around by a depthwise one, narrow by another 1x1."""
+    """Widen by a 1x1 convolution, filter by a depthwise one, narrow by another 1x1."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class InvertedBottleneck(nn.Module):
         return extent.weigh(x)
 
     def runs_several(self, gates: Gates | None) -> bool:
-        """Whether options are run side by side here."""
+        """Return whether several options run in parallel here."""
         return self.kernel.runs_several(gates) or self.squeeze.runs_several(gates)
 
 
@@ -140,5 +140,5 @@ class SeparableConv(nn.Module):
 
 
 def depthwise(channels: int, kernel: int, stride: int, *, masked: bool) -> SharedConv2d:
-    """A filter for each channel."""
+    """Return a convolution with one filter per channel."""
     return SharedConv2d(channels, channels, kernel, stride, kernel // 2, groups=channels, bias=False, masked=masked)

@@ -1,4 +1,4 @@
-"""Where a candidate operation is put: the channels it gets and gives, its stride, and how it normalises."""
+"""The place of a candidate operation: channels in and out, stride, and normalisation."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from archloom.core.errors import SettingError, suggestion
 
 
 class Normalize(Protocol):
-    """Makes the normalisation after a convolution or pool; `scaled=False` never has a scale and shift to learn."""
+    """Make the normalisation after a convolution or pool; `scaled=False` never has a scale and shift to learn."""
 
     def __call__(self, channels: int, *, scaled: bool = True) -> nn.Module: ...
 
 
 @dataclass(frozen=True)
 class Place:
-    """What an operation must fit."""
+    """Hold what an operation must fit."""
 
     channels_in: int
     channels_out: int
@@ -31,7 +31,7 @@ Make = Callable[[Place], nn.Module]
 
 
 def make_operation(table: Mapping[str, Make], name: str, place: Place) -> nn.Module:
-    """The named operation of a table, built for a place."""
+    """Return the named operation of a table, built for a place."""
     if name not in table:
         raise SettingError(f"unknown operation '{name}'{suggestion(name, table)}")
     return table[name](place)

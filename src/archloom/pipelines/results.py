@@ -84,7 +84,7 @@ class PipelineResult:
 
     @property
     def spread(self) -> VarianceSplit | None:
-        """How test accuracies vary over searches and over retrainings."""
+        """Return how test accuracies vary over searches and over retrainings."""
         known = [model for model in self.models if model.test is not None]
         seeds = dict.fromkeys(model.search for model in known)
         groups = [[model.test for model in known if model.search == seed and model.test is not None] for seed in seeds]
@@ -92,7 +92,7 @@ class PipelineResult:
 
     @property
     def best(self) -> ModelSummary | None:
-        """The model to use: the best by validation, or the first one if there are no validation images."""
+        """Return the model to use: the best by validation, or the first one if there are no validation images."""
         validated = [model for model in self.models if model.valid is not None]
         if validated:
             return max(validated, key=lambda model: (model.valid or 0.0, -model.search, -model.seed))
@@ -161,7 +161,7 @@ class PipelineResult:
 
     @property
     def sentences(self) -> list[str]:
-        """How good the models are, how much they vary, and which one to use."""
+        """Return how good the models are, how much they vary, and which one to use."""
         lines, best, variance = [], self.best, self.spread
         tests = [model.test for model in self.models if model.test is not None]
         if tests:

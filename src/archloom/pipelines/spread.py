@@ -26,7 +26,7 @@ class VarianceSplit:
 
     @property
     def sentence(self) -> str:
-        """What the figures show."""
+        """Return what the figures show, in words."""
         if self.between is not None and self.within is not None:
             if self.between == 0:
                 beginning = "Searches differ no more than retrainings of one architecture"

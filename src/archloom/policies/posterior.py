@@ -20,7 +20,7 @@ class DecisionPosterior:
 
     @property
     def option(self) -> str:
-        """The option that was the best most often."""
+        """Return the option that was the best most often."""
         return max(self.best, key=lambda option: self.best[option])
 
     @property
@@ -30,7 +30,7 @@ class DecisionPosterior:
 
     @property
     def alternatives(self) -> tuple[str, ...]:
-        """The rest of the credible set, the most probable first."""
+        """Return the rest of the credible set, the most probable first."""
         return tuple(option for option in self.credible_set if option != self.option)
 
 

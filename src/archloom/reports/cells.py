@@ -68,7 +68,7 @@ def _state(graph: CellGraph, number: int) -> str:
 
 
 def _subscript(name: str) -> tuple[str, str]:
-    """`c_{k-2}` as ('c', 'k-2'); a name without a subscript as (name, '')."""
+    """Return `c_{k-2}` as ('c', 'k-2'); a name without a subscript as (name, '')."""
     parts = re.fullmatch(r"(.+)_\{(.+)\}", name)
     return (parts[1], parts[2]) if parts else (name, "")
 
@@ -156,7 +156,7 @@ class _Drawing:
         )
 
     def _is_end(self, number: int) -> bool:
-        """Whether this is where the cell begins or ends."""
+        """Return whether this is an input or the output of the cell."""
         ends = (self.graph.nodes,) if _concatenated_states(self.graph) else self.graph.outputs
         return number < len(self.graph.inputs) or number in ends
 

@@ -241,7 +241,7 @@ def _wanted_height(item: int, items: _Items, heights: Mapping[int, float]) -> fl
 
 
 def _spread(column: Sequence[int], sizes: Sequence[Size], wanted: Mapping[int, float]) -> dict[int, float]:
-    """The heights closest to those wanted (least squares) that keep order and distance.
+    """Return the heights closest to those wanted (least squares) that keep order and distance.
 
     Less the distance that must lie above an item, heights only have to be non-decreasing: pool adjacent violators.
     """

@@ -32,23 +32,23 @@ class Table:
 
 
 def decimal(value: object, *, digits: int = 2, unit: str = "") -> str:
-    """`93.10`, with its unit."""
+    """Return `93.10`, with its unit."""
     finite = number(value)
     return UNKNOWN if math.isnan(finite) else f"{finite:,.{digits}f}{unit}"
 
 
 def whole(value: object, *, unit: str = "") -> str:
-    """`15,625`."""
+    """Return `15,625`."""
     return decimal(value, digits=0, unit=unit)
 
 
 def percent(fraction: object) -> str:
-    """`33.00 %` of 0.33."""
+    """Return `33.00 %` of 0.33."""
     return decimal(100 * number(fraction), unit=" %")
 
 
 def duration(seconds: object) -> str:
-    """`12 ms`, `3.1 s`, `2 min 5 s`, `1 h 2 min`."""
+    """Return `12 ms`, `3.1 s`, `2 min 5 s`, `1 h 2 min`."""
     value = number(seconds)
     if math.isnan(value):
         return UNKNOWN

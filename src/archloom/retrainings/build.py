@@ -51,18 +51,18 @@ def check_trainable(data: ImageData) -> list[str]:
 
 
 def shown_shape(data: ImageData) -> tuple[int, int, int]:
-    """C, H, W of the images as a network sees them."""
+    """Return C, H, W of the images as a network sees them."""
     return (data.channels, *data.augment.size(*data.resolution))
 
 
 def split_of(retrain: RetrainSpec, data: ImageData) -> tuple[Tensor, Tensor | None]:
-    """The images to train on, and those to validate on if there are any."""
+    """Return the images to train on, and those to validate on if there are any."""
     divided = retrain.data.parts(len(data.train))
     return divided.train, divided.valid if len(divided.valid) else None
 
 
 def build_retraining(retrain: RetrainSpec, data: ImageData, *, listeners: Sequence[Listener] = ()) -> RetrainLoop:
-    """The training, ready to run or to be given a saved state."""
+    """Return the loop of a retraining, ready to run or to load a checkpoint."""
     device, training = retrain.machine.prepare(), retrain.training
     train, valid = split_of(retrain, data)
 
@@ -115,7 +115,7 @@ def _network(retrain: RetrainSpec, data: ImageData, device: torch.device) -> nn.
 
 
 def cost_of_model(retrain: RetrainSpec, data: ImageData, **network: Any) -> Cost:
-    """What the finished model costs; `network` are settings to look at instead."""
+    """Return the cost of the finished model; `network` replaces its settings."""
     settings = select_deployed_settings({**retrain.network.settings, **network})
     with torch.device("meta"):
         model = build_network(
@@ -149,7 +149,7 @@ def card_of(retrain: RetrainSpec, data: ImageData, details: ModelDetails = Model
 def seconds_per_image(
     retrain: RetrainSpec, data: ImageData, *, steps: int = 3, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """How long training takes for one image, by a few real steps on this machine."""
+    """Return the training time of one image, measured by a few real steps on this machine."""
     training = build_retraining(retrain, data)
     seconds = []
     for _ in range(1 + min(steps, training.total - 1)):  # the first one only warms up, unless it is the only one

@@ -52,7 +52,7 @@ class OptimizerSettings:
         )
 
     def rate_at(self, epoch: float, *, epochs: int) -> float:
-        """The learning rate when so many epochs are done, of so many in all; parts of an epoch count `every_step`."""
+        """Return the learning rate after `epoch` of all epochs; parts of an epoch count with `every_step`."""
         done = epoch if self.every_step else math.floor(epoch)
         if epoch < self.warmup_epochs:
             return self.learning_rate * (math.floor(epoch) + 1) / self.warmup_epochs  # by epochs, as is usual
@@ -78,6 +78,6 @@ class OptimizerSettings:
 
 
 def list_parameters(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
-    """Every parameter that an optimizer moves."""
+    """Return every parameter that an optimizer updates."""
     for group in optimizer.param_groups:
         yield from group["params"]

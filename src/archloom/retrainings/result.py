@@ -109,17 +109,17 @@ class RetrainResult(RetrainOutcome):
 
     @property
     def model(self) -> Path:
-        """The file of the trained model."""
+        """Return the file of the trained model."""
         return self.folder / BEST
 
     @property
     def report(self) -> Path:
-        """The report page of the run."""
+        """Return the report page of the run."""
         return RunFolder(self.folder).report_path
 
     @property
     def evaluation(self) -> Evaluation | None:
-        """The evaluation that says how good the model is: on test images, else on validation images."""
+        """Return the evaluation on test images, else on validation images."""
         return self.test or self.valid
 
     @property
@@ -129,7 +129,7 @@ class RetrainResult(RetrainOutcome):
 
     @property
     def accuracy_text(self) -> str:
-        """`91.20 % of 10,000 test images`."""
+        """Return `91.20 % of 10,000 test images`."""
         if self.evaluation is None:
             return "not evaluated: all images were trained on"
         part = "test" if self.test is not None else "validation"
@@ -137,7 +137,7 @@ class RetrainResult(RetrainOutcome):
 
     @property
     def time_text(self) -> str:
-        """`3 min 1 s for 40 epochs on cpu`."""
+        """Return `3 min 1 s for 40 epochs on cpu`."""
         unit = "epoch" if self.run.records == 1 else "epochs"
         return f"{duration(self.run.seconds)} for {self.run.records:,} {unit} on {self.run.device}"
 

@@ -30,7 +30,7 @@ def keep_thumbnails(path: Path, images: Tensor) -> None:
 
 
 def read_thumbnails(path: Path, count: int) -> list[str]:
-    """The squares that `keep_thumbnails` wrote, as data URLs; none unless the file is there and holds so many."""
+    """Return the squares that `keep_thumbnails` wrote as data URLs; none if the file is missing or does not fit."""
     from PIL import Image, UnidentifiedImageError
 
     if count == 0 or not path.is_file():
@@ -55,7 +55,7 @@ def _picture(image: Tensor) -> Image:
 
 
 def _bytes(image: Tensor) -> Tensor:
-    """Bytes as they are; floats in 0..1 scaled, and others spread over what there is."""
+    """Return bytes unchanged; floats in 0..1 scaled; others scaled from their own range."""
     import torch
 
     if image.dtype == torch.uint8:
@@ -68,7 +68,7 @@ def _bytes(image: Tensor) -> Tensor:
 
 
 def _three_channels(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """[H, W, 3]: grey (and whatever has no three colours) shows its first channel."""
+    """Return [H, W, 3]; images without three colours show their first channel in grey."""
     import numpy as np
 
     colours = pixels[..., :3] if pixels.shape[-1] >= 3 else pixels[..., :1].repeat(3, axis=-1)
@@ -76,7 +76,7 @@ def _three_channels(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _fit_into_square(picture: Image) -> Image:
-    """As large as a square allows; small images keep their pixels as they are, blown up."""
+    """Return the image scaled to fit a square; small images are enlarged pixel by pixel."""
     from PIL import Image, ImageOps
 
     grows = max(picture.size) < SIDE

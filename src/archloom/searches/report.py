@@ -65,7 +65,7 @@ class ReportData:
 
     @property
     def chosen(self) -> SearchResult | SearchRecord | None:
-        """The result or, of an unfinished run, the record of what it would return now."""
+        """Return the result or, for an unfinished run, the record of what it would return now."""
         return self.result or chosen_so_far(self.history)
 
 

@@ -79,7 +79,7 @@ def stability_curve(epochs: Sequence[EpochRecord]) -> str:
 
 
 def has_table(epochs: Sequence[EpochRecord]) -> bool:
-    """Whether a table has an entry of a derived architecture, at least once."""
+    """Return whether a table has an entry of a derived architecture, at least once."""
     return any(record.table_entry is not None for record in epochs)
 
 

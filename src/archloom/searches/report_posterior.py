@@ -36,7 +36,7 @@ def describe_posterior(posterior: Posterior) -> list[str]:
 
 
 def _amount_sentence(posterior: Posterior) -> str:
-    """`480 draws of the logits from 2 chains; the first 480 are left out as burn-in.`"""
+    """Return `480 draws of the logits from 2 chains; the first 480 are left out as burn-in.`"""
     count = _count_text(posterior.draws, "draw" if posterior.sampled else "position")
     source = f" from {len(posterior.runs)} chains" if len(posterior.runs) > 1 else ""
     return f"{count} of the logits{source}; the {whole(posterior.burn_in)} before are left out as burn-in."
@@ -80,7 +80,7 @@ def _unknown_mixing() -> str:
 
 
 def _count_text(count: float, unit: str) -> str:
-    """`1 draw`, `1,200 draws`."""
+    """Return `1 draw`, `1,200 draws`."""
     text = whole(count)
     return f"{text} {unit}" if text == "1" else f"{text} {unit}s"
 
@@ -103,7 +103,7 @@ def _with_shares(decision: DecisionPosterior) -> Sequence[str]:
 
 
 def round_share(share: float) -> str:
-    """`62 %`; `<1 %` and `>99 %` for what is neither never nor always."""
+    """Return `62 %`; `<1 %` and `>99 %` for what is neither never nor always."""
     if 0 < share < 0.005:
         return "<1 %"
     return ">99 %" if 0.995 <= share < 1 else whole(100 * number(share), unit=" %")

@@ -70,7 +70,7 @@ def _coefficients(order: RankAgreement) -> str:
 
 
 def format_interval(estimate: Estimate) -> str:
-    """`0.31, 95 % CI 0.18 to 0.43`."""
+    """Return `0.31, 95 % CI 0.18 to 0.43`."""
     if estimate.low is None:
         return decimal(estimate.value)
     return f"{decimal(estimate.value)}, 95 % CI {_range(estimate)}"

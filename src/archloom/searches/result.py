@@ -144,7 +144,7 @@ class SearchResult(SearchOutcome):
 
     @property
     def report(self) -> Path:
-        """The report page of the run."""
+        """Return the report page of the run."""
         return RunFolder(self.folder).report_path
 
     @property
@@ -159,7 +159,7 @@ class SearchResult(SearchOutcome):
 
     @property
     def time_text(self) -> str:
-        """`3.1 s for 40 epochs on cpu`."""
+        """Return `3.1 s for 40 epochs on cpu`."""
         is_trial = bool(self.history) and isinstance(self.history[0], TrialRecord)
         unit = ("trial" if is_trial else "epoch") + ("" if self.run.records == 1 else "s")
         return f"{duration(self.run.seconds)} for {self.run.records:,} {unit} on {self.run.device}"

@@ -228,7 +228,7 @@ def _cost_table(space: SearchSpace, facts: Facts, network: Settings) -> CostTabl
 
 
 def as_image_data(data: Any) -> ImageData | None:
-    """Whatever a user has, as an ImageData; None for a name, which is loaded later."""
+    """Return the data of a user as ImageData; None for a name, which is loaded later."""
     if data is None or isinstance(data, str):
         return None
     if isinstance(data, ImageData):

@@ -1,7 +1,7 @@
 """The trials of a black-box search: of one process, or of several that share a study in a database.
 
 The state of an ask/tell strategy is determined by the trials reported to it. Processes therefore need no other
-connection: each reports the trials of the others to its own strategy, and the database hands out trial numbers. Optuna
+connection: each reports the trials of the others to its own strategy, and the database assigns trial numbers. Optuna
 manages the database.
 """
 
@@ -63,7 +63,7 @@ class FinishedTrial:
 
 
 class Study(ABC):
-    """Hands out trials, and knows the trials of other processes."""
+    """Assign trials, and report the trials of other processes."""
 
     @abstractmethod
     def find_foreign_trial(self, known: Collection[int]) -> FinishedTrial | None:

@@ -65,7 +65,7 @@ def check_target(
 
 
 def _sentence(target: Target, architecture: Architecture, suggested: float | None) -> str:
-    """`target missed: 60.2 ms for a target of 54.0 ms (+11.5 %, tolerance 2 %); beta = -0.1 is too weak, ...`"""
+    """Return `target missed: 60.2 ms for a target of 54.0 ms (+11.5 %, tolerance 2 %); beta = -0.1 is too weak, ...`"""
     unit, miss, met = target.source.unit, target.miss(architecture), target.is_met_by(architecture)
     cost, value = format_cost(target.cost(architecture), unit), format_cost(target.value, unit)
     tolerance = "" if met else f", tolerance {100 * target.tolerance:g} %"
@@ -97,7 +97,7 @@ def _strict_sentence(strict: StrictSteps | None) -> str:
 
 
 def format_cost(cost: float, unit: str) -> str:
-    """`54.0 ms`, `1.25M multiply-adds`, `60,000 parameters`."""
+    """Return `54.0 ms`, `1.25M multiply-adds`, `60,000 parameters`."""
     if unit == "ms":
         return f"{cost:.{1 if cost >= 10 else 3}f} ms"
     return f"{cost / 1e6:.2f}M {unit}" if cost >= 1e6 else f"{cost:,.0f} {unit}"

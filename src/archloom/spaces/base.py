@@ -137,7 +137,7 @@ class SearchSpace(ABC):
         return tuple(one for one in architecture.values() if self.none_may_win or one != NONE)
 
     def cost_features(self, architecture: Architecture) -> tuple[Feature, ...]:
-        """What a linear cost model adds up: one feature for each group of decisions that cost something together.
+        """Return the features that a linear cost model sums: one for each group of decisions with a joint cost.
 
         A feature is there if and only if all its pairs are chosen. Here every decision is a group by itself.
         """
@@ -164,7 +164,7 @@ class SearchSpace(ABC):
         return max(candidates or [(NONE, -math.inf)], key=lambda pair: pair[1])
 
     def neighbours(self, scores: Scores, count: int, *, keep_none: bool | None = None) -> list[Architecture]:
-        """What `decode` gives, and those that differ from it in one operation, the most favoured change first.
+        """Return what `decode` returns, and those that differ in one operation, the most probable change first.
 
         `none` is no operation: what is not connected stays so, and what is connected too.
         """
@@ -224,7 +224,7 @@ class SearchSpace(ABC):
         """Return the cells of an architecture as graphs."""
 
     def allowed(self, decision: Decision) -> tuple[str, ...]:
-        """What an architecture may say for a decision; a space may allow more than can be mixed."""
+        """Return the options that an architecture may have; a space may allow more than a supernet mixes."""
         return decision.options
 
     def check(self, architecture: Mapping[str, str]) -> Architecture:

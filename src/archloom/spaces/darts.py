@@ -99,7 +99,7 @@ class Darts(SearchSpace):
         return tuple(dict.fromkeys(slot.name for slot in self.slots if not slot.fixed))
 
     def sources(self, node: int) -> tuple[int, ...]:
-        """The states that intermediate node `node` (0, 1, ...) may read; states 0 and 1 are the cell's inputs."""
+        """Return the states that node `node` (0, 1, ...) may read; states 0 and 1 are the inputs of the cell."""
         state = INPUTS + node
         return (0, state - 1) if self.edges == "fixed" else tuple(range(state))
 
@@ -212,7 +212,7 @@ class Darts(SearchSpace):
     # --- reading and writing
 
     def format(self, architecture: Architecture) -> str:
-        """`Genotype(normal=[('sep_conv_3x3', 1), ...], normal_concat=range(2, 6), reduce=...)`."""
+        """Return `Genotype(normal=[('sep_conv_3x3', 1), ...], normal_concat=range(2, 6), reduce=...)`."""
         concat = f"range({INPUTS}, {INPUTS + self.nodes})"
         cells = (
             f"{cell}={[pair for node in range(self.nodes) for pair in self._format_node(architecture, cell, node)]!r}, "

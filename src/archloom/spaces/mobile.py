@@ -48,7 +48,7 @@ REFERENCES: Mapping[str, tuple[str, str]] = {
 
 
 def rounded(channels: float) -> int:
-    """The nearest multiple of 8, but never less than nine tenths of what was asked for, as in MobileNetV3."""
+    """Return the nearest multiple of 8, but at least nine tenths of the given width, as in MobileNetV3."""
     nearest = max(DIVISOR, int(channels + DIVISOR / 2) // DIVISOR * DIVISOR)
     return nearest if nearest >= 0.9 * channels else nearest + DIVISOR
 
@@ -142,7 +142,7 @@ class Mobile(SearchSpace):
 
     @cached_property
     def bottlenecks(self) -> tuple[Layer, ...]:
-        """All inverted bottlenecks, in the order of the network."""
+        """Return all inverted bottlenecks, in the order of the network."""
         return tuple(self._bottlenecks())
 
     def _bottlenecks(self) -> Iterator[Layer]:
@@ -158,7 +158,7 @@ class Mobile(SearchSpace):
 
     @property
     def separable_width(self) -> str:
-        """The decision on the width behind the separable convolution."""
+        """Return the decision on the width behind the separable convolution."""
         return "separable.width" if self.separable else "stem.width"
 
     @property
@@ -168,7 +168,7 @@ class Mobile(SearchSpace):
 
     @cached_property
     def _places(self) -> dict[str, Decision]:
-        """Every decision, and beside them what is settled: places with one option."""
+        """Return every decision, and the places with a single option."""
         return {name: Decision(name, options) for name, options in self._options()}
 
     def _options(self) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -201,11 +201,11 @@ class Mobile(SearchSpace):
         return tuple(place for place in self._places.values() if len(place.options) > 1)
 
     def place(self, name: str) -> Decision:
-        """A decision, or what takes its place where nothing is to be chosen."""
+        """Return a decision, or the place with a single option of this name."""
         return self._by_name.get(name) or self._places[name]
 
     def option(self, architecture: Mapping[str, str], name: str) -> str:
-        """What an architecture takes at a place."""
+        """Return the option of an architecture at a place."""
         return architecture[name] if name in self._by_name else self._places[name].options[0]
 
     @property
@@ -215,7 +215,7 @@ class Mobile(SearchSpace):
 
     @cached_property
     def _within(self) -> dict[str, tuple[str, ...]]:
-        """For every decision that may leave out a layer, the decisions within that layer."""
+        """Return, for every decision that may leave out a layer, the decisions within that layer."""
         return {
             name: tuple(other for other in self._by_name if other != name and _of(other) == _of(name))
             for name, decision in self._by_name.items()
@@ -228,18 +228,18 @@ class Mobile(SearchSpace):
         return frozenset(architecture).difference(*(self._within[name] for name in left_out))
 
     def operations_of(self, architecture: Mapping[str, str]) -> tuple[str, ...]:
-        """Of a layer that is left out, only the residual around it is left."""
+        """Return the operations; a layer that is left out only keeps the residual around it."""
         return tuple(self._operation(architecture, layer.name) or SKIP for layer in self.bottlenecks)
 
     def cost_features(self, architecture: Architecture) -> tuple[Feature, ...]:
-        """For every layer that is there, all that it is, together with the widths before and behind it."""
+        """Return one feature per layer in use: its options and the widths before and behind it."""
         groups = (group for name, group in self._groups.items() if architecture.get(f"{name}.layer") != ZERO)
         features = (tuple((name, architecture[name]) for name in group) for group in groups)
         return tuple(feature for feature in features if feature)
 
     @cached_property
     def _groups(self) -> dict[str, tuple[str, ...]]:
-        """For every layer, the decisions that its cost hangs on."""
+        """Return, for every layer, the decisions that its cost depends on."""
         groups = {"stem": ["stem.width", "stem.kernel"]}
         groups["separable"] = ["stem.width", "separable.width", "separable.layer", "separable.kernel"]
         for layer in self.bottlenecks:
@@ -254,7 +254,7 @@ class Mobile(SearchSpace):
     # --- choosing
 
     def mutate(self, parent: Architecture, rng: random.Random) -> Architecture:
-        """The parent with one decision changed, among those that matter to it."""
+        """Return the parent with one of its active decisions changed."""
         active = self.active(parent)
         undecided = [d for d in self.decisions if d.name in active and len(d.options) > 1]
         if not undecided:
@@ -264,7 +264,7 @@ class Mobile(SearchSpace):
         return parent.with_option(decision.name, rng.choice(others))
 
     def neighbours(self, scores: Scores, count: int, *, keep_none: bool | None = None) -> list[Architecture]:
-        """As everywhere, without changes within a layer that is left out: these would be the same network."""
+        """Return neighbours, without changes inside a layer that is left out: these are the same network."""
         everything = sum(len(decision.options) for decision in self.decisions)
         derived, *others = super().neighbours(scores, everything, keep_none=keep_none)
         idle = set(derived) - self.active(derived)
@@ -273,7 +273,7 @@ class Mobile(SearchSpace):
     # --- reading and writing
 
     def format(self, architecture: Architecture) -> str:
-        """`32:k3 | 16:k3 | 24:k3e6,k5e3s,zero | ... | 1280`: the width of every part, and its layers.
+        """Return `32:k3 | 16:k3 | 24:k3e6,k5e3s,zero | ... | 1280`: the width of every part, and its layers.
 
         A layer is its kernel, its expansion and an s for squeeze-and-excite. Of a layer left out, what it would be is
         written behind it, unless it is the first option throughout.
@@ -285,7 +285,7 @@ class Mobile(SearchSpace):
         return " | ".join(parts)
 
     def _parts(self) -> Iterator[tuple[str, list[str]]]:
-        """The parts of the text: where their width is decided, and their layers."""
+        """Return the parts of the text: the decision on their width, and their layers."""
         yield "stem.width", ["stem"]
         yield self.separable_width, ["separable"]
         for number in range(1, len(self.blocks) + 1):
@@ -350,7 +350,7 @@ class Mobile(SearchSpace):
         choices[name] = option
 
     def graphs(self, architecture: Architecture) -> tuple[CellGraph, ...]:
-        """A chain of layers for each part; layers left out are not drawn."""
+        """Return a chain of layers for each part; layers left out are not drawn."""
         return tuple(
             _chain(f"{_of(width)}, {self.option(architecture, width)} channels", operations)
             for width, layers in [*self._parts()][1 : -len(self.head)]
@@ -377,12 +377,12 @@ _SIGNS: Mapping[str, Callable[[str], str]] = {  # how the parts of a layer are w
 
 
 def _texts(numbers: Sequence[float] | set[int]) -> tuple[str, ...]:
-    """Numbers as options, the smallest first."""
+    """Return numbers as options, the smallest first."""
     return tuple(f"{number:g}" for number in sorted(numbers))
 
 
 def _of(name: str) -> str:
-    """The layer or part that a decision belongs to."""
+    """Return the layer or part that a decision belongs to."""
     return name.rpartition(".")[0]
 
 

@@ -39,7 +39,7 @@ class Nb201(SearchSpace):
 
     @property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """(from, to) of every edge, in the order of the text form: 0→1, 0→2, 1→2, 0→3, ..."""
+        """Return (from, to) of every edge, in the order of the text form: 0→1, 0→2, 1→2, 0→3, ..."""
         return tuple((source, target) for target in range(1, self.nodes) for source in range(target))
 
     def full_decisions(self) -> tuple[Decision, ...]:

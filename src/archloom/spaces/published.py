@@ -17,7 +17,7 @@ from archloom.spaces.mobile import REFERENCES
 
 
 def _genotype(normal: str, reduce: str) -> str:
-    """The text form of two cells, each given as operations with the state that they read: `sep_conv_3x3 0`."""
+    """Return the text form of two cells, each given as operations with the state that they read: `sep_conv_3x3 0`."""
     return (
         f"Genotype(normal=[{_pairs(normal)}], normal_concat=range(2, 6), "
         f"reduce=[{_pairs(reduce)}], reduce_concat=range(2, 6))"

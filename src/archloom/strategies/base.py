@@ -64,7 +64,7 @@ class SearchBatch:
 
     @property
     def valid(self) -> Batch:
-        """The one validation batch of a strategy that takes one at every step."""
+        """Return the one validation batch of a strategy that takes one at every step."""
         (only,) = self.valids
         return only
 

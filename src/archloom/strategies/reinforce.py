@@ -52,7 +52,7 @@ class Reinforce(BlackBox):
 
     @cached_property
     def optimizer(self) -> torch.optim.Optimizer:
-        """Created when first needed, because torch imports a compiler for it."""
+        """Create the optimizer when first needed, because torch imports a compiler for it."""
         return torch.optim.Adam([self.policy.values], lr=self._rate)
 
     def ask(self, number: int) -> Trial:

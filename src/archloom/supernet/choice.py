@@ -123,7 +123,7 @@ class Fixed(nn.Module):
 
     @property
     def is_identity(self) -> bool:
-        """Whether the result is the input itself."""
+        """Return whether the result is the input itself."""
         return any(isinstance(candidate, nn.Identity) for candidate in self.candidates.values())
 
     def forward(self, x: Tensor, gates: Gates | None = None) -> Tensor | None:
