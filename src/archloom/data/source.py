@@ -41,7 +41,7 @@ class Source(ABC):
 
     @abstractmethod
     def fetch(self, index: Tensor) -> Tensor:
-        """Return uint8 (0..255) or float images [b, C, H, W] at int64 indices [b]; safe to call from several threads."""
+        """Return uint8 (0..255) or float images [b, C, H, W] at int64 indices [b]; several threads may call it."""
 
     def pixels(self, index: Tensor) -> Tensor:
         """Return the same images as contiguous [b, H, W, C]: a row of an image is one stretch of memory."""
