@@ -57,7 +57,7 @@ class RunFacts:
             finished=str(value.get("finished", "")),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the facts as JSON values."""
         return to_json_object(self)
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from archloom.core.errors import SettingError
 from archloom.core.files import write_atomically
@@ -55,7 +55,7 @@ class TimingSetup:
             versions=dict(value["versions"]),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the setup as JSON values."""
         return to_json_object(self)
 

@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import torch
 from annotated_doc import Doc
@@ -75,6 +75,14 @@ class TrainingSettings:
         )
 
 
+class BestEpoch(TypedDict):
+    """The epoch with the best validation accuracy, as a checkpoint holds it."""
+
+    epoch: int
+    accuracy: float
+    weights: StateDict
+
+
 class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
     """The training of one network, in steps, with a record for every epoch."""
 
@@ -101,7 +109,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self._classes, self._seed_of = classes, seed_of
         self._average = _build_average(network, training.ema) if training.ema else None
         self._parameters = list(list_parameters(self.optimizer))
-        self.best: dict[str, Any] | None = None  # epoch, accuracy and weights, where validation picks them
+        self.best: BestEpoch | None = None  # where validation picks the weights
         self._batches: Iterator[Batch] | None = None
         self._sums = {"loss": 0.0, "right": 0.0, "images": 0.0, "seconds": 0.0}
         self._save: Save | None = None
@@ -222,8 +230,8 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self._saved = self._clock()  # the loop saves a record itself
         accuracy = record.best_accuracy
         # of equals the later one is better: it was trained for longer
-        improves = accuracy is not None and (not self.best or accuracy >= self.best["accuracy"])
-        if self.settings.keep == "best" and improves:
+        best = -math.inf if self.best is None else self.best["accuracy"]
+        if self.settings.keep == "best" and accuracy is not None and accuracy >= best:
             self.best = {"epoch": epoch, "accuracy": accuracy, "weights": self._weights()}
         return record
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from archloom.core.json_object import JsonObject, number, to_json_object
 from archloom.retrainings.evaluation import Evaluation
@@ -45,7 +45,7 @@ class RetrainRecord:
         """Return '': a retraining has no monitor."""
         return ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the record as a line of metrics.jsonl."""
         return {name: value for name, value in to_json_object(self).items() if value is not None}
 

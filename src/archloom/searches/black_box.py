@@ -155,16 +155,11 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
             trainings=trained / full if full else 0.0,
             seconds=finished.seconds,
             **self.describe(architecture),
-            **self._target_fields(last.score, architecture),
         )
+        if self._target is not None:
+            cost, met = self._target.cost(architecture), self._target.is_met_by(architecture)
+            record = replace(record, reward=self._reward(last.score, architecture), cost=cost, met=met)
         return replace(record, best=self._best_score(record))
-
-    def _target_fields(self, score: float, architecture: Architecture) -> JsonObject:
-        """Return the fields of a record on the target, if there is one."""
-        if self._target is None:
-            return {}
-        cost, met = self._target.cost(architecture), self._target.is_met_by(architecture)
-        return {"reward": self._reward(score, architecture), "cost": cost, "met": met}
 
     def _best_score(self, record: TrialRecord) -> float:
         """Return the best score so far; with a target, of the trials that meet it."""

@@ -68,8 +68,7 @@ class _Builder:
         strategy = self._spec.build_strategy(self._space)
         name = self._spec.data_set.name  # not that of the files: a folder may be called like a published data set
         found = find_benchmark(self._space, name, self._spec.data.directory)
-        common: dict[str, Any] = {"look_up": TableLookup(found, data=name), "listeners": listeners}
-        common["target"] = self._target(found)
+        look_up, target = TableLookup(found, data=name), self._target(found)
         strict = self._spec.target.strict
         if isinstance(strategy, BlackBox):
             if strict:
@@ -77,7 +76,16 @@ class _Builder:
                     "target.strict is for one-shot strategies; a black box continues with more search.trials"
                 )
             score, trials = self._score(strategy, found), self._settings.trials
-            return BlackBoxLoop(self._space, strategy, score, trials=trials, study=self._study(), **common)
+            return BlackBoxLoop(
+                self._space,
+                strategy,
+                score,
+                trials=trials,
+                study=self._study(),
+                look_up=look_up,
+                listeners=listeners,
+                target=target,
+            )
         split = self._split()
         strategy.to(self._device)
         return OneShotLoop(
@@ -93,7 +101,9 @@ class _Builder:
             race=self._finalist_race(split),
             monitor=self._monitor(),
             strict_share=self._spec.target.strict_share if strict else 0.0,
-            **common,
+            look_up=look_up,
+            listeners=listeners,
+            target=target,
         )
 
     def _target(self, found: tuple[Benchmark, str] | None) -> Target | None:

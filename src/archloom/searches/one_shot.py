@@ -21,7 +21,7 @@ from archloom.searches.finalist_race import FinalistRace
 from archloom.searches.loop import SearchLoop
 from archloom.searches.monitor import Monitor
 from archloom.searches.random_baseline import compare_with_random, describe_entry, join_sentences
-from archloom.searches.records import EarlyStop, EpochRecord, StrictSteps
+from archloom.searches.records import EarlyStop, EpochRecord, FinalistRecord, StrictSteps
 from archloom.searches.result import SearchOutcome
 from archloom.searches.target_check import check_target, enforce_target, target_sentence
 from archloom.spaces import Architecture, SearchSpace
@@ -214,7 +214,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
     def conclude(self) -> SearchOutcome:
         self.emit(Deriving("choosing the final architecture"))
         early_stop, strict = self._roll_back(), self._enforce_target()
-        architecture, race = self._choose_architecture()
+        architecture, finalists, race_seconds = self._choose_architecture()
         described = self.describe(architecture)
         self.emit(Deriving("comparing it with a random baseline"))
         rng = self.strategy.python_random()
@@ -229,18 +229,19 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             shared_accuracy=baseline.shared_accuracy,
             random_baseline=baseline.random_baseline,
             target=checked,
-            **race,
+            finalists=finalists,
+            finalists_seconds=race_seconds,
             early_stop=early_stop,
             posterior=findings.posterior,
             findings=findings.others,
         )
 
-    def _choose_architecture(self) -> tuple[Architecture, dict[str, Any]]:
-        """Return the final architecture, and the fields of the outcome on the finalist race if there was one."""
+    def _choose_architecture(self) -> tuple[Architecture, tuple[FinalistRecord, ...], float | None]:
+        """Return the final architecture, and the finalists and seconds of the finalist race if there was one."""
         derived = self.strategy.best(self._reward, final=True)
         finalists = [one for one in self.strategy.finalists() if self._allowed(one)]
         if self._race is None or len(finalists) < 2:
-            return derived, {}
+            return derived, (), None
         start = self._clock()
         winner, records = self._race.run(
             finalists,
@@ -251,7 +252,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             stop=self._stop,
         )
         named = tuple(replace(one, text=self.space.format(self.space.check(one.architecture))) for one in records)
-        return winner, {"finalists": named, "finalists_seconds": self._clock() - start}
+        return winner, named, self._clock() - start
 
     # --- a target
 
@@ -326,6 +327,3 @@ def _stream(loader: Loader, position: int) -> Iterator[Batch]:
     while True:
         yield from loader.epoch(epoch, start)
         epoch, start = epoch + 1, 0
-
-
-__all__: Sequence[str] = ["OneShotLoop", "SharedAccuracy"]

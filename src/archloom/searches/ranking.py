@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.core.errors import BenchmarkError, SettingError, require
@@ -97,11 +97,21 @@ def rank(
     results: list[RankResult] = []
     for run in runs:
         if not results or not stop():
-            options = {"images": images, "recalibrate": recalibrate, "data": data, "settings": settings, "warn": warn}
+            options = _PathOptions(images=images, recalibrate=recalibrate, data=data, settings=settings, warn=warn)
             results.append(
                 run.measure(options, samples=samples, seed=seed, metric=metric, progress=progress, stop=stop)
             )
     return results
+
+
+class _PathOptions(TypedDict):
+    """How the paths of a run are evaluated: what `trained_paths` takes."""
+
+    images: int
+    recalibrate: int
+    data: ImageData | None
+    settings: Settings | None
+    warn: Callable[[str], None]
 
 
 class _RankableRun:
@@ -125,7 +135,7 @@ class _RankableRun:
 
     def measure(
         self,
-        options: dict[str, Any],
+        options: _PathOptions,
         *,
         samples: int,
         seed: int,

@@ -23,7 +23,7 @@ from archloom.core.recipes import read_recipe
 from archloom.core.registry import Entry
 from archloom.core.sections import Sections
 from archloom.core.seeds import derive_seed
-from archloom.core.settings import Component, Settings, flatten, merge, schema, tables_of
+from archloom.core.settings import Component, Settings, Target, flatten, merge, schema, tables_of
 from archloom.data import DATA, FACTS, Facts, load
 from archloom.data.parts import DataParts
 from archloom.data.source import ImageData
@@ -171,7 +171,7 @@ class SearchSpec:
         strategy_name, strategy = sections.find("strategy", STRATEGIES, "gdas")
         data_name, data_set = find_data(sections)
         sections.problems.raise_if_any()  # nothing else can be checked without these three
-        targets: dict[str, Any] = {
+        targets: dict[str, Target] = {
             "space": space.load(),
             "strategy": strategy.load(),
             "network": family_of(space.load()).network,
@@ -330,7 +330,7 @@ def _find_preset(sections: Sections, strategy: Any) -> Mapping[str, Settings]:
     return settings
 
 
-def _fit(layers: Mapping[str, Settings], targets: Mapping[str, Any]) -> dict[str, Settings]:
+def _fit(layers: Mapping[str, Settings], targets: Mapping[str, Target]) -> dict[str, Settings]:
     """Return only those settings that the targets have."""
     return {
         section: {name: value for name, value in values.items() if name in schema(targets[section])}
