@@ -26,7 +26,23 @@ DIGITS_KEPT = 5  # tables hold single precision: rounding takes away what the co
 
 @dataclass(frozen=True)
 class TableEntry:
-    """Scores, rank and regret of an architecture in a table; accuracies in percent."""
+    """Scores, rank and regret of an architecture in a table; accuracies in percent.
+
+    Attributes:
+        dataset: the data set of the table.
+        test: test accuracy.
+        valid: validation accuracy.
+        rank: the rank by test accuracy; 1 is the best, equals share a rank.
+        count: architectures in the table.
+        regret: the best test accuracy minus this one, in points.
+        epochs: epochs that the table trained for.
+        instead_of: the data set of the search, where the table has another one.
+
+    Example:
+        >>> import archloom
+        >>> print(archloom.TableEntry("digits", test=97.5, valid=97.0, rank=3, count=125, regret=0.25))
+        97.50 % test on digits: rank 3 of 125, regret 0.25 points
+    """
 
     dataset: str
     test: float
@@ -54,7 +70,15 @@ class TableEntry:
 
 
 class Benchmark(ABC):
-    """A table of scores for the architectures of one space."""
+    """A table of scores for the architectures of one space.
+
+    A table implements `find`, `epochs`, `column`, `row` and `architecture`, and sets `name`, `space` and `datasets`.
+
+    Example:
+        >>> import archloom
+        >>> archloom.Benchmark.metrics
+        ('test', 'valid')
+    """
 
     name: ClassVar[str]
     space: ClassVar[SearchSpace]

@@ -54,7 +54,11 @@ def compare(
         Interrupted: If `stop` was true before every search finished.
 
     Example:
-        >>> result = archloom.compare("compare/first", jobs=2)
+        >>> import archloom
+        >>> result = archloom.compare("compare/first", jobs=2)  # doctest: +SKIP
+        >>> result = archloom.compare("runs/compare-first")  # the folder of an earlier call: read, or resumed
+        >>> len(result.entries)
+        1
     """
     resolved, folder = ComparisonSpec.open(
         comparison, RUNS, out=None if out is None else Path(out), seeds=seeds, overrides=settings

@@ -10,11 +10,30 @@ LONGEST_LINE = 200  # characters quoted from another error
 
 
 class ArchloomError(ValueError):
-    """Anything a user can mend: the message names the thing, the rule, the value and, where possible, the fix."""
+    """Anything a user can mend: the message names the thing, the rule, the value and, where possible, the fix.
+
+    Example:
+        >>> import archloom
+        >>> try:
+        ...     archloom.search("nb201_mni")
+        ... except archloom.ArchloomError as error:
+        ...     print(error)
+        unknown space 'nb201_mni'; did you mean 'nb201_mini'?
+    """
 
 
 class SettingError(ArchloomError):
-    """One or more settings break a rule. All of them are collected before raising."""
+    """One or more settings break a rule. All of them are collected before raising.
+
+    Args:
+        problems: one line for each rule that is broken.
+
+    Example:
+        >>> import archloom
+        >>> error = archloom.SettingError(["space.nodes must be at least 2, got 1", "seed must be 0 or more, got -1"])
+        >>> len(error.problems)
+        2
+    """
 
     def __init__(self, problems: str | Sequence[str]) -> None:
         self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
@@ -22,27 +41,81 @@ class SettingError(ArchloomError):
 
 
 class ParseError(ArchloomError):
-    """A text form of an architecture cannot be read."""
+    """A text form of an architecture cannot be read.
+
+    Example:
+        >>> import archloom
+        >>> try:
+        ...     archloom.Nb201().parse("conv conv")
+        ... except archloom.ParseError as error:
+        ...     print(error)
+        an NB201 string of this space has 3 groups joined by '+', got 'conv conv'
+    """
 
 
 class DataError(ArchloomError):
-    """A data set is missing, damaged or unfit for a search."""
+    """A data set is missing, damaged or unfit for a search.
+
+    Example:
+        >>> import archloom, torch
+        >>> try:
+        ...     archloom.from_tensors(torch.rand(2, 3, 8, 8), torch.tensor([0, 0]))
+        ... except archloom.DataError as error:
+        ...     print("at least 2 classes" in str(error))
+        True
+    """
 
 
 class BenchmarkError(ArchloomError):
-    """A benchmark table is missing, damaged, or does not know what was asked."""
+    """A benchmark table is missing, damaged, or does not know what was asked.
+
+    Example:
+        >>> import archloom
+        >>> try:
+        ...     raise archloom.BenchmarkError("no table covers this space")
+        ... except archloom.ArchloomError as error:
+        ...     print(error)
+        no table covers this space
+    """
 
 
 class StorageError(ArchloomError):
-    """The system does not let a file be read or written."""
+    """The system does not let a file be read or written.
+
+    Example:
+        >>> import archloom
+        >>> try:
+        ...     raise archloom.StorageError("runs/a cannot be written")
+        ... except archloom.ArchloomError as error:
+        ...     print(error)
+        runs/a cannot be written
+    """
 
 
 class CheckpointError(StorageError):
-    """A checkpoint is missing or damaged, or belongs to something else."""
+    """A checkpoint is missing or damaged, or belongs to something else.
+
+    Example:
+        >>> import archloom
+        >>> try:
+        ...     raise archloom.CheckpointError("runs/a has no checkpoint")
+        ... except archloom.ArchloomError as error:
+        ...     print(error)
+        runs/a has no checkpoint
+    """
 
 
 class DivergedError(ArchloomError):
-    """A loss, a step or a draw is no longer a number; the message says what led there."""
+    """A loss, a step or a draw is no longer a number; the message says what led there.
+
+    Example:
+        >>> import archloom
+        >>> try:
+        ...     raise archloom.DivergedError("the loss is not a number")
+        ... except archloom.ArchloomError as error:
+        ...     print(error)
+        the loss is not a number
+    """
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -62,7 +135,23 @@ def one_line(error: object) -> str:
 
 
 def require(rules: Mapping[str, bool]) -> None:
-    """Raise every rule that does not hold, all at once. A rule is the line to print: the thing, the rule, the value."""
+    """Raise every rule that does not hold, all at once. A rule is the line to print: the thing, the rule, the value.
+
+    Args:
+        rules: whether each rule holds, by the line to print if it does not.
+
+    Raises:
+        SettingError: lists every rule that does not hold.
+
+    Example:
+        >>> import archloom
+        >>> rate = -1.0
+        >>> try:
+        ...     archloom.require({f"strategy.rate must be above 0, got {rate}": rate > 0})
+        ... except archloom.SettingError as error:
+        ...     print(error)
+        strategy.rate must be above 0, got -1.0
+    """
     broken = [line for line, holds in rules.items() if not holds]
     if broken:
         raise SettingError(broken)

@@ -26,7 +26,23 @@ class Record(Protocol):
 
 @dataclass(frozen=True)
 class Started:
-    """A run begins, or resumes at `position` of `total` units ('step' or 'trial')."""
+    """A run begins, or resumes at `position` of `total` units ('step' or 'trial').
+
+    Attributes:
+        unit: what is counted, `step` or `trial`.
+        position: units done before.
+        total: units of the whole run.
+        units_per_record: steps of an epoch; 1 for trials.
+        history: records of a resumed run.
+
+    Example:
+        >>> import archloom
+        >>> def listen(event: archloom.Event) -> None:
+        ...     if isinstance(event, archloom.Started):
+        ...         print(event.unit, event.total)
+        >>> listen(archloom.Started("trial", 0, 20, 1, ()))
+        trial 20
+    """
 
     unit: str
     position: int
@@ -37,7 +53,21 @@ class Started:
 
 @dataclass(frozen=True)
 class Advanced:
-    """One step or trial is done."""
+    """One step or trial is done.
+
+    Attributes:
+        position: units done.
+        images: images that the unit trained on.
+        metrics: figures of the unit by name.
+
+    Example:
+        >>> import archloom
+        >>> def listen(event: archloom.Event) -> None:
+        ...     if isinstance(event, archloom.Advanced):
+        ...         print(event.position, event.metrics)
+        >>> listen(archloom.Advanced(7, 64, {"train_loss": 0.5}))
+        7 {'train_loss': 0.5}
+    """
 
     position: int
     images: int
@@ -46,21 +76,55 @@ class Advanced:
 
 @dataclass(frozen=True)
 class Recorded:
-    """An epoch or trial is complete."""
+    """An epoch or trial is complete.
+
+    Attributes:
+        record: the record of the epoch or trial, as in `SearchResult.history`.
+
+    Example:
+        >>> import archloom
+        >>> result = archloom.resume("runs/first")
+        >>> archloom.Recorded(result.history[0]).record.epoch
+        0
+    """
 
     record: Record
 
 
 @dataclass(frozen=True)
 class Noted:
-    """One part of long work at the end is done; a resumed search skips the parts that were noted."""
+    """One part of long work at the end is done; a resumed search skips the parts that were noted.
+
+    Attributes:
+        record: what was noted, as a JSON object.
+
+    Example:
+        >>> import archloom
+        >>> def listen(event: archloom.Event) -> None:
+        ...     if isinstance(event, archloom.Noted):
+        ...         print(event.record)
+        >>> listen(archloom.Noted({"finalist": 1}))
+        {'finalist': 1}
+    """
 
     record: JsonObject
 
 
 @dataclass(frozen=True)
 class Deriving:
-    """The last unit is done; `what` says how the result is being derived."""
+    """The last unit is done; `what` says how the result is being derived.
+
+    Attributes:
+        what: how the result is being derived.
+
+    Example:
+        >>> import archloom
+        >>> def listen(event: archloom.Event) -> None:
+        ...     if isinstance(event, archloom.Deriving):
+        ...         print(event.what)
+        >>> listen(archloom.Deriving("racing 4 finalists"))
+        racing 4 finalists
+    """
 
     what: str
 

@@ -44,7 +44,27 @@ def from_tensors(
     classes: Sequence[str] | None = None,
     augment: Augment = NO_AUGMENT,
 ) -> ImageData:
-    """Return a data set of images [n, C, H, W], uint8 or float, and labels [n]; `test` is another such pair."""
+    """Return a data set of images [n, C, H, W], uint8 or float, and labels [n]; `test` is another such pair.
+
+    Args:
+        images: the training images.
+        labels: their classes, counted from 0.
+        name: the name of the data set.
+        test: images and labels for the final test.
+        classes: the names of the classes; numbers if left out.
+        augment: random changes of training images.
+
+    Returns:
+        The data set, with mean and standard deviation of its channels.
+
+    Raises:
+        DataError: images and labels do not fit, or no search can use them.
+
+    Example:
+        >>> import archloom, torch
+        >>> archloom.from_tensors(torch.rand(8, 3, 4, 4), torch.arange(8) % 2, classes=["plain", "red"]).classes
+        ('plain', 'red')
+    """
     return _assemble(name, InMemory(images, labels), InMemory(*test) if test else None, classes, augment)
 
 

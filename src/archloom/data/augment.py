@@ -24,7 +24,24 @@ GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue look
 
 @dataclass(frozen=True)
 class Augment:
-    """What may happen to a training image. The default leaves it as it is."""
+    """What may happen to a training image. The default leaves it as it is.
+
+    Attributes:
+        crop_padding: pixels of zeros on every side, from which a crop of the old size is cut.
+        flip: mirror one image in two.
+        cutout: side of a square of zeros around a random pixel.
+        resized_crop: side of the square to which a random part of the image is scaled.
+        colour_jitter: largest change of brightness, contrast and saturation, as a share.
+        centre_crop: side of the centred square that evaluation cuts out.
+
+    Raises:
+        SettingError: a value is negative, or two kinds of crop are given.
+
+    Example:
+        >>> import archloom
+        >>> archloom.Augment(crop_padding=4, flip=True).for_evaluation() == archloom.Augment()
+        True
+    """
 
     crop_padding: int = 0  # pixels of zeros on every side, from which a crop of the old size is cut
     flip: bool = False  # left to right, one image in two

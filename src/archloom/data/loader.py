@@ -25,7 +25,17 @@ AHEAD = 2  # batches that each thread prepares in advance
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Images and what they show."""
+    """Images and what they show.
+
+    Attributes:
+        images: float32 [b, C, H, W], normalised.
+        labels: int64 [b].
+
+    Example:
+        >>> import archloom, torch
+        >>> len(archloom.Batch(torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 0, 1])))
+        4
+    """
 
     images: Tensor  # float32 [b, C, H, W], normalised
     labels: Tensor  # int64 [b]
@@ -35,7 +45,34 @@ class Batch:
 
 
 class Loader:
-    """Normalised, augmented batches of the images at `indices`."""
+    """Normalised, augmented batches of the images at `indices`.
+
+    Args:
+        source: the images, such as `ImageData.train`.
+        indices: the positions of the images to load.
+        batch_size: images of a batch.
+        mean: mean of each channel.
+        std: standard deviation of each channel.
+        augment: random changes of the images; None for none.
+        seed: the seed of order and augmentation.
+        shuffle: use another order in every epoch.
+        drop_last: leave out a last batch that is smaller.
+        device: where the batches are.
+        channels_last: the memory layout of the images.
+        workers: threads that load batches in advance; 0 for none.
+
+    Raises:
+        SettingError: a size or an index is out of range.
+
+    Example:
+        >>> import archloom, torch
+        >>> data = archloom.from_tensors(torch.rand(8, 3, 4, 4), torch.arange(8) % 2)
+        >>> loader = archloom.Loader(
+        ...     data.train, torch.arange(8), batch_size=4, mean=data.mean, std=data.std, augment=None, seed=0
+        ... )
+        >>> loader.steps, loader.batch(0, 1).images.shape
+        (2, torch.Size([4, 3, 4, 4]))
+    """
 
     def __init__(
         self,

@@ -133,7 +133,23 @@ class FromTorchDataset(Source):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageData:
-    """A data set ready to be split: a search uses parts of `train`, and `test` is kept for the very end."""
+    """A data set ready to be split: a search uses parts of `train`, and `test` is kept for the very end.
+
+    Attributes:
+        name: the name of the data set.
+        train: images and labels for training; a search splits them.
+        classes: the names of the classes.
+        test: images and labels for the final test, if there are any.
+        mean: mean of each channel; of uint8 images after division by 255.
+        std: standard deviation of each channel.
+        augment: the usual augmentation of this data set.
+
+    Example:
+        >>> import archloom, torch
+        >>> data = archloom.from_tensors(torch.rand(8, 3, 4, 4), torch.arange(8) % 2)
+        >>> data.channels, data.resolution, len(data.classes)
+        (3, (4, 4), 2)
+    """
 
     name: str
     train: Source

@@ -13,7 +13,29 @@ from archloom.supernet import Resolve
 
 
 def build_network(space: SearchSpace, resolve: Resolve, *, classes: int, colours: int, **settings: Any) -> nn.Module:
-    """Build the space's network for images of so many colours and classes; `settings` are the network's own."""
+    """Build the space's network for images of so many colours and classes; `settings` are the network's own.
+
+    Args:
+        space: what can be chosen.
+        resolve: `EveryOption()` for a supernet, `Only(architecture)` for one architecture.
+        classes: the number of classes.
+        colours: channels of an image.
+        settings: the network's own settings.
+
+    Returns:
+        The network, called with (images, gates).
+
+    Raises:
+        SettingError: a setting breaks a rule of the network.
+
+    Example:
+        >>> import archloom, torch
+        >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
+        >>> network = archloom.build_network(space, archloom.EveryOption(), classes=2, colours=3, channels=4)
+        >>> gates = archloom.path_gates(space, next(space.enumerate()))
+        >>> network(torch.rand(4, 3, 8, 8), gates).shape
+        torch.Size([4, 2])
+    """
     return family_of(space).build(space, resolve, classes=classes, colours=colours, **settings)
 
 

@@ -27,7 +27,13 @@ SKIP = "skip_connect"  # the name that the field gives to an edge that passes it
 
 
 class OperationKind(Enum):
-    """What an option does, by its name."""
+    """What an option does, by its name.
+
+    Example:
+        >>> import archloom
+        >>> archloom.family_of(archloom.Nb201()).kind_of("skip_connect")
+        <OperationKind.SKIP: 'skip'>
+    """
 
     CONVOLUTION = "convolution"
     POOL = "pool"
@@ -37,7 +43,17 @@ class OperationKind(Enum):
 
 @dataclass(frozen=True)
 class Size:
-    """One size of a network: the settings of space and network that make it."""
+    """One size of a network: the settings of space and network that make it.
+
+    Attributes:
+        space: settings of the space.
+        network: settings of the network.
+
+    Example:
+        >>> import archloom
+        >>> archloom.Size({"cells_per_stage": 1}, {"channels": 8}).to_settings()
+        {'space': {'cells_per_stage': 1}, 'network': {'channels': 8}}
+    """
 
     space: Settings = field(default_factory=dict)
     network: Settings = field(default_factory=dict)
@@ -49,7 +65,17 @@ class Size:
 
 @dataclass(frozen=True)
 class Depth:
-    """How deep a network is, and in what unit."""
+    """How deep a network is, and in what unit.
+
+    Attributes:
+        count: the number of units.
+        unit: the name of a unit.
+
+    Example:
+        >>> import archloom
+        >>> print(archloom.Depth(5, "cells per stage"))
+        5 cells per stage
+    """
 
     count: int
     unit: str
@@ -60,7 +86,18 @@ class Depth:
 
 @dataclass(frozen=True)
 class Source:
-    """A network of one architecture as plain PyTorch."""
+    """A network of one architecture as plain PyTorch.
+
+    Attributes:
+        code: defines the class `Model`; CLASSES, MEAN and STD are defined above it.
+        modules: names of the modules with weights, in `code` and in the network.
+        imports: statements that import what `code` needs of the standard library.
+
+    Example:
+        >>> import archloom
+        >>> archloom.Source("class Model(nn.Module): ...", {"stem": "stem.0"}).imports
+        ()
+    """
 
     code: str  # defines the class `Model`; CLASSES, MEAN and STD are defined above it
     modules: Mapping[str, str]  # names of the modules with weights: in `code`, and in the network

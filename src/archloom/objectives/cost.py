@@ -56,7 +56,23 @@ def cost_of(network: nn.Module, image_shape: tuple[int, int, int], *inputs: Any)
 
 
 class CostTable:
-    """The cost of every architecture of a space, for one width and image size."""
+    """The cost of every architecture of a space, for one width and image size.
+
+    Args:
+        space: what can be chosen.
+        classes: the number of classes.
+        image_shape: channels, height and width of an image.
+        network_settings: settings of the network.
+
+    Example:
+        >>> import archloom
+        >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
+        >>> table = archloom.CostTable(space, classes=2, image_shape=(3, 8, 8), channels=4)
+        >>> pool = space.parse("|avg_pool_3x3~0|+|none~0|skip_connect~1|")
+        >>> convolution = space.parse("|nor_conv_3x3~0|+|none~0|skip_connect~1|")
+        >>> table.cost(pool).parameters < table.cost(convolution).parameters
+        True
+    """
 
     def __init__(
         self, space: SearchSpace, *, classes: int, image_shape: tuple[int, int, int], **network_settings: Any

@@ -10,7 +10,18 @@ from archloom.operations.place import Place
 
 
 class ReluConvNorm(nn.Sequential):
-    """ReLU, convolution, normalisation."""
+    """ReLU, convolution, normalisation.
+
+    Args:
+        place: channels, stride and normalisation.
+        kernel: side of the kernel.
+
+    Example:
+        >>> import archloom, torch
+        >>> place = archloom.Place(8, 16, 1, archloom.EveryOption().normalize)
+        >>> archloom.ReluConvNorm(place, kernel=3)(torch.rand(2, 8, 4, 4)).shape
+        torch.Size([2, 16, 4, 4])
+    """
 
     def __init__(self, place: Place, *, kernel: int) -> None:
         super().__init__(

@@ -19,7 +19,20 @@ class Normalize(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Hold what an operation must fit."""
+    """Hold what an operation must fit.
+
+    Attributes:
+        channels_in: channels of the input.
+        channels_out: channels of the result.
+        stride: 1, or 2 where the resolution halves.
+        normalize: makes the normalisation for a number of channels.
+
+    Example:
+        >>> import archloom
+        >>> place = archloom.Place(8, 16, 2, archloom.EveryOption().normalize)
+        >>> archloom.ReluConvNorm(place, kernel=3)[1].stride
+        (2, 2)
+    """
 
     channels_in: int
     channels_out: int

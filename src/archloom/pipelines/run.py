@@ -62,7 +62,11 @@ def run(
         Interrupted: If `stop` was true before every run finished.
 
     Example:
-        >>> result = archloom.run("run/first", jobs=2)
+        >>> import archloom
+        >>> result = archloom.run("run/first", jobs=2)  # doctest: +SKIP
+        >>> result = archloom.run("runs/run-first")  # the folder of an earlier call: read, or resumed
+        >>> len(result.searches), len(result.models)
+        (1, 1)
     """
     resolved, folder = PipelineSpec.open(
         pipeline, RUNS, out=None if out is None else Path(out), overrides=settings, note=note

@@ -88,6 +88,7 @@ def retrain(
         >>> import archloom, tempfile
         >>> text = "|nor_conv_3x3~0|+|none~0|skip_connect~1|"
         >>> settings = {"space": {"name": "nb201_mini"}, "training": {"epochs": 1}, "network": {"channels": 4}}
+        >>> settings["data"] = {"split": "random"}
         >>> folder = tempfile.mkdtemp() + "/run"
         >>> result = archloom.retrain(text, recipe="nb201_12", data="digits", out=folder, settings=settings)
         >>> result.model.name

@@ -33,6 +33,11 @@ def posterior(
     Raises:
         SettingError: If a strategy draws from no posterior, or runs are not parallel chains.
         CheckpointError: If a checkpoint is missing or does not fit.
+
+    Example:
+        >>> import archloom
+        >>> type(archloom.posterior("runs/first")).__name__
+        'Posterior'
     """
     paths = [directories] if isinstance(directories, str | Path) else directories
     runs = [RunFolder.open(Path(path)) for path in paths]

@@ -28,7 +28,17 @@ Scores = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Decision:
-    """One choice to make. Two places of a network that name the same decision share the choice."""
+    """One choice to make. Two places of a network that name the same decision share the choice.
+
+    Attributes:
+        name: the name, unique in its space.
+        options: what can be chosen.
+
+    Example:
+        >>> import archloom
+        >>> archloom.Decision("layer0", ("conv_1x1", "conv_3x3")).index("conv_3x3")
+        1
+    """
 
     name: str
     options: tuple[str, ...]
@@ -39,7 +49,17 @@ class Decision:
 
 
 class Architecture(Mapping[str, str]):
-    """One option per decision: a frozen, hashable value."""
+    """One option per decision: a frozen, hashable value.
+
+    Args:
+        choices: the option of each decision, by name.
+
+    Example:
+        >>> import archloom
+        >>> architecture = archloom.Architecture({"layer0": "conv_1x1", "layer1": "conv_3x3"})
+        >>> architecture.with_option("layer0", "conv_3x3")
+        Architecture({'layer0': 'conv_3x3', 'layer1': 'conv_3x3'})
+    """
 
     __slots__ = ("_choices", "_hash")
 
@@ -79,7 +99,20 @@ class Architecture(Mapping[str, str]):
 
 @dataclass(frozen=True)
 class CellGraph:
-    """One cell of an architecture as a graph, for drawing and for analysis."""
+    """One cell of an architecture as a graph, for drawing and for analysis.
+
+    Attributes:
+        name: the name of the cell.
+        inputs: names of the input states, numbered from 0.
+        nodes: the number of states, inputs included.
+        edges: (from, to, operation) of everything that is connected.
+        outputs: the states that leave the cell.
+
+    Example:
+        >>> import archloom
+        >>> archloom.CellGraph("chain", ("input",), 2, ((0, 1, "conv_3x3"),), (1,)).edges
+        ((0, 1, 'conv_3x3'),)
+    """
 
     name: str
     inputs: tuple[str, ...]  # names of the input states, numbered 0, 1, ...
@@ -90,7 +123,20 @@ class CellGraph:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace(ABC):
-    """What can be chosen. Subclasses are frozen dataclasses: their fields are their settings."""
+    """What can be chosen. Subclasses are frozen dataclasses: their fields are their settings.
+
+    A subclass implements `full_decisions`, `parse`, `format` and `graphs`, and names its `family` or its `network`.
+
+    Args:
+        kept: options of decisions that offer fewer than usual; `restrict` sets it.
+
+    Example:
+        >>> import archloom, random
+        >>> space = archloom.Nb201(nodes=3)
+        >>> architecture = space.sample(random.Random(0))
+        >>> space.parse(space.format(architecture)) == architecture
+        True
+    """
 
     kept: tuple[tuple[str, tuple[str, ...]], ...] = ()  # decisions with fewer options than usual, see `restrict`
 

@@ -18,7 +18,21 @@ OPERATIONS = (NONE, "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x
 
 @dataclass(frozen=True, kw_only=True)
 class Nb201(SearchSpace):
-    """A cell of `nodes` states, each the sum of an operation on every earlier state; three stages of equal cells."""
+    """A cell of `nodes` states, each the sum of an operation on every earlier state; three stages of equal cells.
+
+    Args:
+        nodes: states of the cell, its input included.
+        operations: the options of every edge.
+        cells_per_stage: the depth, three stages of so many cells.
+
+    Raises:
+        SettingError: a setting is out of range.
+
+    Example:
+        >>> import archloom
+        >>> archloom.Nb201().cardinality, archloom.Nb201(nodes=3).cardinality
+        (15625, 125)
+    """
 
     nodes: Annotated[int, Doc("states of the cell, its input included")] = 4
     operations: Annotated[tuple[str, ...], Doc("what an edge may be")] = OPERATIONS

@@ -54,7 +54,21 @@ class PosteriorStrategy(Protocol):
 
 @dataclass(frozen=True)
 class SearchBatch:
-    """The input of one step of a search."""
+    """The input of one step of a search.
+
+    Attributes:
+        train: images that train the shared weights.
+        valids: validation batches, as many as the strategy's `validation` says for this step.
+        epoch: the epoch, from 0.
+        epochs: epochs of the search.
+        progress: the share of the search that is done.
+
+    Example:
+        >>> import archloom, torch
+        >>> batch = archloom.Batch(torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 0, 1]))
+        >>> archloom.SearchBatch(batch, (batch,), epoch=0, epochs=2).valid is batch
+        True
+    """
 
     train: Batch
     valids: tuple[Batch, ...]  # as many as the strategy's `validation` says for this step, usually one
@@ -71,7 +85,20 @@ class SearchBatch:
 
 @dataclass(frozen=True)
 class Plan:
-    """The sizes of a search, known before its first step."""
+    """The sizes of a search, known before its first step.
+
+    Attributes:
+        train_images: images that train the shared weights.
+        valid_images: images for validation batches.
+        batch_size: images of a training batch.
+        valid_batch_size: images of a validation batch.
+        steps: steps of the whole search.
+
+    Example:
+        >>> import archloom
+        >>> archloom.Plan(train_images=80, valid_images=80, batch_size=16, valid_batch_size=16, steps=10).steps
+        10
+    """
 
     train_images: int
     valid_images: int
@@ -82,7 +109,18 @@ class Plan:
 
 @dataclass(frozen=True)
 class Validation:
-    """When a strategy gets validation batches: a number at once, every few steps."""
+    """When a strategy gets validation batches: a number at once, every few steps.
+
+    Attributes:
+        every: steps between validation batches.
+        batches: batches at such a step.
+
+    Example:
+        >>> import archloom
+        >>> validation = archloom.Validation(every=3, batches=2)
+        >>> [validation.at(position) for position in range(6)]
+        [0, 0, 2, 0, 0, 2]
+    """
 
     every: int = 1
     batches: int = 1
@@ -142,7 +180,27 @@ class Stateful(ABC):  # noqa: B024 - the two kinds of strategy below have the ab
 
 
 class OneShot(Stateful):
-    """A strategy that trains shared weights and learns from them which architecture to choose."""
+    """A strategy that trains shared weights and learns from them which architecture to choose.
+
+    A subclass implements `step` and `best`, and names in `stateful` every attribute that `step` changes.
+
+    Args:
+        space: what can be chosen.
+        generator: the only source of random numbers.
+
+    Example:
+        >>> import archloom, torch
+        >>> class Uniform(archloom.OneShot):
+        ...     def step(self, weights, batch):
+        ...         architecture = self.space.sample(self.python_random())
+        ...         return archloom.metrics(weights.fit(batch.train, archloom.path_gates(self.space, architecture)))
+        ...     def best(self, evaluate, *, final=True):
+        ...         rng = self.python_random()
+        ...         return max((self.space.sample(rng) for _ in range(10)), key=evaluate)
+        >>> strategy = Uniform(archloom.Nb201(), torch.Generator().manual_seed(0))
+        >>> len(strategy.best(lambda architecture: 0.5))
+        6
+    """
 
     validation: Validation = Validation()
 
@@ -174,7 +232,35 @@ class OneShot(Stateful):
 
 
 class Differentiable(OneShot):
-    """A one-shot strategy that descends on the logits of every option and derives the most probable options."""
+    """A one-shot strategy that descends on the logits of every option and derives the most probable options.
+
+    A subclass implements `step`, which ends in `descend`.
+
+    Args:
+        space: what can be chosen.
+        generator: the only source of random numbers.
+        learning_rate: learning rate of Adam on the logits.
+        weight_decay: weight decay of Adam on the logits.
+        warmup: share of the epochs that trains the weights alone.
+        none: whether `none` takes part in the search.
+        keep_none: whether `none` may win; as the space has it if left out.
+        finalists: candidates of the finalist race; 1 is no race.
+
+    Raises:
+        SettingError: a setting is out of range.
+
+    Example:
+        >>> import archloom, torch
+        >>> class Plain(archloom.Differentiable):
+        ...     def step(self, weights, batch):
+        ...         fitted = weights.fit(batch.train, self.policy.mixture())
+        ...         loss = weights.loss(batch.valid, self.policy.mixture())
+        ...         self.descend(weights.gradient(loss, of=self.policy.values), batch)
+        ...         return archloom.metrics(fitted)
+        >>> strategy = Plain(archloom.Nb201(), torch.Generator().manual_seed(0), learning_rate=0.1)
+        >>> [round(value, 1) for value in strategy.probabilities()["0->1"]]
+        [0.2, 0.2, 0.2, 0.2, 0.2]
+    """
 
     stateful: ClassVar[tuple[str, ...]] = ("policy", "optimizer")
 
@@ -240,7 +326,21 @@ class Differentiable(OneShot):
 
 
 def metrics(train: StepResult, valid: StepResult | None = None, **others: float) -> Metrics:
-    """Return the usual figures of a step under their usual names."""
+    """Return the usual figures of a step under their usual names.
+
+    Args:
+        train: the result of the training batch.
+        valid: the result of the validation batch, if there is one.
+        others: further figures by name.
+
+    Returns:
+        The figures by name, as the history of a search has them.
+
+    Example:
+        >>> import archloom, torch
+        >>> archloom.metrics(archloom.StepResult(torch.tensor(0.5), torch.tensor(0.75)), entropy=1.5)
+        {'train_loss': 0.5, 'train_accuracy': 0.75, 'entropy': 1.5}
+    """
     figures = {"train_loss": float(train.loss.detach()), "train_accuracy": float(train.score)}
     if valid is not None:
         figures |= {"valid_loss": float(valid.loss.detach()), "valid_accuracy": float(valid.score)}
@@ -249,7 +349,17 @@ def metrics(train: StepResult, valid: StepResult | None = None, **others: float)
 
 @dataclass(frozen=True)
 class Trial:
-    """One architecture to score."""
+    """One architecture to score.
+
+    Attributes:
+        number: the number of the trial, from 0.
+        architecture: the architecture to score.
+
+    Example:
+        >>> import archloom
+        >>> archloom.Trial(0, next(archloom.Nb201().enumerate())).number
+        0
+    """
 
     number: int
     architecture: Architecture
@@ -259,6 +369,20 @@ class BlackBox(Stateful):
     """An ask/tell strategy: it proposes architectures, and the loop reports their scores and numbers the trials.
 
     If several processes share a study, trials that other processes proposed are reported to it, too.
+
+    A subclass implements `ask`, and usually `tell`.
+
+    Args:
+        space: what can be chosen.
+        generator: the only source of random numbers.
+
+    Example:
+        >>> import archloom, torch
+        >>> class Uniform(archloom.BlackBox):
+        ...     def ask(self, number):
+        ...         return archloom.Trial(number, self.space.sample(self.python_random()))
+        >>> Uniform(archloom.Nb201(), torch.Generator().manual_seed(0)).ask(0).number
+        0
     """
 
     @abstractmethod

@@ -141,6 +141,19 @@ class Dag(nn.Module):
 
     Where all edges are choices, the cell runs as one function if possible (see `fused`). The code here is what that
     function is tested against. It runs where the images of a batch take different paths, and for second derivatives.
+
+    Args:
+        edges: the module of each edge (from, to), called with (x, gates).
+        strides: the stride of each edge.
+        outputs: the states to return.
+
+    Example:
+        >>> import archloom, torch
+        >>> decision = archloom.Decision("0->1", ("none", "skip"))
+        >>> edge = archloom.EveryOption().operation(decision, lambda option: torch.nn.Identity())
+        >>> cell = archloom.Dag({(0, 1): edge}, {(0, 1): 1}, outputs=[1])
+        >>> cell([torch.ones(1, 2, 3, 3)], {"0->1": archloom.Gate(index=0)})[0].sum()  # `none` adds nothing
+        tensor(0.)
     """
 
     def __init__(

@@ -26,6 +26,28 @@ class Curvature:
 
     Weights are one flat vector, in the order of `SharedWeights.parameters`. Products have no side effects: wherever
     something is written, weights and buffers are copies, and every pass sees the same random numbers.
+
+    Args:
+        weights: the shared weights.
+        batch: the images of the loss.
+        gates: makes gates from logits.
+        logits: the architecture parameters.
+        step: the distance of differences; None for exact products.
+
+    Example:
+        >>> import archloom, torch
+        >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
+        >>> supernet = archloom.build_network(space, archloom.EveryOption(), classes=2, colours=3, channels=4)
+        >>> weights = archloom.SharedWeights(supernet)
+        >>> batch = archloom.Batch(torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 0, 1]))
+        >>> logits = torch.zeros(3, 5, requires_grad=True)
+        >>> def mix(values):
+        ...     rows = zip(space.decisions, values.softmax(1))
+        ...     return {decision.name: archloom.Gate(weights=row) for decision, row in rows}
+        >>> curvature = archloom.Curvature(weights, batch, mix, logits)
+        >>> size = sum(value.numel() for value in weights.parameters.values())
+        >>> curvature.multiply_weight_hessian(torch.zeros(size)).shape == (size,)
+        True
     """
 
     def __init__(

@@ -22,6 +22,18 @@ class Gate:
 
     `weights` is [options], or [images, options] for weights per image; `index` is one number, or a tensor [images].
     `offset` is added to the result.
+
+    Args:
+        index: the option that runs.
+        weights: the weights of the options.
+        offset: is added to the result.
+
+    Example:
+        >>> import archloom, torch
+        >>> archloom.Gate(index=2).weights is None
+        True
+        >>> archloom.Gate(weights=torch.ones(5).softmax(0)).index is None
+        True
     """
 
     index: int | Tensor | None = None
@@ -41,7 +53,25 @@ Gates = Mapping[str, Gate]
 
 
 def path_gates(space: SearchSpace, architecture: Architecture) -> Gates:
-    """Return the gates of the single path that computes an architecture."""
+    """Return the gates of the single path that computes an architecture.
+
+    Args:
+        space: the space of the architecture.
+        architecture: one option for each decision.
+
+    Returns:
+        A gate for each decision, by name.
+
+    Raises:
+        SettingError: an option is not among those of its decision.
+
+    Example:
+        >>> import archloom
+        >>> space = archloom.Nb201(nodes=3)
+        >>> architecture = space.parse("|nor_conv_3x3~0|+|none~0|skip_connect~1|")
+        >>> archloom.path_gates(space, architecture)["0->1"].index
+        3
+    """
     gates: dict[str, Gate] = {}
     for decision in space.decisions:
         option = architecture[decision.name]

@@ -18,7 +18,16 @@ MakeOption = Callable[[str], nn.Module]
 
 
 class Resolve(Protocol):
-    """What a network needs to know while it is built."""
+    """What a network needs to know while it is built.
+
+    `EveryOption` and `Only` implement it.
+
+    Example:
+        >>> import archloom
+        >>> resolve: archloom.Resolve = archloom.EveryOption()
+        >>> resolve.options(archloom.Decision("layer0", ("conv_1x1", "conv_3x3")))
+        ('conv_1x1', 'conv_3x3')
+    """
 
     def operation(self, decision: Decision, make: MakeOption) -> nn.Module:
         """Return the module of a decision, called with (x, gates)."""
@@ -36,6 +45,17 @@ class EveryOption:
 
     Shared weights see activations of a different path at every step: running statistics would describe none of them.
     Normalisation therefore uses batch statistics. It has no scale, which one path could tune against another.
+
+    Args:
+        affine: give normalisations a scale and shift.
+        running_statistics: keep running statistics.
+
+    Example:
+        >>> import archloom, torch
+        >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
+        >>> supernet = archloom.build_network(space, archloom.EveryOption(), classes=2, colours=3, channels=4)
+        >>> supernet(torch.rand(4, 3, 8, 8), archloom.path_gates(space, next(space.enumerate()))).shape
+        torch.Size([4, 2])
     """
 
     affine: bool = False
@@ -56,7 +76,21 @@ class EveryOption:
 
 @dataclass(frozen=True)
 class Only:
-    """Build the network of one architecture."""
+    """Build the network of one architecture.
+
+    Args:
+        architecture: one option for each decision.
+        affine: give normalisations a scale and shift.
+        running_statistics: keep running statistics.
+
+    Example:
+        >>> import archloom, torch
+        >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
+        >>> resolve = archloom.Only(space.parse("|nor_conv_3x3~0|+|none~0|skip_connect~1|"))
+        >>> network = archloom.build_network(space, resolve, classes=2, colours=3, channels=4)
+        >>> network(torch.rand(4, 3, 8, 8)).shape
+        torch.Size([4, 2])
+    """
 
     architecture: Architecture
     affine: bool = True
@@ -83,6 +117,25 @@ def inherit(standalone: nn.Module, supernet: nn.Module) -> None:
 
     Scales of normalisations that the supernet does not have keep their initial value. Of kernels that widths share, the
     first channels are copied.
+
+    Args:
+        standalone: the network of one architecture; its weights are overwritten.
+        supernet: the network that shares weights between architectures.
+
+    Raises:
+        SettingError: the networks do not fit each other.
+
+    Example:
+        >>> import archloom, torch
+        >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
+        >>> supernet = archloom.build_network(space, archloom.EveryOption(), classes=2, colours=3, channels=4)
+        >>> architecture = space.parse("|nor_conv_3x3~0|+|none~0|skip_connect~1|")
+        >>> resolve = archloom.Only(architecture, affine=False, running_statistics=False)
+        >>> alone = archloom.build_network(space, resolve, classes=2, colours=3, channels=4)
+        >>> archloom.inherit(alone, supernet)
+        >>> images = torch.rand(4, 3, 8, 8)
+        >>> torch.allclose(alone(images), supernet(images, archloom.path_gates(space, architecture)), atol=1e-5)
+        True
     """
     shared = supernet.state_dict()
     wanted = standalone.state_dict()

@@ -35,7 +35,17 @@ Parameters = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class StepResult:
-    """Hold the mean loss of a batch (with its graph, if there is one) and its score: the share of correct images."""
+    """Hold the mean loss of a batch (with its graph, if there is one) and its score: the share of correct images.
+
+    Attributes:
+        loss: the mean loss of the batch.
+        score: the share of correct images.
+
+    Example:
+        >>> import archloom, torch
+        >>> archloom.metrics(archloom.StepResult(loss=torch.tensor(0.5), score=torch.tensor(0.75)))
+        {'train_loss': 0.5, 'train_accuracy': 0.75}
+    """
 
     loss: Tensor
     score: Tensor
@@ -50,7 +60,27 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightSettings:
-    """How shared weights are trained."""
+    """How shared weights are trained.
+
+    Args:
+        learning_rate: learning rate of SGD at the start of the cosine.
+        learning_rate_end: learning rate at the end of the cosine.
+        momentum: momentum of SGD.
+        weight_decay: weight decay of SGD.
+        nesterov: use Nesterov momentum.
+        clip: largest norm of the gradient; 0 for no clipping.
+        mixed_precision: use bfloat16 where it is safe, on a GPU.
+        auxiliary_weight: weight of the auxiliary head's loss.
+        label_smoothing: label smoothing of every loss.
+
+    Raises:
+        SettingError: a setting is out of range.
+
+    Example:
+        >>> import archloom
+        >>> archloom.WeightSettings(learning_rate=0.1).momentum
+        0.9
+    """
 
     learning_rate: Annotated[float, Doc("learning rate of SGD at the start of the cosine")] = 0.025
     learning_rate_end: Annotated[float, Doc("learning rate at the end of the cosine")] = 0.001
@@ -92,6 +122,25 @@ class SharedWeights:
     network, and the global random state is left untouched.
 
     Parameters outside the sampled path get no gradient at all. Neither weight decay nor momentum updates them.
+
+    Args:
+        network: the supernet, called with (images, gates).
+        settings: how it is trained.
+        noise_seed: the seed of dropout.
+
+    Raises:
+        SettingError: mixed precision is asked for on a CPU.
+
+    Example:
+        >>> import archloom, torch
+        >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
+        >>> supernet = archloom.build_network(space, archloom.EveryOption(), classes=2, colours=3, channels=4)
+        >>> weights = archloom.SharedWeights(supernet, archloom.WeightSettings(learning_rate=0.05))
+        >>> batch = archloom.Batch(torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 0, 1]))
+        >>> path = archloom.path_gates(space, space.parse("|nor_conv_3x3~0|+|none~0|skip_connect~1|"))
+        >>> result = weights.fit(batch, path)
+        >>> 0 <= float(weights.score(batch, path)) <= 1
+        True
     """
 
     def __init__(

@@ -91,7 +91,8 @@ def finish(search: SearchLoop[Any]) -> dict[str, Any]:
 
     Example:
         >>> from archloom.testing import find_differences, finish, make_search
-        >>> first, again = (finish(make_search("rsps", network={"channels": 2})) for _ in range(2))
+        >>> small = {"network": {"channels": 2}, "search": {"epochs": 1}, "strategy": {"candidates": 2}}
+        >>> first, again = (finish(make_search("rsps", **small)) for _ in range(2))
         >>> find_differences(first, again)
         []
     """
