@@ -145,8 +145,8 @@ def test_search_uses_the_model_for_its_target(archloom: Archloom, machine, tmp_p
     options = ("--space", "nb201_mini", "--strategy", "random_search", "--trials", "3", "--out", str(run))
     finished = archloom("search", *options, "--target", "latency=39", "--latency-source", str(out))
     assert finished.code == 0, finished.err
-    told = json.loads((run / "architecture.json").read_text(encoding="utf-8"))
-    assert told["target"]["met"] and told["acceptance"]["accepted"] == 3
-    assert "arget met:" in " ".join(finished.out.split())
+    result = json.loads((run / "architecture.json").read_text(encoding="utf-8"))
+    assert result["target"]["met"] and result["acceptance"]["accepted"] == 3
+    assert "Target met: 39.0 ms for a target of 39.0 ms (+0.0 %). report:" in " ".join(finished.out.split())
     wrong = archloom("search", "--target", "latency", "--latency-source", "pixel3")
     assert wrong.code == 2 and "--target must be METRIC=NUMBER such as latency=20, got 'latency'" in wrong.err

@@ -71,7 +71,8 @@ def _sentence(target: Target, architecture: Architecture, suggested: float | Non
     tolerance = "" if met else f", tolerance {100 * target.tolerance:g} %"
     caveat = f", {target.source.caveat}" if target.source.caveat else ""
     advice = "" if met else _advice(target, miss, suggested)
-    figures = f"{cost} for a target of {value} ({100 * miss:+.1f} %{tolerance})"
+    percent = round(100 * miss, 1) + 0.0  # no "-0.0 %" for a miss by rounding
+    figures = f"{cost} for a target of {value} ({percent:+.1f} %{tolerance})"
     return f"target {'met' if met else 'missed'}: {figures}{caveat}{advice}"
 
 
