@@ -54,17 +54,17 @@ def test_costs_are_facts() -> None:
 def test_timing_comes_from_the_run_and_otherwise_from_its_records() -> None:
     series: dict[str, Any] = {"seconds": [2.0, 4.0], "speeds": [100.0, math.nan], "memory_mb": [10.0, math.nan]}
     facts = dict(timing_facts("epoch", 2, **series, run=replace(RUN, peak_memory_mb=5.0)))
-    assert facts["Total time"] == "1 min 1 s"
+    assert facts["Time of all epochs"] == "1 min 1 s"
     assert facts["Mean time per epoch"] == "3.0 s"
     assert facts["Images per second, mean"] == "100"
     assert facts["Peak memory"] == "10 MB"
     assert facts["Device"] == "cpu"
-    assert dict(timing_facts("epoch", 2, **series, run=None))["Total time"] == "6.0 s"
+    assert dict(timing_facts("epoch", 2, **series, run=None))["Time of all epochs"] == "6.0 s"
 
 
 def test_timing_of_nothing_is_unknown() -> None:
     facts = dict(timing_facts("trial", 0, seconds=[], speeds=[], memory_mb=[], run=None))
-    assert facts["Total time"] == facts["Peak memory"] == UNKNOWN
+    assert facts["Time of all trials"] == facts["Peak memory"] == UNKNOWN
     assert facts["Records (trials)"] == "0"
 
 

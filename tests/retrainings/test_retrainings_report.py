@@ -128,7 +128,7 @@ def test_a_finished_run_has_every_section(tmp_path: Path) -> None:
     assert headings(page) == [
         "Verdict",
         "Learning curves",
-        "What it takes for what",
+        "Confusion matrix",
         "Accuracy by class",
         "Worst mistakes",
         "Architecture",

@@ -274,7 +274,7 @@ def test_without_draws_there_is_no_section(make_run: Any) -> None:
 def test_how_the_draws_went_is_shown_of_an_unfinished_run_too(make_run: Any) -> None:
     run = make_run("nb201_mini", epochs=2)
     history = [replace(record, metrics={"a_step_norm": 0.1}) for record in run.history]
-    assert "How the draws went" in Outline(render(replace(run, history=history, result=None))).headings
+    assert "Sampling diagnostics" in Outline(render(replace(run, history=history, result=None))).headings
 
 
 def test_reports_load_without_torch() -> None:

@@ -65,7 +65,7 @@ def summarize(found: Posterior, *, result: str) -> Iterator[str]:
     """Yield a few lines for the end of a search; `result` is the text of the architecture it returned."""
     from archloom.searches.report_posterior import round_share
 
-    amount = f"{found.draws:,} {'draws' if found.sampled else 'positions'}"
+    amount = f"{found.draws:,} {'draw' if found.sampled else 'position'}{'' if found.draws == 1 else 's'}"
     yield f"Posterior ({amount}{_trust(found)}):"
     shown = list(found.decisions.items())[:MOST_DECISIONS]
     name_width = max((len(name) for name, _ in shown), default=0)

@@ -80,7 +80,7 @@ def timing_facts(
     memory = drop_unknown([*memory_mb, *([] if run is None else [run.peak_memory_mb])])
     total = run.seconds if run is not None else sum(spent) if spent else None
     facts = [
-        ("Total time", duration(total)),
+        (f"Time of all {unit}s", duration(total)),
         (f"Records ({unit}s)", whole(records)),
         (f"Mean time per {unit}", duration(statistics.mean(spent) if spent else None)),
     ]

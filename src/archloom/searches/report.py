@@ -273,7 +273,7 @@ def _health_picture(data: ReportData) -> Picture:
 
 def _draws_picture(data: ReportData) -> Picture:
     return Picture(
-        "How the draws went",
+        "Sampling diagnostics",
         draw_curves(data.epochs),
         "Means over the draws of an epoch. Noise far below the mean step is a descent, far above it a random walk. "
         "Many damped, skipped or clipped draws mean that the curvature fits badly. Entropy that does not fall means "

@@ -75,7 +75,7 @@ def _unknown_mixing() -> str:
         return f"Install archloom[chains] to see effective sample size and R-hat: without them, {NOT_MIXED}."
     return (
         "How well the chain mixed was not measured: too few draws that differ, or no ArviZ when the search ended "
-        f"(`archloom posterior RUN` measures it now). Until it is, {NOT_MIXED}."
+        f"(archloom posterior RUN measures it now). Until it is, {NOT_MIXED}."
     )
 
 
