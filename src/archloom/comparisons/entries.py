@@ -84,7 +84,7 @@ class EntryResult:
         """Return the regret of every seed that has one."""
         return [result.regret for result in self.results if result.regret is not None]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return what `from_json` reads, apart from the name and the figures that follow from the results."""
         return {
             "black_box": self.black_box,

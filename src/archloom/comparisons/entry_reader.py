@@ -254,6 +254,3 @@ def _find_cost(spec: SearchSpec, table: Table | None, column: str, attribute: st
         facts = Facts(len(data.classes), (data.channels, *data.resolution))
     costs = CostTable(spec.build_space(), classes=facts.classes, image_shape=facts.image_shape, **spec.network.settings)
     return lambda architecture: float(getattr(costs.cost(architecture), attribute))
-
-
-__all__ = ["ROUNDING", "EntryReader", "FinishedSearch", "ScoredTrial", "Unit"]

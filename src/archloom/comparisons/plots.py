@@ -124,6 +124,3 @@ def _draw_mean_and_extremes(axes: Axes, curves: Sequence[Sequence[float]], *, co
 def _choose_colours(entries: Sequence[EntryResult]) -> dict[str, str]:
     """Return the colour of every entry, the same in all plots."""
     return {entry.name: PALETTE[place % len(PALETTE)] for place, entry in enumerate(entries)}
-
-
-__all__ = ["StripPlot", "draw_curves"]

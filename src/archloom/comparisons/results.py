@@ -114,7 +114,7 @@ class ComparisonResult:
             folder=folder,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return what `comparison.json` holds."""
         return {
             "version": VERSION,
@@ -124,7 +124,7 @@ class ComparisonResult:
             "published": [asdict(row) for row in self.published],
         }
 
-    def summarize(self, entry: EntryResult) -> dict[str, Any]:
+    def summarize(self, entry: EntryResult) -> JsonObject:
         """Return all figures of an entry, with None for those that are not known: a row of `comparison.csv`."""
         summary: dict[str, Any] = {
             "entry": entry.name,

@@ -11,7 +11,7 @@ JsonObject = Mapping[str, Any]
 """What a JSON file or line holds, before `from_json` of a type has read it."""
 
 
-def to_json_object(value: Any) -> dict[str, Any]:
+def to_json_object(value: Any) -> JsonObject:
     """Return the fields of a dataclass, or the items of a mapping, as a JSON object; values in it become plain, too."""
     items = {one.name: getattr(value, one.name) for one in fields(value)} if is_dataclass(value) else dict(value)
     return {name: _plain(item) for name, item in items.items()}

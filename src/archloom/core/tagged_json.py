@@ -24,6 +24,3 @@ def read_tagged(path: Path, kind: str, parse: Callable[[dict[str, Any]], Parsed]
         return parse(content)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path} {otherwise}: {one_line(error)}") from error
-
-
-__all__ = ["read_tagged"]

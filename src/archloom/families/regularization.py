@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archloom.core.errors import SettingError
+from archloom.core.settings import Settings
 from archloom.operations import FixedReduction
 from archloom.supernet import Choice, Fixed
 
@@ -74,7 +74,7 @@ def set_progress(network: nn.Module, progress: float) -> None:
             update(progress)
 
 
-def select_deployed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+def select_deployed_settings(settings: Settings) -> Settings:
     """Return the settings of a network without those that only its training needs."""
     return {name: value for name, value in settings.items() if name not in TRAINING_ONLY}
 

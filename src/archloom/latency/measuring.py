@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save
 
 from archloom.core.errors import require
+from archloom.core.json_object import JsonObject
 from archloom.data import FACTS
 from archloom.export.deployed import Deployed
 from archloom.families import family_of
@@ -42,7 +43,7 @@ class Measurement:
     threads: int
     latency: Mapping[str, Latency]  # of one batch, by what computed it
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the measurement as JSON values."""
         return asdict(self)
 

@@ -82,6 +82,3 @@ def _from_json(value: JsonObject) -> tuple[Timings, TimingSetup]:
     if len(ratios) != len(constants):
         raise ValueError("expected as many constants as ratios")
     return Timings(ratios, constants), TimingSetup.from_json(value["about"])
-
-
-__all__ = ["Timings", "read_timings", "timings_path", "write_timings"]

@@ -138,7 +138,7 @@ class PipelineResult:
             folder=folder,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return what `pipeline.json` holds."""
         best, variance = self.best, self.spread
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from archloom.core.json_object import JsonObject, to_json_object
 from archloom.spaces import Architecture
@@ -89,7 +89,7 @@ class Posterior:
             runs=tuple(map(str, value.get("runs", ()))),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the posterior as JSON values."""
         return to_json_object(self)
 

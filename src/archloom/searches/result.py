@@ -60,7 +60,7 @@ class SearchOutcome:
     findings: JsonObject = field(default_factory=dict)  # what else a strategy reports, as JSON
 
     @classmethod
-    def known_findings(cls, found: JsonObject) -> dict[str, Any]:
+    def known_findings(cls, found: JsonObject) -> JsonObject:
         """Return the findings of a strategy in a file as fields: the posterior by its type, anything else as it is."""
         posterior, rest = found.get("posterior"), {name: value for name, value in found.items() if name != "posterior"}
         return {"posterior": posterior and Posterior.from_json(posterior), "findings": rest}
@@ -129,7 +129,7 @@ class SearchResult(SearchOutcome):
             folder=folder,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return what architecture.json holds: all but the history, which is in metrics.jsonl."""
         apart = ("space", "space_name", "history", "folder", "findings")
         own = {name: value for name, value in vars(self).items() if name not in apart}

@@ -242,7 +242,7 @@ def as_image_data(data: Any) -> ImageData | None:
     )
 
 
-def _space_settings(space: str | SearchSpace) -> dict[str, Any]:
+def _space_settings(space: str | SearchSpace) -> Settings:
     if isinstance(space, str):
         return {"name": space}
     assert is_dataclass(space)
