@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress
 
-from archloom.cli.console import messages, results, say, table_of
+from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
 from archloom.core.errors import BenchmarkError
 from archloom.searches.architectures import read_architecture
 from archloom.spaces import Architecture
@@ -47,11 +47,11 @@ def query(
     opened = _open(table, data_dir)
     _, chosen = read_architecture(architecture, space=opened.space)
     latency = None if device is None else opened.latency(chosen, device)
-    console = results()
-    say(opened.space.format(chosen), console=console)
-    console.print(table_of(("", *opened.datasets), _facts(opened, chosen)))
+    console = open_result_console()
+    print_line(opened.space.format(chosen), console=console)
+    console.print(make_table(("", *opened.datasets), _facts(opened, chosen)))
     if latency is not None:
-        say(f"latency on {device}: {latency:.3f} ms", console=console)
+        print_line(f"latency on {device}: {latency:.3f} ms", console=console)
 
 
 def _facts(table: Benchmark, architecture: Architecture) -> Iterator[tuple[str, ...]]:
@@ -85,9 +85,9 @@ def top(
 ) -> None:
     """Print the best architectures of a table."""
     opened = _open(table, data_dir)
-    console = results()
+    console = open_result_console()
     for architecture, entry in opened.top(dataset or opened.datasets[0], count):
-        say(f"{entry.test:6.2f} %  {opened.space.format(architecture)}", console=console)
+        print_line(f"{entry.test:6.2f} %  {opened.space.format(architecture)}", console=console)
 
 
 @app.command()
@@ -105,7 +105,7 @@ def convert(
     """
     from archloom.benchmarks.converter import convert
 
-    console = messages()
+    console = open_message_console()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("reading records", total=None)
         written = convert(
@@ -114,7 +114,7 @@ def convert(
             partial=partial,
             progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
-    say(str(written), console=results())
+    print_line(str(written), console=open_result_console())
 
 
 def _open(name: str, directory: Path | None) -> Benchmark:

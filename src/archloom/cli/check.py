@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from archloom.cli.console import results, say, table_of
+from archloom.cli.console import make_table, open_result_console, print_line
 from archloom.core.errors import SettingError
 from archloom.searches.architectures import find_space
 
@@ -54,10 +54,10 @@ def gradients(
     chosen = find_space(space)
     names = strategy or _differentiable_strategies()
     rows = [_to_row(_check(name, given.get("strategy", {}), chosen, samples, seed)) for name in names]
-    console = results()
-    console.print(table_of(("strategy", "cosine", "size", "cosine with the direct part", "verdict"), rows))
-    say("", console=console)
-    say("Cosine and size are relative to the exact gradient: both are 1 if it is exact.", console=console)
+    console = open_result_console()
+    console.print(make_table(("strategy", "cosine", "size", "cosine with the direct part", "verdict"), rows))
+    print_line("", console=console)
+    print_line("Cosine and size are relative to the exact gradient: both are 1 if it is exact.", console=console)
 
 
 def _differentiable_strategies() -> list[str]:

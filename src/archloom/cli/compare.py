@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from archloom.cli.console import facts_of, messages, results, say, table_of
+from archloom.cli.console import make_fact_table, make_table, open_message_console, open_result_console, print_line
 from archloom.cli.interactive import note_unless, stop_cleanly
 from archloom.cli.job_progress import show_job_progress
 from archloom.cli.options import (
@@ -63,24 +63,24 @@ def compare(
     spec, folder = ComparisonSpec.open(comparison, RUNS, out=out, seeds=seeds, overrides=settings)
     searches = spec.jobs(folder, only=only or ())
     if dry_run:
-        _list_searches(searches, folder, results())
+        _list_searches(searches, folder, open_result_console())
         return
     finished = sum(search.state == "finished" for search in searches)
     note_unless(quiet)(f"{len(searches):,} searches, {finished:,} of them finished; folder {folder}")
     executor = ProcessExecutor(jobs or spec.jobs_at_once)
-    progress = show_job_progress(messages(), total=len(searches) - finished, quiet=quiet)
+    progress = show_job_progress(open_message_console(), total=len(searches) - finished, quiet=quiet)
     with stop_cleanly("compare", folder) as stop, progress as listener:
         result = run_comparison(spec, folder, executor=executor, only=only or (), emit=listener, stop=stop)
-    print_comparison(result, folder, results())
+    print_comparison(result, folder, open_result_console())
     if result.failures:
         raise typer.Exit(FAILED)
 
 
 def _list_searches(searches: list[SearchJob], folder: Path, console: Console) -> None:
     states = [(search.name, search.state) for search in searches]
-    console.print(table_of(("search", "state"), states))
+    console.print(make_table(("search", "state"), states))
     counts = ", ".join(f"{count:,} {state}" for state, count in Counter(state for _, state in states).items())
-    say(f"{counts}; folder {folder}", console=console)
+    print_line(f"{counts}; folder {folder}", console=console)
 
 
 def print_comparison(result: ComparisonResult, folder: Path, console: Console) -> None:
@@ -88,19 +88,19 @@ def print_comparison(result: ComparisonResult, folder: Path, console: Console) -
     from archloom.comparisons.report import FILES, explain_figures, list_verdicts
 
     table = result.to_table()
-    say(result.title, console=console)
-    say("", console=console)
-    shown = table_of(table.columns, table.rows)
+    print_line(result.title, console=console)
+    print_line("", console=console)
+    shown = make_table(table.columns, table.rows)
     unbounded = Console(file=console.file, width=WIDEST, markup=False, highlight=False, emoji=False)
     unbounded.width = unbounded.measure(shown).maximum
     unbounded.print(shown)
     for line in explain_figures(result):
         console.print(line, style="dim")
     if result.verdicts:
-        say(f"\nVerdict against {result.against}:", console=console)
-        console.print(facts_of(list_verdicts(result)))
+        print_line(f"\nVerdict against {result.against}:", console=console)
+        console.print(make_fact_table(list_verdicts(result)))
     for name, failure in result.failures.items():
-        say(f"failed: {name}: {failure}", console=console)
+        print_line(f"failed: {name}: {failure}", console=console)
     if result.missing > len(result.failures):
-        say(f"not finished: {result.missing - len(result.failures):,} searches", console=console)
-    say(f"\n{', '.join(FILES)} in {folder}", console=console)
+        print_line(f"not finished: {result.missing - len(result.failures):,} searches", console=console)
+    print_line(f"\n{', '.join(FILES)} in {folder}", console=console)

@@ -11,22 +11,22 @@ from rich.console import Console
 from rich.table import Table
 
 
-def results() -> Console:
+def open_result_console() -> Console:
     """Return a console for results, on standard output: they can be piped into a file."""
     return Console(markup=False, highlight=False, emoji=False)
 
 
-def messages() -> Console:
+def open_message_console() -> Console:
     """Return a console for progress, warnings and errors, on standard error."""
     return Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 
-def say(message: str, *, console: Console | None = None) -> None:
+def print_line(message: str, *, console: Console | None = None) -> None:
     """Print one line without breaking it, so that paths and names can be copied."""
-    (console or messages()).print(message, soft_wrap=True)
+    (console or open_message_console()).print(message, soft_wrap=True)
 
 
-def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> Table:
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> Table:
     """Return a table with headings; its first column is never broken."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for position, column in enumerate(columns):
@@ -36,7 +36,7 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: st
     return table
 
 
-def facts_of(rows: Iterable[tuple[str, str]]) -> Table:
+def make_fact_table(rows: Iterable[tuple[str, str]]) -> Table:
     """Return a table of names and values, without headings."""
     table = Table.grid(padding=(0, 3, 0, 0))
     for name, value in rows:

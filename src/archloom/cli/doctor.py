@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import archloom
-from archloom.cli.console import facts_of, messages, results, say, table_of
+from archloom.cli.console import make_fact_table, make_table, open_message_console, open_result_console, print_line
 from archloom.core.files import FOLDER_VARIABLE, write_atomically
 
 if TYPE_CHECKING:  # torch is imported to examine the machine, not to print help
@@ -36,9 +36,9 @@ def doctor(
 
     Add its output to questions on speed and to bug reports.
     """
-    with show_stage(messages()) as announce:
+    with show_stage(open_message_console()) as announce:
         checkup = examine(quick=quick, announce=announce)
-    print_checkup(checkup, results())
+    print_checkup(checkup, open_result_console())
     if json_file is not None:
         write_atomically(json_file, to_json(checkup))
 
@@ -80,16 +80,16 @@ def to_json(checkup: Checkup) -> bytes:
 
 def print_checkup(checkup: Checkup, console: Console) -> None:
     """Print the installation, the machine and its speed, as far as they were checked."""
-    console.print(facts_of([*_list_installation(checkup.installation), *_list_machine(checkup.survey)]))
+    console.print(make_fact_table([*_list_installation(checkup.installation), *_list_machine(checkup.survey)]))
     if checkup.speed is not None:
         console.print()
-        console.print(facts_of(_list_speed(checkup.speed)))
+        console.print(make_fact_table(_list_speed(checkup.speed)))
         console.print()
         console.print(_make_step_table(checkup.speed))
     console.print()
     advice = checkup.advice()
     for line in advice or ["nothing to change"]:
-        say(f"* {line}" if advice else line, console=console)
+        print_line(f"* {line}" if advice else line, console=console)
 
 
 def _list_installation(installed: Installation) -> Rows:
@@ -138,7 +138,7 @@ def _make_step_table(speed: Speed) -> Table:
         [_format_place(*place), *(_format_milliseconds(speed.step(*place, choice)) for choice in choices)]
         for place in places
     )
-    return table_of(["one small search step", *choices], rows)
+    return make_table(["one small search step", *choices], rows)
 
 
 def _format_place(device: str, threads: int) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from archloom.cli.console import results, say
+from archloom.cli.console import open_result_console, print_line
 from archloom.core.errors import ArchloomError
 from archloom.searches.architectures import find_space, read_architecture
 
@@ -36,10 +36,10 @@ def draw(
     graphs = home.graphs(chosen)
     if out is None:
         for graph in graphs:
-            say(draw_text(graph), console=results())
+            print_line(draw_text(graph), console=open_result_console())
     else:
         _write(out, draw_cells(graphs))
-        say(str(out), console=results())
+        print_line(str(out), console=open_result_console())
 
 
 def _write(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from archloom.cli.console import messages, results, say
+from archloom.cli.console import open_message_console, open_result_console, print_line
 
 Plugins = Annotated[bool, typer.Option("--plugins", help="Trust a model whose space is a plug-in, and import it.")]
 
@@ -38,8 +38,15 @@ def export(
     from archloom.export import export_model
 
     exported = export_model(
-        model, formats=formats, out=out, plugins=plugins, tell=lambda line: say(line, console=messages())
+        model,
+        formats=formats,
+        out=out,
+        plugins=plugins,
+        tell=lambda line: print_line(line, console=open_message_console()),
     )
     for entry in exported:
         listed = ", ".join(str(path) for path in entry.paths)
-        say(f"{entry.format}: {listed} (largest difference from torch: {entry.difference:.1e})", console=results())
+        print_line(
+            f"{entry.format}: {listed} (largest difference from torch: {entry.difference:.1e})",
+            console=open_result_console(),
+        )

@@ -14,7 +14,7 @@ from typing import TypeVar
 import typer
 from rich.console import Console
 
-from archloom.cli.console import messages, results, say
+from archloom.cli.console import open_message_console, open_result_console, print_line
 from archloom.cli.progress import BAR_LINES, show_progress
 from archloom.core.events import Listener
 
@@ -69,10 +69,10 @@ def stop_cleanly(command: str, folder: Path) -> Iterator[StopRequest]:
         try:
             yield stop
         except Interrupted as interrupted:
-            say(f"stopped and saved; {hint}", console=messages())
+            print_line(f"stopped and saved; {hint}", console=open_message_console())
             raise typer.Exit(stop.exit_code) from interrupted
         except KeyboardInterrupt as interrupted:
-            say(f"stopped; what was saved before is kept; {hint}", console=messages())
+            print_line(f"stopped; what was saved before is kept; {hint}", console=open_message_console())
             raise typer.Exit(stop.exit_code) from interrupted
 
 
@@ -84,11 +84,11 @@ def run_interactively(
     quiet: bool,
 ) -> None:
     """Call `run` with a listener and a stop request, and show its result; or exit at an interruption."""
-    with stop_cleanly("resume", folder) as stop, show_progress(messages(), quiet=quiet) as listener:
+    with stop_cleanly("resume", folder) as stop, show_progress(open_message_console(), quiet=quiet) as listener:
         result = run(listener, stop)
-    show(result, results())
+    show(result, open_result_console())
 
 
 def note_unless(quiet: bool) -> Callable[[str], None]:
     """Return a function that prints a line, or nothing if the user wants only the result."""
-    return lambda line: None if quiet else say(line, console=messages())
+    return lambda line: None if quiet else print_line(line, console=open_message_console())

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from archloom.cli.console import say
+from archloom.cli.console import print_line
 from archloom.core.events import JobEnded, JobEvent, JobListener, JobProgressed, JobStarted
 
 LINES_OF_A_LOG = 40  # a log of more jobs has a line for every so many
@@ -43,7 +43,7 @@ class Log:
         self._done += not event.retrying and not event.stopped
         due = self._done % -(-self._total // LINES_OF_A_LOG) == 0 or self._done == self._total
         if due or event.failure or event.stopped:
-            say(f"{describe_end(event)} ({self._done:,} of {self._total:,})", console=self._console)
+            print_line(f"{describe_end(event)} ({self._done:,} of {self._total:,})", console=self._console)
 
 
 def describe_end(event: JobEnded) -> str:
@@ -68,7 +68,7 @@ class Bars:
         else:
             self._done += not event.retrying and not event.stopped
             if event.failure is not None:
-                say(describe_end(event), console=self._console)
+                print_line(describe_end(event), console=self._console)
         self._running = dict(sorted(running.items()))  # replaced, not changed: it may be drawn right now
 
     def draw(self) -> RenderableType:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.progress import Progress
 
-from archloom.cli.console import facts_of, messages, results, say, table_of
+from archloom.cli.console import make_fact_table, make_table, open_message_console, open_result_console, print_line
 from archloom.cli.interactive import stop_on_signals
 from archloom.cli.outputs import check_outputs
 from archloom.core.errors import DataError, SettingError
@@ -100,7 +100,10 @@ def fit(
     file, count = timings_path(out), networks or network_timing.count_networks(chosen)
     timings = read_timings(file, setup)
     earlier = f", {len(timings.ratios):,} of them earlier" if timings.ratios else ""
-    say(f"timing {count:,} networks on {device}, {threads} thread{'s' * (threads > 1)}{earlier}", console=messages())
+    print_line(
+        f"timing {count:,} networks on {device}, {threads} thread{'s' * (threads > 1)}{earlier}",
+        console=open_message_console(),
+    )
     keep_memory()  # else the time of a call depends on what was returned to the system before it
     with use_torch_threads(threads), stop_on_signals() as stop, _show_progress(count) as update:
 
@@ -109,7 +112,7 @@ def fit(
             update(len(timings.ratios))
             if stop():
                 done = f"{len(timings.ratios):,} networks"
-                say(f"stopped; the same command resumes after {done}", console=messages())
+                print_line(f"stopped; the same command resumes after {done}", console=open_message_console())
                 raise typer.Exit(stop.exit_code)
 
         architectures, timings = network_timing.time_networks(
@@ -129,8 +132,8 @@ def fit(
         raise SettingError(f"the model was not written, the timings are kept: {problem}")
     CostModelFile.from_fit(found, setup, constant_ms=timings.constant_ms, forced=problem is not None).write(out)
     if problem:
-        say(f"forced, as the file says: {problem.split(';')[0]}", console=messages())
-    say(str(out), console=results())
+        print_line(f"forced, as the file says: {problem.split(';')[0]}", console=open_message_console())
+    print_line(str(out), console=open_result_console())
 
 
 @app.command()
@@ -172,7 +175,7 @@ def check(
         predicted, measured = source.measure(architecture), content.constant_ms * ratio
         error = f"{100 * (measured / predicted - 1):+.1f} %"
         rows.append((each, f"{predicted:.3f} ms", f"{measured:.3f} ms", error))
-    results().print(table_of(("architecture", "by the model", "measured", ""), rows))
+    open_result_console().print(make_table(("architecture", "by the model", "measured", ""), rows))
 
 
 def _resolve_space(name: str, assignments: list[str]) -> tuple[SearchSpace, Settings]:
@@ -193,7 +196,7 @@ def _resolve_space(name: str, assignments: list[str]) -> tuple[SearchSpace, Sett
 @contextmanager
 def _show_progress(count: int) -> Iterator[Callable[[int], None]]:
     """Show how many networks are timed: a bar in a terminal, a line for every tenth of them in a log."""
-    console = messages()
+    console = open_message_console()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task, printed = bar.add_task("networks", total=count), 0
 
@@ -202,7 +205,7 @@ def _show_progress(count: int) -> Iterator[Callable[[int], None]]:
             bar.update(task, completed=done)
             if not console.is_terminal and 10 * done // count > printed:
                 printed = 10 * done // count
-                say(f"{done:,} of {count:,}", console=console)
+                print_line(f"{done:,} of {count:,}", console=console)
 
         yield update
 
@@ -214,4 +217,4 @@ def _print_fit(fit: Fit, costs: list[float]) -> None:
         ("Choices", f"{features:,}, {fit.uncovered:,} of them in no training network"),
         ("Held out", f"R2 {fit.r2:.4f}, mean error {100 * fit.error:.2f} %"),
     ]
-    results().print(facts_of(iter(rows)))
+    open_result_console().print(make_fact_table(iter(rows)))

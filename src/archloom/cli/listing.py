@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from archloom.cli.console import results, say, table_of
+from archloom.cli.console import make_table, open_result_console, print_line
 from archloom.core.errors import SettingError, suggestion
 from archloom.core.recipes import NOT_SEARCHES, shipped, summary
 from archloom.core.registry import Catalogue, Entry
@@ -53,7 +53,7 @@ def list_names(
     With a name: every setting of it, as --set and recipes take it. `schema` prints the JSON schema of recipes, for
     editors; its names are search, retrain, compare and run.
     """
-    console = results()
+    console = open_result_console()
     if kind == RECIPES:
         _list_recipes(console, name)
     elif kind == SCHEMA:
@@ -62,8 +62,8 @@ def list_names(
         raise SettingError(f"cannot list '{kind}'{suggestion(kind, KINDS)}")
     elif name is None:
         catalogue = CATALOGUES[kind]
-        console.print(table_of(("name", "what it is"), ((key, entry.describe()) for key, entry in catalogue.items())))
-        say(f"\nsettings of one: archloom list {kind} NAME", console=console)
+        console.print(make_table(("name", "what it is"), ((key, entry.describe()) for key, entry in catalogue.items())))
+        print_line(f"\nsettings of one: archloom list {kind} NAME", console=console)
     else:
         _show_settings(console, kind, name)
 
@@ -80,11 +80,11 @@ def _list_recipes(console: Console, name: str | None) -> None:
     found = shipped()
     if name is None:
         for title, names in _kinds_of_recipes(found).items():
-            say(title, console=console)
-            console.print(table_of(("name", "what it is"), ((key, summary(found[key])) for key in names)))
-            say("", console=console)
+            print_line(title, console=console)
+            console.print(make_table(("name", "what it is"), ((key, summary(found[key])) for key in names)))
+            print_line("", console=console)
     elif name in found:
-        say(found[name].read_text(encoding="utf-8").rstrip(), console=console)
+        print_line(found[name].read_text(encoding="utf-8").rstrip(), console=console)
     else:
         raise SettingError(f"no recipe '{name}'{suggestion(name, found)}")
 
@@ -102,16 +102,16 @@ def _kinds_of_recipes(names: Iterable[str]) -> dict[str, list[str]]:
 def _show_settings(console: Console, kind: str, name: str) -> None:
     entry = CATALOGUES[kind].find(name)
     target = entry.load()
-    say(entry.describe() or name, console=console)
+    print_line(entry.describe() or name, console=console)
     columns = ("setting", "kind", "default", "meaning")
     rows = [row for section, part in _parts(kind, name, target) for row in _rows(section, part, entry.settings)]
     if rows:
-        console.print(table_of(columns, rows))
+        console.print(make_table(columns, rows))
     else:
-        say("it has no settings", console=console)
+        print_line("it has no settings", console=console)
     presets = getattr(target, "presets", {})
     if presets:
-        say(f"presets (--preset NAME): {', '.join(presets)}", console=console)
+        print_line(f"presets (--preset NAME): {', '.join(presets)}", console=console)
 
 
 def _parts(kind: str, name: str, target: Any) -> list[tuple[str, Callable[..., Any]]]:

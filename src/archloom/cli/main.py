@@ -16,7 +16,7 @@ import typer
 import archloom
 from archloom.cli import benchmark, check, latency, space
 from archloom.cli.compare import compare
-from archloom.cli.console import messages, say
+from archloom.cli.console import open_message_console, print_line
 from archloom.cli.doctor import doctor
 from archloom.cli.draw import draw
 from archloom.cli.export import export
@@ -111,7 +111,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
             app(args=None if arguments is None else list(arguments), prog_name="archloom")
     except ArchloomError as error:
         for line in str(error).splitlines():
-            say(f"error: {line}", console=messages())
+            print_line(f"error: {line}", console=open_message_console())
         sys.exit(USER_ERROR)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -120,7 +120,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
 def _show_warning(show: Callable[..., None], message: Warning | str, category: type[Warning], *rest: Any) -> None:
     """Print the new name of a setting as one line; all other warnings as Python does."""
     if issubclass(category, RenamedSettingWarning):
-        say(f"note: {message}", console=messages())
+        print_line(f"note: {message}", console=open_message_console())
     else:
         show(message, category, *rest)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from archloom.cli.console import facts_of, messages, results, say, table_of
+from archloom.cli.console import make_fact_table, make_table, open_message_console, open_result_console, print_line
 from archloom.cli.export import Plugins
 from archloom.core.errors import SettingError
 
@@ -87,7 +87,7 @@ def measure(
         threads=threads,
         repeats=repeats,
         onnx=onnx,
-        tell=lambda line: say(line, console=messages()),
+        tell=lambda line: print_line(line, console=open_message_console()),
     )
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
@@ -96,16 +96,16 @@ def measure(
 
 
 def _print(found: Measurement) -> None:
-    console = results()
-    say(found.text, console=console)
-    console.print(facts_of(_facts(found)))
+    console = open_result_console()
+    print_line(found.text, console=console)
+    console.print(make_fact_table(_facts(found)))
     rows = (
         (NAMES[name], f"{taken.median:.2f} ms", f"{taken.tenth:.2f} ms", f"{taken.ninetieth:.2f} ms")
         for name, taken in found.latency.items()
     )
     console.print()
-    console.print(table_of(("latency", "median", "10th percentile", "90th percentile"), rows))
-    say(_how(found), console=console)
+    console.print(make_table(("latency", "median", "10th percentile", "90th percentile"), rows))
+    print_line(_how(found), console=console)
 
 
 def _facts(found: Measurement) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from archloom.cli.console import facts_of, say
+from archloom.cli.console import make_fact_table, print_line
 from archloom.cli.posterior import summarize
 from archloom.searches.architectures import find_space
 from archloom.spaces import SPACES, SearchSpace
@@ -25,12 +25,12 @@ MOST_CELLS = 4  # drawn in a terminal; spaces without sharing have twenty
 def print_outcome(result: SearchResult, console: Console) -> None:
     """Print the result of a search, readable in 80 columns."""
     console.print(Rule(Text(result.title, style="bold"), align="left", characters="─"))
-    say(result.text, console=console)  # whole and on a line of its own, to be copied
+    print_line(result.text, console=console)  # whole and on a line of its own, to be copied
     console.print()
     for line in _drawings(result):
-        say(line, console=console)
+        print_line(line, console=console)
     console.print()
-    console.print(facts_of(_facts(result)))
+    console.print(make_fact_table(_facts(result)))
     console.print()
     console.print(result.verdict)
     if result.table_entry is None:
@@ -39,15 +39,15 @@ def print_outcome(result: SearchResult, console: Console) -> None:
         console.print(result.early_stop.sentence)
     console.print()
     for line in _finalists(result):
-        say(line, console=console)
+        print_line(line, console=console)
     if result.posterior is not None:
         for line in summarize(result.posterior, result=result.text):
-            say(line, console=console)
+            print_line(line, console=console)
         console.print()
-    say(f"report: {result.report}", console=console)
+    print_line(f"report: {result.report}", console=console)
     again = shlex.quote(str(result.folder / "config.toml"))
-    say(f"repeat it with another seed: archloom search {again} --seed N", console=console)
-    say(f"train a model of it: archloom retrain {shlex.quote(str(result.folder))}", console=console)
+    print_line(f"repeat it with another seed: archloom search {again} --seed N", console=console)
+    print_line(f"train a model of it: archloom retrain {shlex.quote(str(result.folder))}", console=console)
 
 
 def _drawings(result: SearchResult) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from archloom.cli.console import results, say
+from archloom.cli.console import open_result_console, print_line
 from archloom.core.errors import SettingError
 from archloom.core.files import write_atomically
 
@@ -25,4 +25,4 @@ def write_outputs(paths: Sequence[Path], makers: Mapping[str, Callable[[], str]]
     for path in paths:
         text = makers[path.suffix]()
         write_atomically(path, (text if text.endswith("\n") else text + "\n").encode())
-        say(str(path), console=results())
+        print_line(str(path), console=open_result_console())

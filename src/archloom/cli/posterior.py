@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from archloom.cli.console import messages, results, say, table_of
+from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
 
 if TYPE_CHECKING:  # help needs no torch
     from archloom.policies.posterior import Posterior
@@ -39,11 +39,11 @@ def posterior(
     """
     from archloom.searches.posterior import posterior
 
-    found = posterior(runs, warn=lambda message: say(f"warning: {message}", console=messages()))
+    found = posterior(runs, warn=lambda message: print_line(f"warning: {message}", console=open_message_console()))
     if as_json:
         typer.echo(json.dumps(found.to_json(), allow_nan=False, indent=2))
     else:
-        print_posterior(found, results())
+        print_posterior(found, open_result_console())
 
 
 def print_posterior(found: Posterior, console: Console) -> None:
@@ -51,11 +51,11 @@ def print_posterior(found: Posterior, console: Console) -> None:
     from archloom.searches.report_posterior import decision_table, describe_posterior, round_share
 
     table = decision_table(found)
-    console.print(table_of(table.columns, table.rows))
+    console.print(make_table(table.columns, table.rows))
     console.print()
-    say("the most frequent architectures:", console=console)
+    print_line("the most frequent architectures:", console=console)
     for row in found.architectures:  # each whole and at the end of its line, to be copied
-        say(f"{round_share(row.frequency):>5}  {row.text}", console=console)
+        print_line(f"{round_share(row.frequency):>5}  {row.text}", console=console)
     console.print()
     for sentence in describe_posterior(found):
         console.print(sentence)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from archloom.cli.console import messages, results, say, table_of
+from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
 from archloom.cli.export import Plugins
 from archloom.core.errors import SettingError
 
@@ -49,7 +49,7 @@ def predict(
         _print(answer for answer in found if not answer.problem)
     problems = [answer.problem for answer in found if answer.problem]
     for problem in problems:
-        say(f"error: {problem}", console=messages())
+        print_line(f"error: {problem}", console=open_message_console())
     if problems:
         raise typer.Exit(UNREADABLE)
 
@@ -68,7 +68,7 @@ def _print(found: Iterable[Answer]) -> None:
         for answer in found
     ]
     if rows:
-        results().print(table_of(("file", "label", "probability", "runners-up"), rows))
+        open_result_console().print(make_table(("file", "label", "probability", "runners-up"), rows))
 
 
 def _percent(probability: float) -> str:

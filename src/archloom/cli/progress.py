@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from archloom.cli.console import say
+from archloom.cli.console import print_line
 from archloom.core.events import Advanced, Deriving, Event, Listener, Record, Recorded, Started
 
 LINES_OF_TRIALS = 10  # how many lines a log gets from a search by trials
@@ -122,11 +122,11 @@ class _Log:
     def __call__(self, event: Event) -> None:
         if isinstance(event, Recorded) and self._due():  # before the pace is reset
             parts = (self._pace.place, self._pace.figures, event.record.status, self._pace.times)
-            say("  ".join(part for part in parts if part), console=self._console)
+            print_line("  ".join(part for part in parts if part), console=self._console)
             if text := self._pace.new_warning(event.record):
-                say(text, console=self._console)
+                print_line(text, console=self._console)
         elif isinstance(event, Deriving):
-            say(event.what, console=self._console)
+            print_line(event.what, console=self._console)
         self._pace.update(event)
 
     def _due(self) -> bool:
@@ -145,7 +145,7 @@ class _Bar:
     def __call__(self, event: Event) -> None:
         self._pace.update(event)
         if isinstance(event, Recorded) and (text := self._pace.new_warning(event.record)):
-            say(text, console=self._console)
+            print_line(text, console=self._console)
         if isinstance(event, Deriving):
             self._shown = Group(self._first_line(), Text(event.what))
         else:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from archloom.cli.console import messages, results, say, table_of
+from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
 from archloom.cli.interactive import stop_on_signals
 from archloom.cli.outputs import check_outputs, write_outputs
 
@@ -52,7 +52,7 @@ def rank(
     from archloom.searches.report_ranking import scatter, to_csv
 
     check_outputs(out or [], (".svg", ".json", ".csv"))
-    console = messages()
+    console = open_message_console()
     settings: dict[str, Any] = {} if device is None else {"machine": {"device": device}}
     if data_dir is not None:
         settings["data"] = {"directory": str(data_dir.expanduser().absolute())}
@@ -67,9 +67,9 @@ def rank(
             settings=settings,
             progress=progress,
             stop=stop,
-            warn=lambda message: say(f"warning: {message}", console=console),
+            warn=lambda message: print_line(f"warning: {message}", console=console),
         )
-    print_ranks(found, results())
+    print_ranks(found, open_result_console())
     write_outputs(
         out or [],
         {
@@ -88,18 +88,20 @@ def print_ranks(found: Sequence[RankResult], console: Console) -> None:
     from archloom.searches.report_ranking import describe_ranking, rank_table
 
     if len(found) == 1:
-        say(found[0].title, console=console)
+        print_line(found[0].title, console=console)
         for sentence in describe_ranking(found[0]):
             console.print(sentence)
     else:
         table = rank_table(found)
-        console.print(table_of(table.columns, table.rows))
+        console.print(make_table(table.columns, table.rows))
 
 
 def _print_stopped(found: Sequence[RankResult], runs: int, console: Console) -> None:
     last, left = found[-1], runs - len(found)
     rest = f"; runs that were not begun: {left}" if left else ""
-    say(f"stopped: these are {last.evaluated} of {last.asked} architectures of {last.run}{rest}", console=console)
+    print_line(
+        f"stopped: these are {last.evaluated} of {last.asked} architectures of {last.run}{rest}", console=console
+    )
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from archloom.cli.console import results, say
+from archloom.cli.console import open_result_console, print_line
 
 
 def report(directory: Annotated[Path, typer.Argument(help="The folder of the run.")]) -> None:
@@ -17,4 +17,4 @@ def report(directory: Annotated[Path, typer.Argument(help="The folder of the run
     """
     from archloom.api import write_report
 
-    say(str(write_report(directory)), console=results())
+    print_line(str(write_report(directory)), console=open_result_console())

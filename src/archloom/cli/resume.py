@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from archloom.cli.console import messages, say
+from archloom.cli.console import open_message_console, print_line
 from archloom.cli.interactive import note_unless, run_interactively
 from archloom.cli.options import DataDir, Device, Quiet, Threads, data_settings, drop_unset
 from archloom.cli.outcome import print_outcome
@@ -45,4 +45,4 @@ def resume(
 
 
 def _warn(message: str) -> None:
-    say(f"warning: {message}", console=messages())
+    print_line(f"warning: {message}", console=open_message_console())

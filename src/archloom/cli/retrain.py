@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from archloom.cli.console import facts_of, say
+from archloom.cli.console import make_fact_table, print_line
 from archloom.cli.interactive import note_unless, run_interactively
 from archloom.cli.options import (
     HOW,
@@ -100,15 +100,15 @@ def retrain(
 def print_model(result: RetrainResult, console: Console) -> None:
     """Print how good the model is, what it confuses, and what to do with it; readable in 80 columns."""
     console.print(Rule(Text(result.title, style="bold"), align="left", characters="─"))
-    say(result.text, console=console)  # whole and on a line of its own, to be copied
+    print_line(result.text, console=console)  # whole and on a line of its own, to be copied
     console.print()
-    console.print(facts_of(_list_facts(result)))
+    console.print(make_fact_table(_list_facts(result)))
     console.print()
     run = shlex.quote(str(result.folder))
-    say(f"model: {result.model}", console=console)
-    say(f"report: {result.report}", console=console)
-    say(f"use it elsewhere: archloom export {run}", console=console)
-    say(f"try it: archloom predict {run} IMAGES...", console=console)
+    print_line(f"model: {result.model}", console=console)
+    print_line(f"report: {result.report}", console=console)
+    print_line(f"use it elsewhere: archloom export {run}", console=console)
+    print_line(f"try it: archloom predict {run} IMAGES...", console=console)
 
 
 def _list_facts(result: RetrainResult) -> Iterator[tuple[str, str]]:

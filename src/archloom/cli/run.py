@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from archloom.cli.console import messages, results, say, table_of
+from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
 from archloom.cli.interactive import note_unless, stop_cleanly
 from archloom.cli.job_progress import show_job_progress
 from archloom.cli.options import (
@@ -83,19 +83,19 @@ def run(
         recipe, RUNS, out=out, overrides=merge_options(options, assignments), note=note
     )
     if dry_run:
-        _list_runs(pipeline, folder, results())
+        _list_runs(pipeline, folder, open_result_console())
         return
     note(f"{pipeline.settings.title}: {pipeline.search.title}; folder {folder}")
 
     @contextmanager
     def attend(stage: str, count: int) -> Iterator[JobListener]:
         note(f"{stage}: {count:,} {'run' if count == 1 else 'runs'}")
-        with show_job_progress(messages(), total=count, quiet=quiet) as listener:
+        with show_job_progress(open_message_console(), total=count, quiet=quiet) as listener:
             yield listener
 
     with stop_cleanly("run", folder) as stop:
         result = run_pipeline(pipeline, folder, workers=jobs, attend=attend, note=note, stop=stop)
-    print_pipeline(result, folder, results())
+    print_pipeline(result, folder, open_result_console())
     if result.failures:
         raise typer.Exit(FAILED)
 
@@ -105,32 +105,32 @@ def _list_runs(pipeline: PipelineSpec, folder: Path, console: Console) -> None:
     jobs: list[SearchJob | RetrainJob] = [*pipeline.searches(folder), *pipeline.short_trainings(folder)]
     if pipeline.settings.protocol == "repeats":
         jobs += pipeline.retrainings(folder, pipeline.seeds)
-    console.print(table_of(("run", "state"), [(str(job.folder.relative_to(folder)), job.state) for job in jobs]))
+    console.print(make_table(("run", "state"), [(str(job.folder.relative_to(folder)), job.state) for job in jobs]))
     if pipeline.settings.protocol == "best_of_searches":
-        say(f"then {pipeline.settings.retrainings} retrainings of the best", console=console)
-    say(f"folder {folder}", console=console)
+        print_line(f"then {pipeline.settings.retrainings} retrainings of the best", console=console)
+    print_line(f"folder {folder}", console=console)
 
 
 def print_pipeline(result: PipelineResult, folder: Path, console: Console) -> None:
     """Print the whole result, and what to do with it."""
     from archloom.pipelines.report import explain_picking
 
-    say(result.title, console=console)
+    print_line(result.title, console=console)
     for table in (result.tabulate_searches(), result.tabulate_models()):
         if table.rows:
-            say("", console=console)
+            print_line("", console=console)
             shown = [row[: len(row) - (table.columns[-1] == "architecture")] for row in table.rows]
-            console.print(table_of([name for name in table.columns if name != "architecture"], shown))
-    say("", console=console)
+            console.print(make_table([name for name in table.columns if name != "architecture"], shown))
+    print_line("", console=console)
     console.print(explain_picking(result))
     for line in result.sentences:
         console.print(line)
     for name, failure in result.failures.items():
-        say(f"failed: {name}: {failure}", console=console)
-    say("", console=console)
+        print_line(f"failed: {name}: {failure}", console=console)
+    print_line("", console=console)
     for path in result.exported:
-        say(f"exported: {path}", console=console)
-    say(f"report: {folder / 'report.html'}", console=console)
+        print_line(f"exported: {path}", console=console)
+    print_line(f"report: {folder / 'report.html'}", console=console)
     if result.best is not None:
         model = next((path for path in result.exported if path.suffix == ".onnx"), result.best.path)
-        say(f"try it: archloom predict {shlex.quote(str(model))} IMAGES...", console=console)
+        print_line(f"try it: archloom predict {shlex.quote(str(model))} IMAGES...", console=console)

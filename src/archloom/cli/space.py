@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from archloom.cli.console import messages, results, say, table_of
+from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
 from archloom.cli.outputs import check_outputs, write_outputs
 from archloom.core.errors import BenchmarkError, SettingError
 from archloom.searches.architectures import find_space
@@ -69,10 +69,10 @@ def describe(
             f"the {analysis.table.name} table knows no costs to set accuracy against; pass --latency-table, or --out "
             "with .json"
         )
-    console = results()
+    console = open_result_console()
     _print_choices(name, chosen, console)
     if analysis is None:
-        say(f"\n{_no_table(name)}", console=messages())
+        print_line(f"\n{_no_table(name)}", console=open_message_console())
         return
     _print_accuracies(analysis, console)
     _print_effects(analysis, console)
@@ -124,8 +124,8 @@ def _print_choices(name: str, space: SearchSpace, console: Console) -> None:
 
     classes = count_distinct(space)
     distinct = "" if classes is None else f", {classes:,} of them distinct up to isomorphism"
-    say(f"{name}: {_count(space.cardinality)} architectures{distinct}", console=console)
-    console.print(table_of(("decisions", "", "options"), _decisions(space)))
+    print_line(f"{name}: {_count(space.cardinality)} architectures{distinct}", console=console)
+    console.print(make_table(("decisions", "", "options"), _decisions(space)))
 
 
 def _count(number: int) -> str:
@@ -149,16 +149,16 @@ def _print_accuracies(analysis: Analysis, console: Console) -> None:
     table, values = analysis.table, analysis.accuracy
     trained = f" after {table.epochs[0]} epochs" if table.epochs else ""
     heading = f"test accuracy on {analysis.dataset}{trained}, % (the {table.name} table, {len(values):,} architectures)"
-    say(f"\n{heading}", console=console)
+    print_line(f"\n{heading}", console=console)
     for line in histogram_lines(histogram(values)):
-        say(line, console=console)
+        print_line(line, console=console)
     found = quantiles(values)
     names = {"0": "lowest", "0.5": "median", "1": "best"}
     columns = [names.get(share, f"{100 * float(share):g} %") for share in found]
-    console.print(table_of(columns, [[f"{value:.2f}" for value in found.values()]]))
+    console.print(make_table(columns, [[f"{value:.2f}" for value in found.values()]]))
     near = analysis.near_best()
     share = 100 * near / len(values)
-    say(f"within {NEAR:g} point of the best: {near:,} of {len(values):,} ({share:.2f} %)", console=console)
+    print_line(f"within {NEAR:g} point of the best: {near:,} of {len(values):,} ({share:.2f} %)", console=console)
 
 
 def _print_effects(analysis: Analysis, console: Console) -> None:
@@ -172,18 +172,18 @@ def _print_effects(analysis: Analysis, console: Console) -> None:
         )
         for effect in effects
     ]
-    say(
+    print_line(
         "\nmean accuracy by choice, and the share of all variance that the decision explains by itself", console=console
     )
-    console.print(table_of(("", *options, "explains"), rows))
+    console.print(make_table(("", *options, "explains"), rows))
 
 
 def _print_agreements(analysis: Analysis, console: Console) -> None:
     rows = [
         (f"{one} | {other}", "–" if value is None else f"{value:.3f}") for one, other, value in analysis.agreements()
     ]
-    say("\nwhether two columns give the same order (Spearman's rank correlation)", console=console)
-    console.print(table_of(("columns", "correlation"), rows))
+    print_line("\nwhether two columns give the same order (Spearman's rank correlation)", console=console)
+    console.print(make_table(("columns", "correlation"), rows))
 
 
 def _print_costs(analysis: Analysis, console: Console) -> None:
@@ -193,13 +193,13 @@ def _print_costs(analysis: Analysis, console: Console) -> None:
     costs |= {f"latency on {device}, ms": analysis.latencies(device) for device in analysis.table.devices}
     if not costs:
         return
-    say(f"\ncosts on {analysis.dataset}, and their rank correlation with accuracy", console=console)
+    print_line(f"\ncosts on {analysis.dataset}, and their rank correlation with accuracy", console=console)
     rows = []
     for name, values in costs.items():
         low, median, high = (_number(value) for value in (values.min(), _median(values), values.max()))
         related = spearman(values, analysis.accuracy)
         rows.append((name, low, median, high, "–" if related is None else f"{related:.3f}"))
-    console.print(table_of(("cost", "lowest", "median", "highest", "correlation"), rows))
+    console.print(make_table(("cost", "lowest", "median", "highest", "correlation"), rows))
 
 
 def _median(values: Numbers) -> float:
@@ -215,10 +215,10 @@ def _number(value: float) -> str:
 def _print_front(analysis: Analysis, name: str, cost: Numbers, console: Console) -> None:
     front = analysis.front(cost)
     known = sum(map(math.isfinite, cost))
-    say(f"\nPareto front of accuracy against {name}: {len(front)} of {known:,} architectures", console=console)
-    say(f"{name.split(',')[-1].strip():>10}  accuracy", console=console)
+    print_line(f"\nPareto front of accuracy against {name}: {len(front)} of {known:,} architectures", console=console)
+    print_line(f"{name.split(',')[-1].strip():>10}  accuracy", console=console)
     for row in front:  # each whole and at the end of its line, to be copied
-        say(f"{_number(row['cost']):>10}  {row['accuracy']:6.2f} %  {row['text']}", console=console)
+        print_line(f"{_number(row['cost']):>10}  {row['accuracy']:6.2f} %  {row['text']}", console=console)
 
 
 # --- writing
