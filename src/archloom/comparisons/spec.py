@@ -172,12 +172,12 @@ class ComparisonSpec:
 
     @property
     def limit(self) -> Limit:
-        """What a result may cost to count."""
+        """Return the largest cost that a result may have to count."""
         return self.settings.limit
 
     @property
     def jobs_at_once(self) -> int:
-        """How many of its searches this machine can run in parallel."""
+        """Return how many of its searches this machine can run in parallel."""
         return jobs_that_fit([contender.spec.machine for contender in self.contenders.values()])
 
     def jobs(self, folder: Path, *, only: Collection[str] = ()) -> list[SearchJob]:

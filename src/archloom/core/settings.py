@@ -45,7 +45,7 @@ class Setting:
 
     @property
     def section(self) -> type | None:
-        """The dataclass of the settings below this one, if it is a table of its own."""
+        """Return the dataclass of the settings below this one, or None if it is no table."""
         members = typing.get_args(self.type) if is_union(self.type) else (self.type,)
         return next((member for member in members if is_section(member)), None)
 

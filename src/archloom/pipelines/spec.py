@@ -61,7 +61,7 @@ class PipelineSettings:
         "validation"
     )
     pick_epochs: Annotated[
-        int, Doc("of a short training of each by which the best is told; 0: by its search's validation images")
+        int, Doc("of a short training of each that finds the best; 0: compare validation accuracies of the searches")
     ] = 0
     export: Annotated[list[str], Doc("of the best model: onnx, torch, standalone")] = field(default_factory=list)
     budget: Annotated[
@@ -198,7 +198,7 @@ class PipelineSpec:
 
     @property
     def picks(self) -> bool:
-        """Whether one search has to be chosen among several."""
+        """Return whether one search must be chosen among several."""
         return self.settings.protocol == "best_of_searches" and len(self.seeds) > 1
 
     def _sections(self, count: int, over: Settings | None = None) -> Settings:
@@ -216,7 +216,7 @@ class PipelineSpec:
 
     @property
     def search_jobs(self) -> int:
-        """How many searches this machine can run in parallel."""
+        """Return how many searches this machine can run in parallel."""
         return min(len(self.seeds), jobs_that_fit([self.search.machine]))
 
     def retrain_jobs(self, count: int) -> int:

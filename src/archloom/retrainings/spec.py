@@ -123,12 +123,12 @@ class RetrainSpec:
 
     @property
     def title(self) -> str:
-        """The space, the data, the recipe and the seed, in words."""
+        """Return the space, the data, the recipe and the seed, in words."""
         return f"{self.space.name} trained on {self.data_set.name} (recipe {self.recipe}), seed {self.seed}"
 
     @property
     def stem(self) -> str:
-        """The beginning of the name of a run folder."""
+        """Return the beginning of the name of a run folder."""
         return "-".join((KIND, self.space.name, self.data_set.name))
 
     def build_space(self) -> SearchSpace:

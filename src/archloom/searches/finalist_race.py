@@ -73,9 +73,11 @@ class TrainingJob:
 
     @property
     def name(self) -> str:
+        """Return a name that no other training of the race has."""
         return f"short training {self.number}"
 
     def run(self, emit: JobListener, stop: Stop) -> FinalistRecord:
+        """Train the architecture briefly and return its score."""
         if self.machine is not None:
             self.machine.prepare()
         return self.training(self.architecture, self.steps, stop)

@@ -40,6 +40,7 @@ class SharedAccuracy:
 
     @property
     def batches(self) -> Sequence[Batch]:
+        """Return the validation batches, read once and kept."""
         self._batches = self._batches or list(self._images.epoch(0))
         return self._batches
 
@@ -108,16 +109,20 @@ class OneShotLoop(SearchLoop[EpochRecord]):
 
     @property
     def total(self) -> int:
+        """Return the number of steps of all epochs."""
         return self._epochs * self._train.steps
 
     @property
     def units_per_record(self) -> int:
+        """Return the number of steps of an epoch."""
         return self._train.steps
 
     def read_record(self, value: JsonObject) -> EpochRecord:
+        """Return the record of an epoch that a line holds."""
         return EpochRecord.from_json(value)
 
     def advance(self) -> EpochRecord | None:
+        """Run one step; return the record of the epoch after its last step, else None."""
         start = self._clock()
         if self._batches is None:
             self._batches = zip(_stream(self._train, self.position), self._valid_batches(self.position), strict=False)
@@ -212,6 +217,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
     # --- the end
 
     def conclude(self) -> SearchOutcome:
+        """Choose the final architecture and return what is known of it."""
         self.emit(Deriving("choosing the final architecture"))
         early_stop, strict = self._roll_back(), self._enforce_target()
         architecture, finalists, race_seconds = self._choose_architecture()
@@ -297,6 +303,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         )
 
     def state_dict(self) -> StateDict:
+        """Return everything that a checkpoint must hold."""
         return {
             **super().state_dict(),
             "strategy": self.strategy.state_dict(),
@@ -311,6 +318,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         }
 
     def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
         super().load_state_dict(state)
         self.strategy.load_state_dict(state["strategy"])
         self.weights.load_state_dict(state["weights"])

@@ -39,6 +39,7 @@ class Health:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
+        """Return the record that a JSON object holds."""
         return cls(
             skip=number(value.get("skip")),
             none=number(value.get("none")),
@@ -70,10 +71,12 @@ class EpochRecord:
 
     @property
     def position(self) -> int:
+        """Return the number of the epoch."""
         return self.epoch
 
     @property
     def status(self) -> str:
+        """Return the state of the monitor for a progress line, or ''."""
         return "" if self.health is None else self.health.status
 
     @property
@@ -84,6 +87,7 @@ class EpochRecord:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
+        """Return the record that a JSON object holds."""
         rows, health = value.get("probabilities", value.get("scores")), value.get("health")
         return cls(
             epoch=int(value["epoch"]),
@@ -99,6 +103,7 @@ class EpochRecord:
         )
 
     def to_json(self) -> JsonObject:
+        """Return the record as a line of metrics.jsonl."""
         return to_json_object(self)
 
 
@@ -124,6 +129,7 @@ class TrialRecord:
 
     @property
     def position(self) -> int:
+        """Return the number of the trial."""
         return self.trial
 
     @property
@@ -136,6 +142,7 @@ class TrialRecord:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
+        """Return the record that a JSON object holds."""
         trial = int(value["trial"])
         return cls(
             trial=trial,
@@ -152,6 +159,7 @@ class TrialRecord:
         )
 
     def to_json(self) -> JsonObject:
+        """Return the record as a line of metrics.jsonl."""
         return to_json_object(self)
 
 
@@ -201,6 +209,7 @@ class FinalistRecord:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
+        """Return the record that a JSON object holds."""
         return cls(
             str(value.get("text", "")),
             Architecture(value["architecture"]),
@@ -221,6 +230,7 @@ class EarlyStop:
 
     @property
     def sentence(self) -> str:
+        """Return when and why the search stopped, in words."""
         back = "" if self.as_of_epoch == self.after_epoch else f" The result is that of epoch {self.as_of_epoch}."
         return f"The monitor stopped the search after epoch {self.after_epoch}: {self.reason}.{back}"
 
@@ -253,6 +263,7 @@ class TargetResult:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
+        """Return the record that a JSON object holds."""
         strict = value.get("strict", value.get("pursued"))
         return cls(
             value=float(value["value"]),

@@ -222,17 +222,17 @@ class SearchSpec:
 
     @property
     def title(self) -> str:
-        """The strategy, the space, the data and the seed, in words."""
+        """Return the strategy, the space, the data and the seed, in words."""
         return f"{self.strategy.name} on {self.space.name}, {self.data_set.name}, seed {self.seed}"
 
     @property
     def stem(self) -> str:
-        """The beginning of the name of a run folder."""
+        """Return the beginning of the name of a run folder."""
         return "-".join((self.space.name, self.strategy.name, self.data_set.name))
 
     @property
     def facts(self) -> Facts | None:
-        """What is known of the data without reading them, if anything is."""
+        """Return what is known of the data without reading them, or None."""
         return FACTS.get(self.data_set.name)
 
     def build_space(self) -> SearchSpace:
