@@ -19,6 +19,11 @@ def test_the_version_is_printed(archloom: Callable[..., Any]) -> None:
     assert (finished.code, finished.out) == (0, f"archloom {package.__version__}\n")
 
 
+def test_no_arguments_print_the_help(archloom: Callable[..., Any]) -> None:
+    finished = archloom()
+    assert (finished.code, finished.out) == (0, archloom("--help").out)
+
+
 def test_help_teaches_with_examples_that_name_real_commands(archloom: Callable[..., Any]) -> None:
     finished = archloom("--help")
     assert finished.code == 0

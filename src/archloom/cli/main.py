@@ -1,4 +1,4 @@
-"""The command line: parse, call, exit code. What a user can mend is one line on standard error and exit code 2.
+"""The command line: parse, call, exit code. An error that a user can fix is one line on stderr and exit code 2.
 
 Commands import what they need when they run, so that `--version`, `--help` and `list` answer without torch.
 """
@@ -37,7 +37,6 @@ USER_ERROR, INTERRUPTED = 2, 130
 
 app = typer.Typer(
     name="archloom",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,  # an unexpected error keeps its plain traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -49,11 +48,11 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-EXAMPLES = """[bold]A first search[/bold], on data that come with the package:
+EXAMPLES = """[bold]A first search[/bold], on data that the package includes:
 
     archloom search
 
-[bold]On your own terms[/bold]:
+[bold]Choose space, strategy, data and settings[/bold]:
 
     archloom search --space nb201_mini --strategy darts --out runs/try
 
@@ -61,13 +60,13 @@ EXAMPLES = """[bold]A first search[/bold], on data that come with the package:
 
     archloom search recipe.toml --set strategy.temperature_start=5
 
-[bold]What there is[/bold], and the settings of one:
+[bold]List strategies[/bold], and the settings of one:
 
     archloom list strategies
 
     archloom list strategies gdas
 
-[bold]After Ctrl-C[/bold], or to look again:
+[bold]Resume a search[/bold] after Ctrl-C, or print its result again:
 
     archloom resume runs/try
 """
@@ -79,7 +78,7 @@ def main(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Search for neural architectures through shared weights, and know how good they are."""
+    """Search for neural architectures with shared weights, retrain them, and compare strategies."""
 
 
 app.command()(search)
@@ -103,12 +102,13 @@ app.command()(doctor)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """Run the `archloom` script; `arguments` replace those of the process."""
+    """Run the `archloom` script; `arguments` replace those of the process. Without any, print the help."""
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", RenamedSettingWarning)
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
-            app(args=None if arguments is None else list(arguments), prog_name="archloom")
+            app(args=words, prog_name="archloom")
     except ArchloomError as error:
         for line in str(error).splitlines():
             print_line(f"error: {line}", console=open_message_console())
@@ -118,7 +118,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 
 def _show_warning(show: Callable[..., None], message: Warning | str, category: type[Warning], *rest: Any) -> None:
-    """Print the new name of a setting as one line; all other warnings as Python does."""
+    """Print the new name of a setting as one line, and all other warnings as Python does."""
     if issubclass(category, RenamedSettingWarning):
         print_line(f"note: {message}", console=open_message_console())
     else:
