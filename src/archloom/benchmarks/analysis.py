@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from archloom.benchmarks.base import Benchmark, plain_number
+from archloom.core.json_object import JsonObject
 from archloom.spaces import Architecture, SearchSpace
 
 QUANTILES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
@@ -23,6 +24,14 @@ COUNTABLE = 1_000_000  # the most architectures that are enumerated
 
 Numbers = NDArray[np.float64]
 _Name = tuple[str, str, int | None]  # of a column: data set, metric, epochs
+
+
+class FrontPoint(TypedDict):
+    """An architecture on a Pareto front, as JSON holds it."""
+
+    text: str
+    cost: float
+    accuracy: float
 
 
 # --- of numbers alone
@@ -147,7 +156,7 @@ class Analysis:
         """Return the latency of every row on a device, in milliseconds."""
         return self.table.latencies(device)[self.rows].astype(np.float64)
 
-    def front(self, cost: Numbers) -> list[dict[str, Any]]:
+    def front(self, cost: Numbers) -> list[FrontPoint]:
         """Return the Pareto front of accuracy against a cost; architectures without a finite cost are left out."""
         known = np.flatnonzero(np.isfinite(cost))
         return [
@@ -159,7 +168,7 @@ class Analysis:
             for place in (int(known[found]) for found in pareto_front(cost[known], self.accuracy[known]))
         ]
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> JsonObject:
         """Return the whole analysis as plain values for JSON."""
         return {
             "cardinality": self.space.cardinality,

@@ -128,6 +128,3 @@ def mean_of(values: Sequence[float]) -> float | None:
 def deviation_of(values: Sequence[float]) -> float | None:
     """Return the sample standard deviation, or None of fewer than two values."""
     return statistics.stdev(values) if len(values) > 1 else None
-
-
-__all__ = ["EntryResult", "SeedResult", "Timing", "deviation_of", "mean_of"]

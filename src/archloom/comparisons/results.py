@@ -276,6 +276,3 @@ def _trained_text(entry: EntryResult) -> str:
     """Return the mean number of architectures trained alone; a one-shot search trains none."""
     mean = entry.trainings
     return UNKNOWN if mean is None else "0" if not entry.black_box else f"{mean:,.1f}".removesuffix(".0")
-
-
-__all__ = ["ComparisonResult", "runs_text", "values_of"]

@@ -265,6 +265,3 @@ class PipelineResult:
 def count_text(count: int, one: str, many: str) -> str:
     """Return a count with its noun, in the singular or plural."""
     return f"{count:,} {one if count == 1 else many}"
-
-
-__all__ = ["ModelSummary", "PipelineResult", "SearchSummary", "count_text"]

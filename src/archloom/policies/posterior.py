@@ -92,6 +92,3 @@ class Posterior:
     def to_json(self) -> JsonObject:
         """Return the posterior as JSON values."""
         return to_json_object(self)
-
-
-__all__ = ["ArchitectureFrequency", "DecisionPosterior", "Mixing", "Posterior"]

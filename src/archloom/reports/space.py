@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from archloom.benchmarks.analysis import FrontPoint
 from archloom.reports.figures import MUTED, PALETTE, legend_above, svg
 from archloom.reports.markup import make_printable
 
@@ -25,7 +26,7 @@ def histogram_lines(bins: Sequence[tuple[float, float, int]]) -> Iterator[str]:
         yield f"{low:6.2f} to {high:6.2f}  {'█' * length:<{LONGEST_BAR}}  {count:,}"
 
 
-def front_csv(front: Sequence[Mapping[str, Any]], cost: str) -> str:
+def front_csv(front: Sequence[FrontPoint], cost: str) -> str:
     """Return the Pareto front as CSV, the cheapest first."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -35,7 +36,7 @@ def front_csv(front: Sequence[Mapping[str, Any]], cost: str) -> str:
 
 
 def front_plot(
-    cost: Sequence[float], accuracy: Sequence[float], front: Sequence[Mapping[str, Any]], *, title: str, cost_name: str
+    cost: Sequence[float], accuracy: Sequence[float], front: Sequence[FrontPoint], *, title: str, cost_name: str
 ) -> str:
     """Draw every architecture as a point and the front as a line; failures far below are counted, not drawn."""
     floor = sorted(accuracy)[int(TAIL * len(accuracy))]

@@ -209,6 +209,3 @@ def read_retrain_result(run: RunFolder) -> RetrainResult | None:
 def read_records(run: RunFolder) -> tuple[RetrainRecord, ...]:
     """Return the records of a retraining from its folder."""
     return tuple(map(RetrainRecord.from_json, run.read_metrics()))
-
-
-__all__ = ["RetrainResult", "list_graphs", "read_records", "read_retrain_result"]

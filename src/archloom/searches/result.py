@@ -232,6 +232,3 @@ def read_result(run: RunFolder, space: SearchSpace) -> SearchResult | None:
 def read_history(run: RunFolder) -> tuple[SearchRecord, ...]:
     """Return the records of a search from its folder."""
     return tuple(map(read_record, run.read_metrics()))
-
-
-__all__ = ["SearchOutcome", "SearchResult", "read_history", "read_result"]

@@ -257,6 +257,3 @@ def _strategy_name(strategy: str | type) -> str:
 
 def _import_path(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
-
-
-__all__ = ["RUNS", "as_image_data", "resume_search", "run_search", "search", "write_search_report"]
