@@ -32,7 +32,7 @@ class Health:
 
     @property
     def status(self) -> str:
-        """`skips 17 %, eigenvalue 0.12`, for a progress line."""
+        """Return `skips 17 %, eigenvalue 0.12`, for a progress line."""
         shares = {"skips": self.skip, "pools": self.pool, "none": self.none}
         parts = [f"{name} {100 * share:.0f} %" for name, share in shares.items() if share]
         return ", ".join([*parts, *([] if self.eigenvalue is None else [f"eigenvalue {self.eigenvalue:.2g}"])])
@@ -81,7 +81,7 @@ class EpochRecord:
 
     @property
     def warning(self) -> str:
-        """The alarm of the monitor as a line for the terminal, or ''."""
+        """Return the alarm of the monitor as a line for the terminal, or ''."""
         alarm = None if self.health is None else self.health.alarm
         return f"warning: epoch {self.epoch + 1}: {alarm}" if alarm else ""
 
@@ -134,7 +134,7 @@ class TrialRecord:
 
     @property
     def merit(self) -> tuple[bool, float]:
-        """The order of trials: those that meet the target by score, then the others by reward."""
+        """Return the order of trials: those that meet the target by score, then the others by reward."""
         if self.met is False:
             assert self.reward is not None
             return False, self.reward
