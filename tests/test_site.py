@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import pytest
 
 import archloom
+import archloom.testing
 
 pytest.importorskip("material", reason="the site needs the extra 'docs'")
 pytest.importorskip("mkdocstrings", reason="the site needs the extra 'docs'")
@@ -77,6 +78,7 @@ def test_every_page_is_on_the_site(site: Path) -> None:
 def test_the_api_page_has_every_public_name(pages: dict[Path, Html], site: Path) -> None:
     ids = pages[site / "api" / "index.html"].ids
     assert [name for name in archloom.__all__ if f"archloom.{name}" not in ids] == []
+    assert [name for name in archloom.testing.__all__ if f"archloom.testing.{name}" not in ids] == []
 
 
 def test_links_lead_to_files_and_anchors(pages: dict[Path, Html]) -> None:
