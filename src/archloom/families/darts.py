@@ -30,7 +30,7 @@ from archloom.families.cell_source import (
     write_definitions,
     write_node,
 )
-from archloom.families.regularization import check_rates, drop_edges, flatten
+from archloom.families.regularization import DropoutRate, DropPathRate, check_rates, drop_edges, flatten
 from archloom.operations import (
     BARE_POOLS,
     DARTS_OPERATIONS,
@@ -70,10 +70,8 @@ class DartsNetwork(nn.Module):
             bool, Doc("false: pools as they are, as in the published retrained networks")
         ] = True,
         auxiliary: Annotated[bool, Doc("a second head at two thirds of the cells, in training only")] = False,
-        drop_path: Annotated[
-            float, Doc("chance at the end of training that an image skips an edge, identities aside; 0 is off")
-        ] = 0.0,
-        dropout: Annotated[float, Doc("share of features dropped before the last layer, in training only")] = 0.0,
+        drop_path: DropPathRate = 0.0,
+        dropout: DropoutRate = 0.0,
     ) -> None:
         super().__init__()
         require(

@@ -16,8 +16,8 @@ from archloom.core.errors import require
 from archloom.core.settings import Settings
 from archloom.families.base import Family, OperationKind, Size, Source
 from archloom.families.cell_source import Modules, find_convolution, render
-from archloom.families.regularization import check_rates, flatten
-from archloom.families.width_multiplier import check_multiplier, scale_width
+from archloom.families.regularization import DropoutRate, check_rates, flatten
+from archloom.families.width_multiplier import Masked, WidthMultiplier, check_multiplier, scale_width
 from archloom.operations.bottleneck import ACTIVATIONS, InvertedBottleneck, SeparableConv, SharedNorm
 from archloom.spaces import Architecture, Mobile
 from archloom.spaces.mobile import BOTTLENECK, ON, ZERO, Layer
@@ -37,14 +37,12 @@ class MobileNetwork(nn.Module):
         colours: int,
         /,
         *,
-        dropout: Annotated[float, Doc("share of features dropped before the last layer, in training only")] = 0.0,
+        dropout: DropoutRate = 0.0,
         rematerialize: Annotated[
-            bool, Doc("where runs_several options run, keep none of them and run again on the way back")
+            bool, Doc("where several options run, keep none of them and run again on the way back")
         ] = False,
-        masked: Annotated[
-            bool, Doc("compute all channels and put those too many to zero: slow, to compare with")
-        ] = False,
-        width_multiplier: Annotated[float, Doc("every width times this, rounded to 8, as in MobileNet")] = 1.0,
+        masked: Masked = False,
+        width_multiplier: WidthMultiplier = 1.0,
     ) -> None:
         super().__init__()
         require({**check_rates(0.0, dropout), **check_multiplier(width_multiplier)})

@@ -25,7 +25,7 @@ from archloom.families.cell_source import (
     write_definitions,
     write_node,
 )
-from archloom.families.regularization import check_rates, drop_edges, flatten
+from archloom.families.regularization import DropoutRate, DropPathRate, check_rates, drop_edges, flatten
 from archloom.operations import NB201_OPERATIONS, Place, ReluConvNorm, make_operation
 from archloom.spaces import NONE, Architecture, Nb201
 from archloom.supernet import Dag, Gates, Prediction, Resolve
@@ -47,10 +47,8 @@ class Nb201Network(nn.Module):
         *,
         channels: Annotated[int, Doc("width of the first stage")] = 16,
         auxiliary: Annotated[bool, Doc("a second head where the third stage begins, in training only")] = False,
-        drop_path: Annotated[
-            float, Doc("chance at the end of training that an image skips an edge, identities aside; 0 is off")
-        ] = 0.0,
-        dropout: Annotated[float, Doc("share of features dropped before the last layer, in training only")] = 0.0,
+        drop_path: DropPathRate = 0.0,
+        dropout: DropoutRate = 0.0,
     ) -> None:
         super().__init__()
         require(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
+from annotated_doc import Doc
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,6 +15,10 @@ from archloom.operations import FixedReduction
 from archloom.supernet import Choice, Fixed
 
 AUXILIARY = "auxiliary"  # the setting, and the name of the head in every network that has one
+DropoutRate = Annotated[float, Doc("share of features dropped before the last layer, in training only")]
+DropPathRate = Annotated[
+    float, Doc("probability, at the end of training, that an image skips an edge; identities aside; 0 is off")
+]
 TRAINING_ONLY = (AUXILIARY, "drop_path", "dropout")  # settings that only the training of a network needs
 
 

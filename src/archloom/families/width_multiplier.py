@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
+
+from annotated_doc import Doc
 
 from archloom.spaces.mobile import rounded
 from archloom.supernet import Width
+
+Masked = Annotated[bool, Doc("compute all channels and put those too many to zero: slow, to compare with")]
+WidthMultiplier = Annotated[float, Doc("every width times this, rounded to 8, as in MobileNet")]
 
 
 def check_multiplier(multiplier: float) -> dict[str, bool]:

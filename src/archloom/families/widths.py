@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from annotated_doc import Doc
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,8 +19,8 @@ from archloom.core.errors import require
 from archloom.core.settings import Settings
 from archloom.families.base import SKIP, Family, Size, Source
 from archloom.families.cell_source import Edge, Modules, find_convolution, list_inside, render, write_sum
-from archloom.families.regularization import check_rates, flatten
-from archloom.families.width_multiplier import check_multiplier, scale_width
+from archloom.families.regularization import DropoutRate, check_rates, flatten
+from archloom.families.width_multiplier import Masked, WidthMultiplier, check_multiplier, scale_width
 from archloom.spaces import Architecture, CellGraph, Widths
 from archloom.supernet import Extent, Gates, Resolve, SharedConv2d, SharedLinear, Width, normalize_first_channels
 
@@ -39,11 +38,9 @@ class WidthsNetwork(nn.Module):
         colours: int,
         /,
         *,
-        dropout: Annotated[float, Doc("share of features dropped before the last layer, in training only")] = 0.0,
-        masked: Annotated[
-            bool, Doc("compute all channels and put those too many to zero: slow, to compare with")
-        ] = False,
-        width_multiplier: Annotated[float, Doc("every width times this, rounded to 8, as in MobileNet")] = 1.0,
+        dropout: DropoutRate = 0.0,
+        masked: Masked = False,
+        width_multiplier: WidthMultiplier = 1.0,
     ) -> None:
         super().__init__()
         require({**check_rates(0.0, dropout), **check_multiplier(width_multiplier)})
