@@ -190,7 +190,7 @@ def test_an_architecture_that_never_changed_is_said_to_be_steady(make_run: Any) 
     assert "The architecture never changed." in render(replace(run, history=steady))
     other = Architecture(dict.fromkeys(run.history[-1].architecture, "none"))
     once = [replace(steady[0], architecture=other), *steady[1:]]
-    assert "changed once (open dots), the last time at epoch 1" in render(replace(run, history=once))
+    assert "changed once (open dots), the last time after epoch 2" in render(replace(run, history=once))
 
 
 def with_posterior(run: Any, **changes: Any) -> Any:

@@ -186,7 +186,7 @@ def _write_bars_caption(classes: int, part: str) -> str:
 
 def _list_columns(history: Sequence[RetrainRecord]) -> list[Column]:
     return [
-        Column("epoch", [record.epoch for record in history], whole),
+        Column("epoch", [record.epoch + 1 for record in history], whole),
         Column("seconds", [record.seconds for record in history], decimal),
         Column("images/s", [record.images_per_second for record in history], whole),
         *metric_columns(list_metrics(history)),

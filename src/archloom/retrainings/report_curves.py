@@ -37,12 +37,12 @@ def draw_curves(history: Sequence[RetrainRecord]) -> str:
         name: [value / 100 for value in values] if name.endswith("accuracy") else values  # it takes fractions
         for name, values in list_metrics(history).items()
     }
-    return learning_curves([record.epoch for record in history], metrics)
+    return learning_curves([record.epoch + 1 for record in history], metrics)
 
 
 def plot_curves(history: Sequence[RetrainRecord]) -> Figure:
     """Return a matplotlib figure: losses, and accuracies, over epochs."""
-    metrics, epochs = list_metrics(history), [record.epoch for record in history]
+    metrics, epochs = list_metrics(history), [record.epoch + 1 for record in history]
 
     def draw(figure: Figure) -> None:
         for axes, (ending, title) in zip(figure.subplots(1, 2), PANELS.items(), strict=True):

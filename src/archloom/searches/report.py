@@ -192,7 +192,7 @@ def _timing(data: ReportData) -> list[tuple[str, str]]:
 def _columns(data: ReportData) -> list[Column]:
     epochs, trials, entries = data.epochs, data.trials, [record.table_entry for record in data.history]
     of_epochs = [
-        Column("epoch", [record.epoch for record in epochs], whole),
+        Column("epoch", [record.epoch + 1 for record in epochs], whole),
         Column("seconds", [record.seconds for record in epochs], decimal),
         Column("images/s", [record.images_per_second for record in epochs], whole),
         Column("memory, MB", [record.memory_mb for record in epochs], whole),
@@ -285,7 +285,7 @@ def _learning_picture(data: ReportData) -> Picture:
     return Picture(
         "Learning curves",
         learning_curves(
-            [record.epoch for record in data.epochs], metric_series(data.epochs), left_out=SHOWN_WITH_DRAWS
+            [record.epoch + 1 for record in data.epochs], metric_series(data.epochs), left_out=SHOWN_WITH_DRAWS
         ),
         "Metrics of the shared weights per epoch. Training and validation should improve together; a widening gap "
         "between them means that the shared weights overfit. Other metrics have their own panels.",
@@ -308,11 +308,11 @@ def _stability_picture(data: ReportData) -> Picture:
 
 def _change_sentence(data: ReportData) -> str:
     """Return how often the architecture changed, and when it did so last."""
-    changed = [one.epoch for one, change in zip(data.epochs, find_changes(data.epochs), strict=True) if change]
+    changed = [one.epoch + 1 for one, change in zip(data.epochs, find_changes(data.epochs), strict=True) if change]
     if not changed:
         return "The architecture never changed."
     times = "once" if len(changed) == 1 else f"{len(changed)} times"
-    return f"The architecture changed {times} (open dots), the last time at epoch {changed[-1]}."
+    return f"The architecture changed {times} (open dots), the last time after epoch {changed[-1]}."
 
 
 def _probability_picture(data: ReportData) -> Picture:

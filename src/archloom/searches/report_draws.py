@@ -140,4 +140,6 @@ def draw_curves(epochs: Sequence[EpochRecord]) -> str:
     metrics = metric_series(epochs)
     if not any(panel.has_content(metrics) for panel in _PANELS if panel.title.endswith(MOVES)):
         return ""
-    return panel_curves([record.epoch for record in epochs], metrics, _PANELS, label="Sampling diagnostics over epochs")
+    return panel_curves(
+        [record.epoch + 1 for record in epochs], metrics, _PANELS, label="Sampling diagnostics over epochs"
+    )

@@ -20,7 +20,9 @@ def health_curves(epochs: Sequence[EpochRecord]) -> str:
     """Draw shares of operations without weights, sharpness, the cost of discretizing, and the entropy of decisions."""
     names = [name for panel in _PANELS for name in panel.lines]
     series = {name: [_figure(record, name) for record in epochs] for name in names}
-    return panel_curves([record.epoch for record in epochs], series, _PANELS, label="Health of the search over epochs")
+    return panel_curves(
+        [record.epoch + 1 for record in epochs], series, _PANELS, label="Health of the search over epochs"
+    )
 
 
 def _figure(record: EpochRecord, name: str) -> float:

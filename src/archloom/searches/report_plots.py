@@ -91,7 +91,7 @@ def _derived_accuracies(epochs: Sequence[EpochRecord]) -> list[float]:
 
 
 def _draw_stability(epochs: Sequence[EpochRecord], axes: Axes) -> None:
-    numbers, values, tabular = [record.epoch for record in epochs], _derived_accuracies(epochs), has_table(epochs)
+    numbers, values, tabular = [record.epoch + 1 for record in epochs], _derived_accuracies(epochs), has_table(epochs)
     colour = PALETTE[0] if tabular else PALETTE[2]
     draw_line(axes, numbers, values, colour=colour, label="the architecture derived after each epoch")
     marks = [value if changed else math.nan for value, changed in zip(values, find_changes(epochs), strict=True)]
@@ -138,7 +138,7 @@ def _small_panels(
     rows = math.ceil(len(decisions) / columns)
     options = list(dict.fromkeys(option for decision in decisions for option in decision.options))
     colours = _option_colours(options)
-    numbers, last = [record.epoch for record in epochs], epochs[-1].architecture
+    numbers, last = [record.epoch + 1 for record in epochs], epochs[-1].architecture
     flat = [value for values in table for line in values for value in drop_unknown(line)]
 
     def draw(figure: Figure) -> None:
@@ -184,7 +184,7 @@ def _shared_legend(figure: Figure, options: Sequence[str], colours: dict[str, st
 def _entropy_map(epochs: Sequence[EpochRecord], decisions: Sequence[Decision], entropies: Sequence[list[float]]) -> str:
     step = math.ceil(len(decisions) / MOST_ROW_NAMES)
     rows = range(0, len(decisions), step)
-    numbers = [record.epoch for record in epochs]
+    numbers = [record.epoch + 1 for record in epochs]
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
