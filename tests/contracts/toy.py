@@ -1,4 +1,4 @@
-"""A search whose right answer is known: of three places, each must let the image through and not another one's."""
+"""A search with a known answer: each of three decisions must pass on its own image, not another image of the batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOOD, BAD = "own_image", "other_image"
 
 @dataclass(frozen=True, kw_only=True)
 class ToySpace(Nb201):
-    """Three decisions between a way that carries the label and one that does not."""
+    """Three decisions between an option that keeps the label and one that does not."""
 
     nodes: int = 3
     operations: tuple[str, ...] = (BAD, GOOD)
@@ -23,7 +23,7 @@ class ToySpace(Nb201):
 
 
 class OtherImage(nn.Module):
-    """What the image before it in the batch looks like: no use, and too bright for two others to outvote."""
+    """Return the previous image of the batch: useless, and too bright for two other decisions to outvote."""
 
     def forward(self, x: Tensor) -> Tensor:
         return 2.2 * x.roll(1, dims=0)
