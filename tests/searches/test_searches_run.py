@@ -238,7 +238,7 @@ def test_a_search_under_trained_weights(tmp_path):
     paths = trained_paths(tmp_path / "shared", images=20)
     assert [record.score for record in result.history] == [paths(record.architecture) for record in result.history]
     assert result.history[-1].trainings == 0.0
-    with pytest.raises(SettingError, match=r"searched other decisions than space 'nb201_mini' has"):
+    with pytest.raises(SettingError, match=r"searched other decisions than those of space 'nb201_mini'"):
         archloom.search("nb201_mini", "random_search", settings={**settings, "space": {}}, out=tmp_path / "no")
     for wrong in ({"score": "shared"}, {"shared_run": "somewhere"}):
         with pytest.raises(SettingError, match=r"search\.shared_run"):

@@ -71,7 +71,9 @@ def _document(title: str, table: Schema) -> Schema:
         "network": join_settings(schema(family_of(SPACES[name].load()).network) for name in SPACES),
         "data": {"anyOf": list(_data_sets(DataSettings))},
         "any_space": _open_name(join_settings(schema(SPACES[name].load()) for name in SPACES)),
-        "any_data": _open_name(join_settings(schema(part) for part in (RetrainData, *_data_functions()))),
+        "any_data": _open_name(
+            join_settings(schema(part) for part in (RetrainData, *(entry.load() for entry in DATA.values())))
+        ),
         **{name: table_schema(schema(kind)) for name, kind in {**SEARCH_TYPES, **RETRAIN_TYPES}.items()},
     }
     used = {name: part for name, part in common.items() if f"'#/$defs/{name}'" in str(table)}
@@ -115,10 +117,6 @@ def _data_sets(kind: type) -> Iterator[Schema]:
         table = table_schema({**schema(kind), **schema(entry.load())}, name=described)
         yield {key: value for key, value in table.items() if key != "required"}
     yield _plugin()
-
-
-def _data_functions() -> Iterator[Callable[..., object]]:
-    return (entry.load() for entry in DATA.values())
 
 
 def _plugin() -> Schema:

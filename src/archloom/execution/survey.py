@@ -51,7 +51,7 @@ class Survey:
 
 def survey() -> Survey:
     """Return the facts about this machine."""
-    processor = _processor_facts()
+    processor = {name.lower(): value for name, value in _fields(PROCESSOR_FILE).items()}
     memory = _fields(MEMORY_FILE)
     devices = _devices()
     return Survey(
@@ -105,10 +105,6 @@ def _devices() -> tuple[Device, ...]:
     if torch.backends.mps.is_available():
         found.append(Device("mps", "Apple GPU"))
     return tuple(found)
-
-
-def _processor_facts() -> dict[str, str]:
-    return {name.lower(): value for name, value in _fields(PROCESSOR_FILE).items()}
 
 
 def _extensions(processor: Mapping[str, str]) -> tuple[str, ...]:

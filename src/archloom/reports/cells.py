@@ -131,15 +131,13 @@ class _Drawing:
         return f'{heading}<g transform="translate(0 {HEADING - 4:g})">{body}</g>'
 
     def _curves(self) -> str:
-        concat = "".join(_curve(route, CONCAT_COLOUR, dashes="2 3") for route in self._concat_routes())
+        concatenated = self.layout.routes[len(self.graph.edges) :]
+        concat = "".join(_curve(route, CONCAT_COLOUR, dashes="2 3") for route in concatenated)
         curves = (
             _curve(route, KIND_COLOURS[kind_of(operation)], faded=not {source, target} <= self.used)
             for route, (source, target, operation) in zip(self.layout.routes, self.graph.edges, strict=False)
         )
         return concat + "".join(curves)
-
-    def _concat_routes(self) -> tuple[Route, ...]:
-        return self.layout.routes[len(self.graph.edges) :]
 
     def _labels(self) -> str:
         return "".join(

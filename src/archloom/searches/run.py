@@ -80,7 +80,8 @@ def search(
     own = as_image_data(data)
     given = merge(
         settings or {},
-        {"space": _space_settings(space), "strategy": {"name": _strategy_name(strategy)}},
+        {"space": _space_settings(space)},
+        {"strategy": {"name": strategy if isinstance(strategy, str) else _import_path(strategy)}},
         {"data": {"name": data if own is None else GIVEN}},
         {} if epochs is None else {"search": {"epochs": epochs}},
         {} if seed is None else {"seed": seed},
@@ -249,10 +250,6 @@ def _space_settings(space: str | SearchSpace) -> Settings:
     if space.kept:
         raise SettingError("a restricted space cannot be searched by itself: it is a stage within a strategy")
     return {"name": _import_path(type(space)), **settings_of(space)}
-
-
-def _strategy_name(strategy: str | type) -> str:
-    return strategy if isinstance(strategy, str) else _import_path(strategy)
 
 
 def _import_path(kind: type) -> str:
