@@ -323,7 +323,8 @@ def _probability_picture(data: ReportData) -> Picture:
         )
     else:
         caption = (
-            "A panel per decision, a line per option: its probability over epochs. Below each name: the option derived last. "
+            "A panel per decision, a line per option: its probability over epochs. Below each name is the option "
+            "derived last; the finalist race may choose another. "
             "Lines that part early and stay apart are clear choices; lines that stay together are not. In cells that "
             "keep two inputs per node, a decision may end as none because other inputs scored higher."
         )
