@@ -216,7 +216,7 @@ def _collect(value: Any, numbers: Counter[str], texts: Counter[str], key: str = 
             _collect(item, numbers, texts, key)
     elif isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool)):
         numbers[repr(float(value))] += 1
-    elif key == "text":
+    elif key == "text" and value:
         texts[str(value)] += 1
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archloom.operations.bottleneck import ACTIVATIONS, InvertedBottleneck, SeparableConv, SqueezeExcite
-from archloom.supernet import LayerChoice, Extent, Gate, Width
+from archloom.supernet import Extent, Gate, LayerChoice, Width
 from archloom.supernet.normalization import BatchNorm
 
 GATES = {"kernel": Gate(index=1), "squeeze": Gate(index=1), "expansion": Gate(index=0)}
