@@ -43,3 +43,12 @@ def test_a_name_may_move_into_a_table_and_belong_to_one_strategy(monkeypatch: py
 
 def test_no_new_name_is_an_old_one() -> None:
     assert not set(RENAMED) & set(RENAMED.values())
+
+
+def test_many_renamed_settings_print_one_line() -> None:
+    old = {"name": "gibbs", "n_eff": 5, "burn_in": 0.5, "w_mean": "diagonal", "noise_limit": 2.0}
+    with pytest.warns(RenamedSettingWarning) as caught:
+        rename_settings({"strategy": old, "machine": {"threads": 1}})
+    (line,) = [str(warning.message) for warning in caught]
+    assert line.startswith("strategy.n_eff is now strategy.posterior.observations, strategy.burn_in is now ")
+    assert line.endswith(" and 2 more have new names; the old names still work")

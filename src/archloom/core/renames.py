@@ -1,4 +1,4 @@
-"""Settings that have a new name. Old recipes and run folders keep working; each use prints one line."""
+"""Settings that have a new name. Old recipes and run folders keep working, and print one line."""
 
 from __future__ import annotations
 
@@ -67,20 +67,33 @@ RENAMED: Mapping[str, str] = {
 }
 
 
+LONGEST_LIST = 3  # renamed settings that the line names
+
+
 class RenamedSettingWarning(UserWarning):
     """A configuration uses the old name of a setting."""
 
 
 def rename_settings(given: Settings) -> Settings:
-    """Return a configuration, by section, with the new names of renamed settings.
+    """Return a configuration, by section, with the new names of renamed settings; one warning covers all of them.
 
     Where both names occur, the later one wins: `merge` keeps the order of its layers, the strongest of which is last.
     """
     renamed: Settings = {}
+    found: dict[str, str] = {}
     for section, table in given.items():
-        tables = _rename_section(section, table) if isinstance(table, Mapping) else {section: table}
+        tables = _rename_section(section, table, found) if isinstance(table, Mapping) else {section: table}
         renamed = merge(renamed, tables)
+    if found:
+        warnings.warn(_describe(found), RenamedSettingWarning, stacklevel=2)
     return renamed
+
+
+def _describe(found: Mapping[str, str]) -> str:
+    """Return one line, however many settings an old run folder has."""
+    listed = ", ".join(f"{old} is now {new}" for old, new in list(found.items())[:LONGEST_LIST])
+    more = f" and {len(found) - LONGEST_LIST} more have new names" if len(found) > LONGEST_LIST else ""
+    return f"{listed}{more}; the old name{'s' if len(found) > 1 else ''} still work{'' if len(found) > 1 else 's'}"
 
 
 def new_name(old: str, *, of: str = "") -> str:
@@ -89,7 +102,8 @@ def new_name(old: str, *, of: str = "") -> str:
     return RENAMED.get(f"{section}[{of}].{setting}", RENAMED.get(old, old))
 
 
-def _rename_section(section: str, table: Settings) -> Settings:
+def _rename_section(section: str, table: Settings, found: dict[str, str]) -> Settings:
+    """Return the tables of a section by their new names; note every renamed setting in `found`."""
     tables: Settings = {section: {}}
     for setting, value in table.items():
         old = f"{section}.{setting}"
@@ -97,7 +111,7 @@ def _rename_section(section: str, table: Settings) -> Settings:
         if new == old:
             tables = merge(tables, {section: {setting: value}})
         else:
-            warnings.warn(f"{old} is now {new}; the old name still works", RenamedSettingWarning, stacklevel=2)
+            found[old] = new
             tables = merge(tables, _nested(new, value))
     return tables
 
