@@ -46,7 +46,7 @@ def resume(
         SettingError: If there is no run in the folder.
         Interrupted: If `stop` was true.
 
-    Example:
+    Examples:
         >>> import archloom, tempfile
         >>> run = tempfile.mkdtemp() + "/run"
         >>> settings = {"search": {"trials": 3}}
@@ -73,7 +73,7 @@ def write_report(folder: str | Path) -> Path:
     Raises:
         SettingError: If there is no run in the folder.
 
-    Example:
+    Examples:
         >>> import archloom, tempfile
         >>> run = tempfile.mkdtemp() + "/run"
         >>> result = archloom.search("nb201_mini", "random_search", out=run, settings={"search": {"trials": 3}})

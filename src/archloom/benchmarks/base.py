@@ -38,7 +38,7 @@ class TableEntry:
         epochs: epochs that the table trained for.
         instead_of: the data set of the search, where the table has another one.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> print(archloom.TableEntry("digits", test=97.5, valid=97.0, rank=3, count=125, regret=0.25))
         97.50 % test on digits: rank 3 of 125, regret 0.25 points
@@ -74,7 +74,7 @@ class Benchmark(ABC):
 
     A table implements `find`, `epochs`, `column`, `row` and `architecture`, and sets `name`, `space` and `datasets`.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> archloom.Benchmark.metrics
         ('test', 'valid')

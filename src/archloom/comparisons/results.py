@@ -39,7 +39,7 @@ class ComparisonResult:
         against: The entry that the others are compared with; None if there is none.
         folder: The folder of the comparison, if known.
 
-    Example:
+    Examples:
         >>> from archloom.comparisons.results import ComparisonResult
         >>> result = ComparisonResult.from_json({"title": "Mine", "against": None, "entries": [], "published": []})
         >>> print(result)

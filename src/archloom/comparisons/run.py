@@ -53,7 +53,7 @@ def compare(
         SettingError: If a setting is wrong, or the folder holds searches with other settings.
         Interrupted: If `stop` was true before every search finished.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> result = archloom.compare("compare/first", jobs=2)  # doctest: +SKIP
         >>> result = archloom.compare("runs/compare-first")  # the folder of an earlier call: read, or resumed

@@ -12,7 +12,7 @@ LONGEST_LINE = 200  # characters quoted from another error
 class ArchloomError(ValueError):
     """Anything a user can mend: the message names the thing, the rule, the value and, where possible, the fix.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> try:
         ...     archloom.search("nb201_mni")
@@ -28,7 +28,7 @@ class SettingError(ArchloomError):
     Args:
         problems: one line for each rule that is broken.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> error = archloom.SettingError(["space.nodes must be at least 2, got 1", "seed must be 0 or more, got -1"])
         >>> len(error.problems)
@@ -43,7 +43,7 @@ class SettingError(ArchloomError):
 class ParseError(ArchloomError):
     """A text form of an architecture cannot be read.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> try:
         ...     archloom.Nb201().parse("conv conv")
@@ -56,7 +56,7 @@ class ParseError(ArchloomError):
 class DataError(ArchloomError):
     """A data set is missing, damaged or unfit for a search.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> try:
         ...     archloom.from_tensors(torch.rand(2, 3, 8, 8), torch.tensor([0, 0]))
@@ -69,7 +69,7 @@ class DataError(ArchloomError):
 class BenchmarkError(ArchloomError):
     """A benchmark table is missing, damaged, or does not know what was asked.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> try:
         ...     raise archloom.BenchmarkError("no table covers this space")
@@ -82,7 +82,7 @@ class BenchmarkError(ArchloomError):
 class StorageError(ArchloomError):
     """The system does not let a file be read or written.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> try:
         ...     raise archloom.StorageError("runs/a cannot be written")
@@ -95,7 +95,7 @@ class StorageError(ArchloomError):
 class CheckpointError(StorageError):
     """A checkpoint is missing or damaged, or belongs to something else.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> try:
         ...     raise archloom.CheckpointError("runs/a has no checkpoint")
@@ -108,7 +108,7 @@ class CheckpointError(StorageError):
 class DivergedError(ArchloomError):
     """A loss, a step or a draw is no longer a number; the message says what led there.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> try:
         ...     raise archloom.DivergedError("the loss is not a number")
@@ -143,7 +143,7 @@ def require(rules: Mapping[str, bool]) -> None:
     Raises:
         SettingError: lists every rule that does not hold.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> rate = -1.0
         >>> try:

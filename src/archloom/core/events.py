@@ -35,7 +35,7 @@ class Started:
         units_per_record: steps of an epoch; 1 for trials.
         history: records of a resumed run.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> def listen(event: archloom.Event) -> None:
         ...     if isinstance(event, archloom.Started):
@@ -60,7 +60,7 @@ class Advanced:
         images: images that the unit trained on.
         metrics: figures of the unit by name.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> def listen(event: archloom.Event) -> None:
         ...     if isinstance(event, archloom.Advanced):
@@ -81,7 +81,7 @@ class Recorded:
     Attributes:
         record: the record of the epoch or trial, as in `SearchResult.history`.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> result = archloom.resume("runs/first")
         >>> archloom.Recorded(result.history[0]).record.epoch
@@ -98,7 +98,7 @@ class Noted:
     Attributes:
         record: what was noted, as a JSON object.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> def listen(event: archloom.Event) -> None:
         ...     if isinstance(event, archloom.Noted):
@@ -117,7 +117,7 @@ class Deriving:
     Attributes:
         what: how the result is being derived.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> def listen(event: archloom.Event) -> None:
         ...     if isinstance(event, archloom.Deriving):

@@ -60,7 +60,7 @@ def from_tensors(
     Raises:
         DataError: images and labels do not fit, or no search can use them.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> archloom.from_tensors(torch.rand(8, 3, 4, 4), torch.arange(8) % 2, classes=["plain", "red"]).classes
         ('plain', 'red')

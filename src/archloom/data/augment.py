@@ -37,7 +37,7 @@ class Augment:
     Raises:
         SettingError: a value is negative, or two kinds of crop are given.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> archloom.Augment(crop_padding=4, flip=True).for_evaluation() == archloom.Augment()
         True

@@ -31,7 +31,7 @@ class Batch:
         images: float32 [b, C, H, W], normalised.
         labels: int64 [b].
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> len(archloom.Batch(torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 0, 1])))
         4
@@ -64,7 +64,7 @@ class Loader:
     Raises:
         SettingError: a size or an index is out of range.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> data = archloom.from_tensors(torch.rand(8, 3, 4, 4), torch.arange(8) % 2)
         >>> loader = archloom.Loader(

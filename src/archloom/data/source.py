@@ -144,7 +144,7 @@ class ImageData:
         std: standard deviation of each channel.
         augment: the usual augmentation of this data set.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> data = archloom.from_tensors(torch.rand(8, 3, 4, 4), torch.arange(8) % 2)
         >>> data.channels, data.resolution, len(data.classes)

@@ -28,7 +28,7 @@ def build_network(space: SearchSpace, resolve: Resolve, *, classes: int, colours
     Raises:
         SettingError: a setting breaks a rule of the network.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
         >>> network = archloom.build_network(space, archloom.EveryOption(), classes=2, colours=3, channels=4)

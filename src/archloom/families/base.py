@@ -29,7 +29,7 @@ SKIP = "skip_connect"  # the name that the field gives to an edge that passes it
 class OperationKind(Enum):
     """What an option does, by its name.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> archloom.family_of(archloom.Nb201()).kind_of("skip_connect")
         <OperationKind.SKIP: 'skip'>
@@ -49,7 +49,7 @@ class Size:
         space: settings of the space.
         network: settings of the network.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> archloom.Size({"cells_per_stage": 1}, {"channels": 8}).to_settings()
         {'space': {'cells_per_stage': 1}, 'network': {'channels': 8}}
@@ -71,7 +71,7 @@ class Depth:
         count: the number of units.
         unit: the name of a unit.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> print(archloom.Depth(5, "cells per stage"))
         5 cells per stage
@@ -93,7 +93,7 @@ class Source:
         modules: names of the modules with weights, in `code` and in the network.
         imports: statements that import what `code` needs of the standard library.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> archloom.Source("class Model(nn.Module): ...", {"stem": "stem.0"}).imports
         ()
@@ -110,7 +110,7 @@ class Family(ABC, Generic[Space]):
     A family must name its `network`. Everything else has a default that is right for a network of which nothing more is
     known: one size, a depth that cannot be changed, no standalone source.
 
-    Example:
+    Examples:
         >>> from archloom.families import family_of
         >>> from archloom.spaces import Nb201
         >>> family = family_of(Nb201())
@@ -253,7 +253,7 @@ def family_of(space: SearchSpace | type[SearchSpace]) -> Family[Any]:
     Raises:
         SettingError: the space names neither `family` nor `network`, or a family that does not exist.
 
-    Example:
+    Examples:
         >>> from archloom.families import family_of
         >>> from archloom.spaces import Darts
         >>> family_of(Darts).name

@@ -64,7 +64,7 @@ class CostTable:
         image_shape: channels, height and width of an image.
         network_settings: settings of the network.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
         >>> table = archloom.CostTable(space, classes=2, image_shape=(3, 8, 8), channels=4)

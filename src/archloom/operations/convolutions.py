@@ -16,7 +16,7 @@ class ReluConvNorm(nn.Sequential):
         place: channels, stride and normalisation.
         kernel: side of the kernel.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> place = archloom.Place(8, 16, 1, archloom.EveryOption().normalize)
         >>> archloom.ReluConvNorm(place, kernel=3)(torch.rand(2, 8, 4, 4)).shape

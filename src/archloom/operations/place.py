@@ -27,7 +27,7 @@ class Place:
         stride: 1, or 2 where the resolution halves.
         normalize: makes the normalisation for a number of channels.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> place = archloom.Place(8, 16, 2, archloom.EveryOption().normalize)
         >>> archloom.ReluConvNorm(place, kernel=3)[1].stride

@@ -65,7 +65,7 @@ class PipelineResult:
         exported: Files of the best model in other formats.
         folder: The folder of the pipeline, if known.
 
-    Example:
+    Examples:
         >>> from archloom.pipelines.results import PipelineResult
         >>> print(PipelineResult("Mine", "repeats", 2, 4))
         Mine: 0 of 2 searches, 0 of 4 retrainings finished

@@ -61,7 +61,7 @@ def run(
         SettingError: If a setting is wrong, or the folder holds searches with other settings.
         Interrupted: If `stop` was true before every run finished.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> result = archloom.run("run/first", jobs=2)  # doctest: +SKIP
         >>> result = archloom.run("runs/run-first")  # the folder of an earlier call: read, or resumed

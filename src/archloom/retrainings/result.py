@@ -49,7 +49,7 @@ class RetrainResult(RetrainOutcome):
         history: One record per epoch.
         folder: The run folder.
 
-    Example:
+    Examples:
         >>> import archloom, tempfile
         >>> text = "|nor_conv_3x3~0|+|none~0|skip_connect~1|"
         >>> settings = {"space": {"name": "nb201_mini"}, "training": {"epochs": 1}, "network": {"channels": 4}}

@@ -84,7 +84,7 @@ def retrain(
         SettingError: If a setting is wrong; the message lists everything that is.
         Interrupted: If `stop` was true; `archloom.resume` continues the run.
 
-    Example:
+    Examples:
         >>> import archloom, tempfile
         >>> text = "|nor_conv_3x3~0|+|none~0|skip_connect~1|"
         >>> settings = {"space": {"name": "nb201_mini"}, "training": {"epochs": 1}, "network": {"channels": 4}}

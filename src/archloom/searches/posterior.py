@@ -34,7 +34,7 @@ def posterior(
         SettingError: If a strategy draws from no posterior, or runs are not parallel chains.
         CheckpointError: If a checkpoint is missing or does not fit.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> type(archloom.posterior("runs/first")).__name__
         'Posterior'

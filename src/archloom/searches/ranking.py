@@ -84,7 +84,7 @@ def rank(
         BenchmarkError: If no table covers a run.
         SettingError: If a run has no shared weights, or an option is out of range.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> [ranking.evaluated for ranking in archloom.rank("runs/first", samples=4, images=20)]
         [4]

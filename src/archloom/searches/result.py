@@ -80,7 +80,7 @@ class SearchResult(SearchOutcome):
         folder: The run folder.
         posterior: Probabilities of options, for strategies that draw from a posterior.
 
-    Example:
+    Examples:
         >>> import archloom, tempfile
         >>> settings = {"search": {"trials": 3}}
         >>> folder = tempfile.mkdtemp() + "/run"

@@ -69,7 +69,7 @@ def search(
         SettingError: If a setting is wrong; the message lists everything that is.
         Interrupted: If `stop` was true; `archloom.resume` continues the run.
 
-    Example:
+    Examples:
         >>> import archloom, tempfile
         >>> folder = tempfile.mkdtemp() + "/run"
         >>> settings = {"search": {"trials": 20}}

@@ -34,7 +34,7 @@ class Decision:
         name: the name, unique in its space.
         options: what can be chosen.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> archloom.Decision("layer0", ("conv_1x1", "conv_3x3")).index("conv_3x3")
         1
@@ -54,7 +54,7 @@ class Architecture(Mapping[str, str]):
     Args:
         choices: the option of each decision, by name.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> architecture = archloom.Architecture({"layer0": "conv_1x1", "layer1": "conv_3x3"})
         >>> architecture.with_option("layer0", "conv_3x3")
@@ -108,7 +108,7 @@ class CellGraph:
         edges: (from, to, operation) of everything that is connected.
         outputs: the states that leave the cell.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> archloom.CellGraph("chain", ("input",), 2, ((0, 1, "conv_3x3"),), (1,)).edges
         ((0, 1, 'conv_3x3'),)
@@ -130,7 +130,7 @@ class SearchSpace(ABC):
     Args:
         kept: options of decisions that offer fewer than usual; `restrict` sets it.
 
-    Example:
+    Examples:
         >>> import archloom, random
         >>> space = archloom.Nb201(nodes=3)
         >>> architecture = space.sample(random.Random(0))

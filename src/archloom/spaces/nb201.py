@@ -28,7 +28,7 @@ class Nb201(SearchSpace):
     Raises:
         SettingError: a setting is out of range.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> archloom.Nb201().cardinality, archloom.Nb201(nodes=3).cardinality
         (15625, 125)

@@ -63,7 +63,7 @@ class SearchBatch:
         epochs: epochs of the search.
         progress: the share of the search that is done.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> batch = archloom.Batch(torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 0, 1]))
         >>> archloom.SearchBatch(batch, (batch,), epoch=0, epochs=2).valid is batch
@@ -94,7 +94,7 @@ class Plan:
         valid_batch_size: images of a validation batch.
         steps: steps of the whole search.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> archloom.Plan(train_images=80, valid_images=80, batch_size=16, valid_batch_size=16, steps=10).steps
         10
@@ -115,7 +115,7 @@ class Validation:
         every: steps between validation batches.
         batches: batches at such a step.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> validation = archloom.Validation(every=3, batches=2)
         >>> [validation.at(position) for position in range(6)]
@@ -188,7 +188,7 @@ class OneShot(Stateful):
         space: what can be chosen.
         generator: the only source of random numbers.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> class Uniform(archloom.OneShot):
         ...     def step(self, weights, batch):
@@ -249,7 +249,7 @@ class Differentiable(OneShot):
     Raises:
         SettingError: a setting is out of range.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> class Plain(archloom.Differentiable):
         ...     def step(self, weights, batch):
@@ -336,7 +336,7 @@ def metrics(train: StepResult, valid: StepResult | None = None, **others: float)
     Returns:
         The figures by name, as the history of a search has them.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> archloom.metrics(archloom.StepResult(torch.tensor(0.5), torch.tensor(0.75)), entropy=1.5)
         {'train_loss': 0.5, 'train_accuracy': 0.75, 'entropy': 1.5}
@@ -355,7 +355,7 @@ class Trial:
         number: the number of the trial, from 0.
         architecture: the architecture to score.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> archloom.Trial(0, next(archloom.Nb201().enumerate())).number
         0
@@ -376,7 +376,7 @@ class BlackBox(Stateful):
         space: what can be chosen.
         generator: the only source of random numbers.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> class Uniform(archloom.BlackBox):
         ...     def ask(self, number):

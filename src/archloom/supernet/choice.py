@@ -147,7 +147,7 @@ class Dag(nn.Module):
         strides: the stride of each edge.
         outputs: the states to return.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> decision = archloom.Decision("0->1", ("none", "skip"))
         >>> edge = archloom.EveryOption().operation(decision, lambda option: torch.nn.Identity())

@@ -34,7 +34,7 @@ class Curvature:
         logits: the architecture parameters.
         step: the distance of differences; None for exact products.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
         >>> supernet = archloom.build_network(space, archloom.EveryOption(), classes=2, colours=3, channels=4)

@@ -28,7 +28,7 @@ class Gate:
         weights: the weights of the options.
         offset: is added to the result.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> archloom.Gate(index=2).weights is None
         True
@@ -65,7 +65,7 @@ def path_gates(space: SearchSpace, architecture: Architecture) -> Gates:
     Raises:
         SettingError: an option is not among those of its decision.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> space = archloom.Nb201(nodes=3)
         >>> architecture = space.parse("|nor_conv_3x3~0|+|none~0|skip_connect~1|")

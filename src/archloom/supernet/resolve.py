@@ -22,7 +22,7 @@ class Resolve(Protocol):
 
     `EveryOption` and `Only` implement it.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> resolve: archloom.Resolve = archloom.EveryOption()
         >>> resolve.options(archloom.Decision("layer0", ("conv_1x1", "conv_3x3")))
@@ -50,7 +50,7 @@ class EveryOption:
         affine: give normalisations a scale and shift.
         running_statistics: keep running statistics.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
         >>> supernet = archloom.build_network(space, archloom.EveryOption(), classes=2, colours=3, channels=4)
@@ -83,7 +83,7 @@ class Only:
         affine: give normalisations a scale and shift.
         running_statistics: keep running statistics.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
         >>> resolve = archloom.Only(space.parse("|nor_conv_3x3~0|+|none~0|skip_connect~1|"))
@@ -125,7 +125,7 @@ def inherit(standalone: nn.Module, supernet: nn.Module) -> None:
     Raises:
         SettingError: the networks do not fit each other.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
         >>> supernet = archloom.build_network(space, archloom.EveryOption(), classes=2, colours=3, channels=4)

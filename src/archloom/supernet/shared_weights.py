@@ -41,7 +41,7 @@ class StepResult:
         loss: the mean loss of the batch.
         score: the share of correct images.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> archloom.metrics(archloom.StepResult(loss=torch.tensor(0.5), score=torch.tensor(0.75)))
         {'train_loss': 0.5, 'train_accuracy': 0.75}
@@ -76,7 +76,7 @@ class WeightSettings:
     Raises:
         SettingError: a setting is out of range.
 
-    Example:
+    Examples:
         >>> import archloom
         >>> archloom.WeightSettings(learning_rate=0.1).momentum
         0.9
@@ -131,7 +131,7 @@ class SharedWeights:
     Raises:
         SettingError: mixed precision is asked for on a CPU.
 
-    Example:
+    Examples:
         >>> import archloom, torch
         >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
         >>> supernet = archloom.build_network(space, archloom.EveryOption(), classes=2, colours=3, channels=4)

@@ -25,7 +25,7 @@ class FamilyContract:
         settings: settings of the space that keep networks small.
         network: settings of the network; by default two channels, or none where widths are searched.
 
-    Example:
+    Examples:
         >>> from archloom.testing import FamilyContract
         >>> class TestNetworks(FamilyContract):
         ...     space = "nb201_mini"

@@ -41,7 +41,7 @@ def make_tiny_data() -> ImageData:
     Returns:
         The images, the same at every call.
 
-    Example:
+    Examples:
         >>> from archloom.testing import make_tiny_data
         >>> len(make_tiny_data().train), make_tiny_data().resolution
         (48, (8, 8))
@@ -69,7 +69,7 @@ def make_search(
     Raises:
         SettingError: a name or a setting is wrong.
 
-    Example:
+    Examples:
         >>> from archloom.testing import make_search
         >>> search = make_search("rsps", network={"channels": 2}, search={"epochs": 1})
         >>> search.position, search.total
@@ -89,7 +89,7 @@ def finish(search: SearchLoop[Any]) -> dict[str, Any]:
     Returns:
         Everything that a checkpoint would hold, and `outcome`.
 
-    Example:
+    Examples:
         >>> from archloom.testing import find_differences, finish, make_search
         >>> small = {"network": {"channels": 2}, "search": {"epochs": 1}, "strategy": {"candidates": 2}}
         >>> first, again = (finish(make_search("rsps", **small)) for _ in range(2))
@@ -113,7 +113,7 @@ def save_interrupted(search: SearchLoop[Any], stop_after: int) -> bytes:
     Raises:
         AssertionError: the search ended before, or did not stop where it should.
 
-    Example:
+    Examples:
         >>> from archloom.testing import make_search, save_interrupted
         >>> len(save_interrupted(make_search("rsps", network={"channels": 2}), 1)) > 0
         True

@@ -37,7 +37,7 @@ class SpaceContract:
         settings: settings of the space.
         network: settings of its network; by default two channels, or none where widths are searched.
 
-    Example:
+    Examples:
         >>> from archloom.testing import SpaceContract
         >>> class TestCell(SpaceContract):
         ...     space = "nb201_mini"

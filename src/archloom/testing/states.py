@@ -21,7 +21,7 @@ def find_differences(first: Any, second: Any, place: str = "state") -> list[str]
     Returns:
         One line for each difference; none where the states are the same bit by bit.
 
-    Example:
+    Examples:
         >>> from archloom.testing import find_differences
         >>> find_differences({"step": 3, "seconds": 1.5}, {"step": 4, "seconds": 1.7})
         ['state/step: 3 is not 4']

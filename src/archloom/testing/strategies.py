@@ -29,7 +29,7 @@ class StrategyContract:
         space: the space of the searches.
         sections: settings of other sections.
 
-    Example:
+    Examples:
         >>> from archloom.testing import StrategyContract
         >>> class TestRandomSampling(StrategyContract):
         ...     strategy = "rsps"
