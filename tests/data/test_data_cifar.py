@@ -185,6 +185,87 @@ def test_other_names_are_refused_even_from_numpy(tmp_path: Path, module: str, na
         cifar10(tmp_path)
 
 
+class OfNumpy:
+    """Pickles as a call of one of the names that arrays need, with a state of the test's choosing."""
+
+    def __init__(self, module: str, name: str, *arguments: Any, state: Any = None) -> None:
+        self.module, self.name, self.arguments, self.state = module, name, arguments, state
+
+    def dump(self) -> bytes:
+        """Return the opcodes of `module.name(*arguments)`, and of setting the state if there is one."""
+        call = f"c{self.module}\n{self.name}\n".encode() + _body(self.arguments) + b"R"
+        return call if self.state is None else call + _body(self.state) + b"b"
+
+
+def _body(value: Any) -> bytes:
+    if isinstance(value, OfNumpy):
+        return value.dump()
+    if isinstance(value, tuple):
+        return b"(" + b"".join(map(_body, value)) + b"t"
+    return pickle.dumps(value, protocol=2)[2:-1]  # without the header and the final dot
+
+
+def kind(name: str = "u1", order: str = "|") -> OfNumpy:
+    return OfNumpy("numpy", "dtype", name, 0, 1, state=(3, order, None, None, None, -1, -1, 0))
+
+
+def array(*state: Any) -> OfNumpy:
+    return OfNumpy("numpy.core.multiarray", "_reconstruct", OfType("numpy", "ndarray"), (0,), b"b", state=state)
+
+
+class OfType(OfNumpy):
+    def dump(self) -> bytes:
+        return f"c{self.module}\n{self.name}\n".encode()
+
+
+def write_batch(path: Path, data: OfNumpy) -> None:
+    path.write_bytes(b"\x80\x02}(" + _body(b"data") + data.dump() + _body(b"labels") + _body([]) + b"u.")
+
+
+GOOD = bytes(3072)
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (array(1, (1, 3072), kind("O"), False, GOOD), "'O'"),  # objects: bytes would be taken for addresses
+        (array(1, (1, 3072), kind("u1", ">"), False, GOOD), "little-endian"),
+        (array(1, (1, 3072), kind(), True, GOOD), "in C order"),
+        (array(1, (2**40, 3072), kind(), False, GOOD), "as many bytes, got 3072"),
+        (array(1, (-1, -3072), kind(), False, GOOD), "an array must be a shape"),
+        (array(1, (1, 3072), "u1", False, GOOD), "a kind of number"),
+        (array(1, (1, 3072), kind(), False, ["a", "b"]), "an array must be a shape"),
+        (OfNumpy("_codecs", "encode", "00", "hex"), "latin1"),
+        (OfNumpy("numpy", "ndarray"), "arrays with a shape"),
+    ],
+)
+def test_a_crafted_array_is_refused_in_one_line(tmp_path: Path, data: OfNumpy, message: str) -> None:
+    folder = write_python10(tmp_path)
+    write_batch(folder / "data_batch_1", data)
+    with pytest.raises(DataError, match="data_batch_1'") as caught:
+        cifar10(tmp_path)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_one_text_encoded_many_times_does_not_fill_the_memory(tmp_path: Path) -> None:
+    folder = write_python10(tmp_path)
+    text = b"X" + (10_000).to_bytes(4, "little") + b"a" * 10_000 + b"q\x09"  # kept in the memo
+    again = b"c_codecs\nencode\n(h\x09" + _body("latin1") + b"tR"
+    (folder / "data_batch_1").write_bytes(b"\x80\x02(" + text + 1000 * again + b"l.")
+    with pytest.raises(DataError, match="unfolds to more bytes than the file has"):
+        cifar10(tmp_path)
+
+
+def test_what_one_file_sets_on_a_name_does_not_reach_the_next_file(tmp_path: Path) -> None:
+    folder = write_python10(tmp_path)
+    change = b"c_codecs\nencode\n(N}" + _body("__code__") + b"Nst" + b"b"  # as the state (None, {"__code__": None})
+    (folder / "batches.meta").write_bytes(b"\x80\x02" + change + b".")
+    with pytest.raises(DataError, match=r"batches\.meta'"):
+        cifar10(tmp_path)
+    pickled(folder / "batches.meta", {b"label_names": [b"a"] * 10})
+    assert len(cifar10(tmp_path).train) == 5 * PER_FILE
+
+
 @pytest.mark.parametrize("keep", [0, 1, 100, 5000])
 def test_a_truncated_pickle_is_named(tmp_path: Path, keep: int) -> None:
     file = write_python10(tmp_path) / "data_batch_3"

@@ -1,17 +1,18 @@
 """CIFAR-10 and CIFAR-100 as their authors publish them: python pickles or plain binary records (Krizhevsky, 2009).
 
-A pickle can name any function for its reader to call, so the python layout is read with a table of the few names that
-a numpy array needs, old (`numpy.core`) and new (`numpy._core`); every other name is refused.
+A pickle can name any function for its reader to call, and a crafted state of numpy's own types reads and writes memory
+anywhere. So the few names that an array needs, old (`numpy.core`) and new (`numpy._core`), get stand-ins that accept a
+shape, a kind of number and bytes; every other name is refused.
 """
 
 from __future__ import annotations
 
-import codecs
+import math
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 import torch
@@ -99,31 +100,84 @@ def _source(folder: Path, files: tuple[str, ...], layout: Layout) -> InMemory:
 # --- python layout
 
 
-def _reconstruction() -> dict[tuple[str, str], Any]:
-    """Return the names that pickled numpy arrays use, and what they stand for in the numpy that is installed."""
-    array, number = np.zeros(1, np.uint8), np.int64(0)
-    functions: dict[tuple[str, str], Any] = {
-        ("multiarray", "_reconstruct"): array.__reduce__()[0],
-        ("multiarray", "scalar"): number.__reduce__()[0],
-        ("numeric", "_frombuffer"): array.__reduce_ex__(5)[0],
-    }
-    allowed: dict[tuple[str, str], Any] = {
+def _stand_ins(most_bytes: int) -> dict[tuple[str, str], Any]:
+    """Return what the names in a file of `most_bytes` stand for: values that hold bytes, and nothing of numpy's.
+
+    They are made anew for every file, because a pickle can set attributes on whatever it names.
+    """
+    left = most_bytes  # a file can encode one text many times; what it holds once fits into its own size
+
+    class Kind:
+        """Replace numpy.dtype: `u1` or `i8`."""
+
+        def __init__(self, name: object, *_: object) -> None:
+            self.bytes = {"u1": 1, "|u1": 1, "i8": 8, "<i8": 8}[str(_text(name))]
+
+        def __setstate__(self, state: object) -> None:
+            if not (isinstance(state, tuple) and len(state) > 1 and _text(state[1]) in ("|", "<")):
+                raise ValueError(f"the order of bytes must be little-endian, got {state!r}")
+
+    class Array:
+        """Replace numpy.ndarray: a shape and its bytes."""
+
+        shape: tuple[int, ...] = ()
+        raw: bytes | bytearray = b""
+
+        def __setstate__(self, state: tuple[Any, ...]) -> None:
+            _, shape, kind, is_fortran, raw = state
+            self.fill(raw, kind, shape, is_fortran)
+
+        def fill(self, raw: Any, kind: Any, shape: Any, is_fortran: Any) -> None:
+            fits = type(shape) is tuple and all(type(side) is int and side >= 0 for side in shape)
+            if not fits or type(raw) not in (bytes, bytearray) or not isinstance(kind, Kind) or is_fortran:
+                raise ValueError("an array must be a shape, a kind of number and bytes in C order")
+            if math.prod(shape) * kind.bytes != len(raw):
+                raise ValueError(f"an array of the shape {shape} must have as many bytes, got {len(raw)}")
+            self.shape, self.raw, self.bytes_each = shape, raw, kind.bytes
+
+        def to_numpy(self) -> np.ndarray[Any, Any]:
+            return np.frombuffer(self.raw, np.uint8 if self.bytes_each == 1 else np.int64).reshape(self.shape)
+
+    def reconstruct(*_: object) -> Array:
+        return Array()
+
+    def from_buffer(raw: object, kind: object, shape: object, order: object) -> Array:
+        array = Array()
+        array.fill(raw, kind, shape, order != "C")
+        return array
+
+    def scalar(kind: Kind, raw: bytes) -> int:
+        return int.from_bytes(raw[: kind.bytes], "little", signed=kind.bytes > 1)
+
+    def encode(text: object, encoding: object) -> bytes:
+        nonlocal left
+        if type(text) is not str or _text(encoding) != "latin1":
+            raise ValueError(f"bytes must be written as text in latin1, got {encoding!r}")
+        left -= len(text)
+        if left < 0:
+            raise ValueError("it unfolds to more bytes than the file has")
+        return text.encode("latin1")
+
+    functions = {("multiarray", "_reconstruct"): reconstruct, ("multiarray", "scalar"): scalar}
+    functions[("numeric", "_frombuffer")] = from_buffer
+    named: dict[tuple[str, str], Any] = {
         (f"numpy.{core}.{module}", name): function
         for (module, name), function in functions.items()
         for core in ("core", "_core")
     }
-    types = {("numpy", "ndarray"): np.ndarray, ("numpy", "dtype"): np.dtype, ("_codecs", "encode"): codecs.encode}
-    return {**allowed, **types}
+    return {**named, ("numpy", "ndarray"): Array, ("numpy", "dtype"): Kind, ("_codecs", "encode"): encode}
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Reads plain Python values and numpy arrays."""
+    """Read plain Python values, and arrays by stand-ins; refuse every other name."""
 
-    allowed = _reconstruction()
+    def __init__(self, file: BinaryIO, *, most_bytes: int) -> None:
+        super().__init__(file, encoding="bytes")
+        self._stand_ins = _stand_ins(most_bytes)
 
     def find_class(self, module: str, name: str) -> Any:
         try:
-            return self.allowed[module, name]
+            return self._stand_ins[module, name]
         except KeyError:
             raise DataError(f"names '{module}.{name}', which no CIFAR file needs; it was not run") from None
 
@@ -131,14 +185,23 @@ class _ArraysOnly(pickle.Unpickler):
 def _unpickle(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
-            content = _ArraysOnly(file, encoding="bytes").load()
+            content = _ArraysOnly(file, most_bytes=path.stat().st_size).load()
     except DataError as error:
         raise DataError(f"'{path}' {error}") from error
     except Exception as error:  # a damaged pickle may raise nearly anything
         raise DataError(f"'{path}' is damaged and cannot be read: {error}") from error
     if not isinstance(content, dict):
         _refuse(path, "a dictionary", content)
-    return {_text(key): value for key, value in content.items()}
+    return {_text(key): _to_array(path, value) for key, value in content.items()}
+
+
+def _to_array(path: Path, value: Any) -> Any:
+    """Return the array of a stand-in, and any other value as it is."""
+    if not hasattr(value, "to_numpy"):
+        return value
+    if not value.shape:
+        _refuse(path, "arrays with a shape", value)
+    return value.to_numpy()
 
 
 def _refuse(path: Path, wanted: str, got: object) -> NoReturn:
