@@ -17,6 +17,7 @@ import pytest
 
 from archloom.core.errors import ArchloomError
 from archloom.core.events import Advanced, Failure, JobEnded, JobProgressed, JobStarted, Started
+from archloom.core.stop_signals import STOP_SIGNALS
 from archloom.execution.executors import Executor, ProcessExecutor, SerialExecutor, progress_listener
 from archloom.execution.loop import Interrupted
 
@@ -46,8 +47,8 @@ class Note:
             wait_until(stop)
             raise Interrupted
         if self.then == "interrupt":
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGTERM)
+            for number in STOP_SIGNALS:
+                os.kill(os.getpid(), number)
         if self.then == "refuse":
             raise ArchloomError("no such thing")
         if self.then == "break" or (self.then == "break once" and first):

@@ -17,8 +17,7 @@ from rich.console import Console
 from archloom.cli.console import open_message_console, open_result_console, print_line
 from archloom.cli.progress import BAR_LINES, show_progress
 from archloom.core.events import Listener
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from archloom.core.stop_signals import STOP_SIGNALS
 
 ResultT = TypeVar("ResultT")
 
@@ -38,9 +37,15 @@ class StopRequest:
         return 128 + (self._signal or signal.SIGINT)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Ask to stop at the first signal, quit at the second."""
+        """Ask to stop at the first signal, quit at a second Ctrl-C or SIGTERM.
+
+        The system repeats SIGXCPU every second, and batch systems send SIGTERM some time after SIGUSR1: neither may cut
+        the saving short.
+        """
         if self._signal is not None:
-            raise KeyboardInterrupt
+            if number == signal.SIGINT or number == self._signal == signal.SIGTERM:
+                raise KeyboardInterrupt
+            return
         self._signal = number
         # past Python's buffers, which the signal may have interrupted, and clear of the lines that the bar redraws
         with suppress(OSError):
@@ -49,9 +54,10 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Let Ctrl-C and SIGTERM ask to stop instead of killing."""
+    """Let Ctrl-C and other signals ask to stop instead of killing; those that are ignored, as by nohup, stay so."""
     request = StopRequest()
-    before = {number: signal.signal(number, request.handle) for number in SIGNALS}
+    handled = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, request.handle) for number in handled}
     try:
         yield request
     finally:

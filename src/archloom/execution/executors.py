@@ -43,6 +43,7 @@ from archloom.core.events import (
     Listener,
     Started,
 )
+from archloom.core.stop_signals import STOP_SIGNALS
 from archloom.execution.loop import Interrupted
 
 START = "spawn"  # a forked torch would hold locks that no thread releases
@@ -342,7 +343,7 @@ def _block_signals() -> Iterator[None]:
         yield
         return
     resource_tracker.ensure_running()  # the first process would start it, which unblocks signals
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
     finally:
