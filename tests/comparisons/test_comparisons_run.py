@@ -1,8 +1,9 @@
-"""Comparing from Python: what is finished stays, what was interrupted goes on, whatever is killed and whenever."""
+"""Comparing from Python: finished runs stay, interrupted ones resume, whatever is killed and whenever."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -53,17 +54,30 @@ def undisturbed(comparison: ComparisonSpec, tmp_path_factory: pytest.TempPathFac
         return api.run_comparison(comparison, tmp_path_factory.mktemp("undisturbed") / "out", executor=SERIAL)
 
 
-def told(result: ComparisonResult) -> Any:
-    """All of an result but the times."""
-    rows = [(row.name, [(r.seed, r.text, r.value, r.trainings) for r in row.results]) for row in result.entries]
+def scores_of(result: ComparisonResult, entry: str, seed: int) -> list[float]:
+    """Return the scores of all trials of one run, from its folder."""
+    assert result.folder is not None
+    lines = (result.folder / "runs" / f"{entry}-{seed}" / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["score"] for line in lines]
+
+
+def describe(result: ComparisonResult) -> Any:
+    """Return all of a result but the times, every trial included."""
+    rows = [
+        (
+            row.name,
+            [(r.seed, r.text, r.value, r.trainings, scores_of(result, row.name, r.seed)) for r in row.results],
+        )
+        for row in result.entries
+    ]
     return rows, result.verdicts
 
 
 def test_every_seed_is_another_search_and_the_table_is_whole(undisturbed: ComparisonResult) -> None:
     assert [len(row.results) for row in undisturbed.entries] == [8, 8]
     assert [row.results[0].trainings for row in undisturbed.entries] == [10, 60]
-    texts = {result.text for entry in undisturbed.entries for result in entry.results}
-    assert len(texts) > 4
+    first = {scores_of(undisturbed, row.name, r.seed)[0] for row in undisturbed.entries for r in row.results}
+    assert len(first) > 4
     assert "at matched cost: the best of 10 trials in each seed of many" in undisturbed.verdicts["few"].sentence
     assert undisturbed.verdicts["few"].difference == 0.0  # a random search against the beginning of itself
 
@@ -116,7 +130,7 @@ def test_killed_at_any_moment_no_finished_run_is_lost_or_run_twice(
     assert ended(leader, reading)
     assert kills > 3 and finished
     assert {path: identity(RunFolder(path)) for path in finished} == finished
-    assert told(api.run_comparison(comparison, folder, executor=NoneIsLeft())) == told(undisturbed)
+    assert describe(api.run_comparison(comparison, folder, executor=NoneIsLeft())) == describe(undisturbed)
 
 
 def run_in_processes(comparison: ComparisonSpec, folder: Path) -> None:
@@ -145,7 +159,7 @@ def test_asked_to_stop_it_saves_and_resumes_later(
         api.run_comparison(comparison, tmp_path, executor=SERIAL, stop=lambda: next(questions) > 50)
     states = [job.state for job in comparison.jobs(tmp_path)]
     assert states.count("interrupted") == 1 and states.count("finished") > 1 and "not begun" in states
-    assert told(api.run_comparison(comparison, tmp_path, executor=SERIAL)) == told(undisturbed)
+    assert describe(api.run_comparison(comparison, tmp_path, executor=SERIAL)) == describe(undisturbed)
 
 
 def test_entries_can_be_run_by_themselves(comparison: ComparisonSpec, tmp_path: Path) -> None:
@@ -175,4 +189,4 @@ def test_one_call_with_settings_seeds_and_folder(tmp_path: Path) -> None:
     result = api.compare(GIVEN, out=tmp_path / "a", seeds="3", settings={"search": {"trials": 4}}, executor=SERIAL)
     assert [[(r.seed, r.trainings) for r in row.results] for row in result.entries] == [[(3, 4)], [(3, 4)]]
     again = api.compare(tmp_path / "a", executor=NoneIsLeft())
-    assert told(again) == told(result)
+    assert describe(again) == describe(result)
