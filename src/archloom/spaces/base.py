@@ -255,6 +255,34 @@ class SearchSpace(ABC):
         """Return every architecture, the last decision changing fastest. For spaces small enough."""
         raise SettingError(f"{type(self).__name__} has {self.cardinality:.1e} architectures: too many to enumerate")
 
+    # --- architectures to compare with, and dead operations
+
+    def references(self) -> Mapping[str, Architecture]:
+        """Return well-known architectures of this space by name: a search compares its result with them."""
+        return {}
+
+    def prune(self, architecture: Architecture) -> Architecture:
+        """Return the architecture with `none` for every dead edge: one on no path from an input to an output.
+
+        A decision is dead if `none` removes edges of the graphs and leaves their live edges as they are. An edge whose
+        decision cannot be `none` stays.
+        """
+        pruned, live = architecture, self._live_edges(architecture)
+        for decision in self.decisions:
+            if pruned[decision.name] != NONE and NONE in self.allowed(decision):
+                without = pruned.with_option(decision.name, NONE)
+                if self._count_edges(without) < self._count_edges(pruned) and self._live_edges(without) == live:
+                    pruned = without
+        return pruned
+
+    def _live_edges(self, architecture: Architecture) -> list[tuple[tuple[int, int, str], ...]]:
+        from archloom.spaces.live_edges import find_live_edges  # late: it reads the graphs of this module
+
+        return [find_live_edges(graph) for graph in self.graphs(architecture)]
+
+    def _count_edges(self, architecture: Architecture) -> int:
+        return sum(len(graph.edges) for graph in self.graphs(architecture))
+
     # --- reading and writing
 
     @abstractmethod

@@ -19,6 +19,7 @@ from annotated_doc import Doc
 
 from archloom.core.errors import ParseError, require
 from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, Scores, SearchSpace
+from archloom.spaces.published import DARTS_REFERENCES, PUBLISHED
 
 OPERATIONS = (
     NONE,
@@ -208,6 +209,20 @@ class Darts(SearchSpace):
             moved = parent[name] if parent[name] in options else rng.choice(options)
             return parent.with_option(name, NONE).with_option(self.edge_name(cell, target, node), moved)
         return parent.with_option(name, rng.choice(others)) if others else parent
+
+    def references(self) -> Mapping[str, Architecture]:
+        """Return the published cells that this space contains; of a space with one searched cell, their normal cell."""
+        found = {title: self._find_published(name) for title, name in DARTS_REFERENCES.items()}
+        return {title: architecture for title, architecture in found.items() if architecture is not None}
+
+    def _find_published(self, name: str) -> Architecture | None:
+        published = Darts().parse(PUBLISHED[name][1])
+        if self.nodes != Darts().nodes or any(decision.name not in published for decision in self.decisions):
+            return None
+        try:
+            return self.check({decision.name: published[decision.name] for decision in self.decisions})
+        except ParseError:  # an edge or an operation that this space lacks
+            return None
 
     # --- reading and writing
 

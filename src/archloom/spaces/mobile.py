@@ -180,16 +180,15 @@ class Mobile(SearchSpace):
             yield "separable.width", self._widths(self.separable)
         yield "separable.layer", (BOTTLENECK,) if self.separable else (BOTTLENECK, ZERO)
         yield "separable.kernel", kernels
-        bases = {f"block{number}.width": base for number, base in enumerate(self.blocks, start=1)}
         for layer in self.bottlenecks:
             if not layer.residual:
-                yield layer.width, self._widths(bases[layer.width])
+                yield layer.width, self._widths(self._base_widths[layer.width])
             yield f"{layer.name}.layer", (BOTTLENECK, ZERO) if layer.residual else (BOTTLENECK,)
             yield f"{layer.name}.kernel", kernels
             yield f"{layer.name}.expansion", expansions
             yield f"{layer.name}.squeeze", squeeze
-        for name, base in zip(self.head_widths, self.head, strict=True):
-            yield name, self._widths(base)
+        for name in self.head_widths:
+            yield name, self._widths(self._base_widths[name])
 
     def _widths(self, base: int) -> tuple[str, ...]:
         if len(self.width_multipliers) == 1:  # nothing is searched: a published width need not be a multiple of 8
@@ -250,6 +249,26 @@ class Mobile(SearchSpace):
             groups[_of(name)] = [before, name]
             before = name
         return {key: tuple(dict.fromkeys(n for n in names if n in self._by_name)) for key, names in groups.items()}
+
+    def references(self) -> Mapping[str, Architecture]:
+        """Return a network like MobileNetV2: every layer, kernel 3, expansion 6, base widths, no squeeze."""
+        return {"MobileNetV2-like": Architecture({d.name: self._choose_usual(d) for d in self.decisions})}
+
+    def _choose_usual(self, decision: Decision) -> str:
+        part = decision.name.rpartition(".")[2]
+        if part == "layer":
+            return BOTTLENECK if BOTTLENECK in decision.options else decision.options[0]
+        if part == "squeeze":
+            return OFF if OFF in decision.options else decision.options[0]
+        wanted = {"kernel": 3.0, "expansion": 6.0}.get(part) or float(rounded(self._base_widths[decision.name]))
+        return min(decision.options, key=lambda option: abs(float(option) - wanted))
+
+    @cached_property
+    def _base_widths(self) -> dict[str, int]:
+        """Return the base width of every place that has one."""
+        blocks = {f"block{number}.width": base for number, base in enumerate(self.blocks, start=1)}
+        heads = dict(zip(self.head_widths, self.head, strict=True))
+        return {"stem.width": self.stem, "separable.width": self.separable, **blocks, **heads}
 
     # --- choosing
 

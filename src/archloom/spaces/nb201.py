@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -99,6 +99,18 @@ class Nb201(SearchSpace):
             if architecture[f"{source}->{target}"] != NONE
         )
         return (CellGraph("cell", ("input",), self.nodes, edges, (self.nodes - 1,)),)
+
+    def references(self) -> Mapping[str, Architecture]:
+        """Return the ResNet block: two 3x3 convolutions in a row, with a skip over both."""
+        last = self.nodes - 1
+        chosen = {"0->1": "nor_conv_3x3", "1->2": "nor_conv_3x3", f"0->{last}": "skip_connect"}
+        if last > 2:
+            chosen[f"2->{last}"] = "skip_connect"
+        try:
+            block = self.check({**{decision.name: NONE for decision in self.decisions}, **chosen})
+        except ParseError:  # too few nodes, or other operations
+            return {}
+        return {"ResNet block": block}
 
     def canonical(self, architecture: Architecture) -> str:
         """Return a text that isomorphic cells share, by the benchmark's own rule.

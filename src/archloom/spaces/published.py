@@ -98,3 +98,10 @@ PUBLISHED: Mapping[str, tuple[str, str]] = {  # name: the space's name, and the 
     ),
     **REFERENCES,
 }
+
+DARTS_REFERENCES: Mapping[str, str] = {  # cells found on CIFAR-10 that a search is compared with: title, name
+    "DARTS V2": "darts_v2",
+    "GDAS": "gdas",
+    "P-DARTS": "p_darts",
+    "PC-DARTS": "pc_darts",
+}

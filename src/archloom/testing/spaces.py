@@ -12,6 +12,7 @@ from archloom.core.settings import Settings
 from archloom.families import build_network
 from archloom.objectives import CostTable
 from archloom.spaces import NONE, SPACES, Architecture, SearchSpace
+from archloom.spaces.live_edges import find_live_edges
 from archloom.supernet import EveryOption
 from archloom.testing.strategies import check_help
 
@@ -112,6 +113,24 @@ class SpaceContract:
                 shown = sorted(operation for graph in space.graphs(architecture) for _, _, operation in graph.edges)
                 chosen = sorted(option for option in architecture.values() if option != NONE)
                 assert shown == chosen, f"edges of graphs() must have the options {chosen}, got {shown}"
+
+    def test_references_are_architectures_without_dead_edges(self) -> None:
+        """A race can train every reference as it is."""
+        space = self.build()
+        for name, reference in space.references().items():
+            assert space.check(reference) == reference, f"reference '{name}' must be a valid value, got {reference}"
+            assert space.prune(reference) == reference, f"reference '{name}' must have no dead edge, got {reference}"
+
+    def test_pruning_keeps_the_live_edges_and_leaves_no_other_to_prune(self) -> None:
+        """A pruned architecture computes the same with fewer operations."""
+        space = self.build()
+        for architecture in sample(space, 5):
+            pruned = space.prune(architecture)
+            assert space.check(pruned) == pruned, f"prune() must return a valid value, got {pruned}"
+            assert space.prune(pruned) == pruned, f"prune() must leave nothing to prune, got {pruned}"
+            before, after = map(space.graphs, (architecture, pruned))
+            kept = [find_live_edges(graph) for graph in before] == [find_live_edges(graph) for graph in after]
+            assert kept, f"prune() must keep all live edges of {architecture}, got {pruned}"
 
     def test_restricting_leaves_only_what_is_kept(self) -> None:
         """A restricted space offers fewer options and is smaller."""
