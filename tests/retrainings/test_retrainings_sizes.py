@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from archloom.core.durations import parse_duration
 from archloom.core.errors import SettingError
-from archloom.retrainings.sizes import FEW_IMAGES, LARGEST_FOR_FEW, TRAINING_SHARE, Budget, choose_size, parse_budget
+from archloom.retrainings.sizes import FEW_IMAGES, LARGEST_FOR_FEW, TRAINING_SHARE, Budget, choose_size
 
 COSTS = [1_000_000 * 2**size for size in range(7)]
 
@@ -19,13 +20,13 @@ def machine(size: int) -> float:
     ("text", "seconds"), [("30m", 1800), ("1h30m", 5400), ("45s", 45), ("1.5h", 5400), ("2 h", 7200)]
 )
 def test_budgets_are_read(text: str, seconds: float) -> None:
-    assert parse_budget(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "30", "m", "30 minutes please", "-5m", "0s", "1e9h", "5m!"])
 def test_a_malformed_budget_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(SettingError, match="a budget is written like 30m, 2h or 1h30m"):
-        parse_budget(text)
+        parse_duration(text)
 
 
 def test_the_largest_size_with_enough_epochs_is_chosen() -> None:

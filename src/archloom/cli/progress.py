@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from archloom.cli.console import print_line
-from archloom.core.events import Advanced, Deriving, Event, Listener, Record, Recorded, Started
+from archloom.core.events import Advanced, Deriving, Event, Listener, Planning, Record, Recorded, Started
 
 LINES_OF_TRIALS = 10  # how many lines a log gets from a search by trials
 BAR_LINES = 2
@@ -127,6 +127,8 @@ class _Log:
                 print_line(text, console=self._console)
         elif isinstance(event, Deriving):
             print_line(event.what, console=self._console)
+        elif isinstance(event, Planning):
+            print_line(event.line, console=self._console)
         self._pace.update(event)
 
     def _due(self) -> bool:
@@ -144,6 +146,9 @@ class _Bar:
 
     def __call__(self, event: Event) -> None:
         self._pace.update(event)
+        if isinstance(event, Planning):
+            print_line(event.line, console=self._console)
+            return
         if isinstance(event, Recorded) and (text := self._pace.new_warning(event.record)):
             print_line(text, console=self._console)
         if isinstance(event, Deriving):

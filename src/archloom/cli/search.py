@@ -48,6 +48,13 @@ def search(
         str | None, typer.Option(help="Data set (archloom list data). Default: digits.", rich_help_panel=WHAT)
     ] = None,
     data_dir: DataDir = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Time for all of it, such as 10m: sizes, epochs and the finalist race are planned to fit.",
+            rich_help_panel=HOW,
+        ),
+    ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="Epochs of the shared weights (one-shot strategies).", rich_help_panel=HOW)
     ] = None,
@@ -99,7 +106,7 @@ def search(
         "space": {"name": space},
         "strategy": {"name": strategy, "preset": preset},
         "data": data_settings(data, data_dir),
-        "search": {"epochs": epochs, "trials": trials, "batch_size": batch_size},
+        "search": {"budget": budget, "epochs": epochs, "trials": trials, "batch_size": batch_size},
         "network": {"channels": channels},
         "target": {**parse_target(target), "source": latency_source, "strict": strict_target or None},
         "machine": {"device": device, "torch_threads": threads},

@@ -129,7 +129,26 @@ class Deriving:
     what: str
 
 
-Event = Started | Advanced | Recorded | Noted | Deriving
+@dataclass(frozen=True)
+class Planning:
+    """A line of the plan that a search makes before it starts.
+
+    Attributes:
+        line: what will be done, and how long it should take.
+
+    Examples:
+        >>> import archloom
+        >>> def listen(event: archloom.Event) -> None:
+        ...     if isinstance(event, archloom.Planning):
+        ...         print(event.line)
+        >>> listen(archloom.Planning("finalist race: 24 networks"))
+        finalist race: 24 networks
+    """
+
+    line: str
+
+
+Event = Planning | Started | Advanced | Recorded | Noted | Deriving
 Listener = Callable[[Event], None]
 
 

@@ -9,8 +9,15 @@ from typing import Any
 from archloom.core.settings import Settings, merge
 
 RENAMED: Mapping[str, str] = {
-    # old dotted name: new dotted name. `strategy[gibbs].name` is a setting of that strategy only.
+    # old dotted name: new dotted name, '' where it is gone. `strategy[gibbs].name` is a setting of that strategy only.
     "search.chance_samples": "search.random_baseline_samples",
+    "search.finalist_steps": "race.steps",
+    "search.finalist_size": "race.size",
+    "search.finalist_shrink": "race.shrink",
+    "search.finalist_channels": "race.network.channels",
+    "search.finalist_learning_rate": "race.learning_rate",
+    "search.finalist_sweeps": "",  # the race proposes contestants one after the other now
+    "strategy.finalists": "race.contestants",
     "machine.workers": "machine.loader_threads",
     "machine.threads": "machine.torch_threads",
     "machine.processes": "machine.worker_processes",
@@ -91,7 +98,7 @@ def rename_settings(given: Settings) -> Settings:
 
 def _describe(found: Mapping[str, str]) -> str:
     """Return one line, however many settings an old run folder has."""
-    listed = ", ".join(f"{old} is now {new}" for old, new in list(found.items())[:LONGEST_LIST])
+    listed = ", ".join(f"{old} is {f'now {new}' if new else 'gone'}" for old, new in list(found.items())[:LONGEST_LIST])
     more = f" and {len(found) - LONGEST_LIST} more have new names" if len(found) > LONGEST_LIST else ""
     return f"{listed}{more}; the old name{'s' if len(found) > 1 else ''} still work{'' if len(found) > 1 else 's'}"
 
@@ -112,7 +119,7 @@ def _rename_section(section: str, table: Settings, found: dict[str, str]) -> Set
             tables = merge(tables, {section: {setting: value}})
         else:
             found[old] = new
-            tables = merge(tables, _nested(new, value))
+            tables = merge(tables, _nested(new, value)) if new else tables
     return tables
 
 

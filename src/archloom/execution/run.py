@@ -30,6 +30,11 @@ class RunOptions:
     warn: Callable[[str], None] = lambda message: None
     report: bool = True
 
+    def emit(self, event: Event) -> None:
+        """Call every listener with an event."""
+        for listener in self.listeners:
+            listener(event)
+
 
 class FolderRun(ABC, Generic[OutcomeT, ResultT]):
     """A built loop with its folder, and how to describe its end."""

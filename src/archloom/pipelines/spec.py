@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_doc import Doc
 
+from archloom.core.durations import parse_duration
 from archloom.core.errors import SettingError, require, suggestion
 from archloom.core.files import write_atomically
 from archloom.core.problems import Problems
@@ -26,7 +27,7 @@ from archloom.core.settings import Settings, check, merge, read_toml, tables_of,
 from archloom.execution.machine import Machine, jobs_that_fit
 from archloom.execution.run_folder import RunFolder
 from archloom.retrainings.jobs import RetrainJob
-from archloom.retrainings.sizes import AUTO, parse_budget
+from archloom.retrainings.sizes import AUTO
 from archloom.retrainings.spec import SECTIONS as RETRAIN_SECTIONS
 from archloom.searches.build import build_search
 from archloom.searches.jobs import FEWEST_THREADS, SearchJob
@@ -81,7 +82,7 @@ class PipelineSettings:
             }
         )
         if self.budget is not None:
-            parse_budget(self.budget)
+            parse_duration(self.budget)
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ class PipelineSpec:
     def _retrain_budget(self, count: int) -> str | None:
         if self.settings.budget is None or self.recipe != AUTO:
             return None
-        seconds = RETRAIN_SHARE * parse_budget(self.settings.budget) / math.ceil(count / self.retrain_jobs(count))
+        seconds = RETRAIN_SHARE * parse_duration(self.settings.budget) / math.ceil(count / self.retrain_jobs(count))
         return f"{max(1, round(seconds))}s"
 
     @property
@@ -249,7 +250,7 @@ def _with_epochs(pipeline: PipelineSpec, folder: Path, note: Callable[[str], Non
             return _set_epochs(pipeline, int(begun["search"]["search"]["epochs"]))
     most = pipeline.search.search.epochs
     rounds = math.ceil(len(pipeline.seeds) / pipeline.search_jobs)
-    seconds = SEARCH_SHARE * parse_budget(pipeline.settings.budget) / rounds
+    seconds = SEARCH_SHARE * parse_duration(pipeline.settings.budget) / rounds
     epochs = epochs_that_fit(build_search(pipeline.search), seconds, most=most)
     note(f"search: {epochs} of {most} epochs fit into {seconds / 60:.1f} min of {pipeline.settings.budget}")
     return _set_epochs(pipeline, epochs)

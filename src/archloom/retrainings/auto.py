@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from archloom.core.durations import parse_duration
 from archloom.core.settings import Settings, flatten, merge
 from archloom.data.source import ImageData
 from archloom.families import family_of
 from archloom.retrainings.build import cost_of_model, seconds_per_image, shown_shape, split_of
-from archloom.retrainings.sizes import AUTO, DEFAULT_BUDGET, Budget, choose_size, parse_budget
+from archloom.retrainings.sizes import AUTO, DEFAULT_BUDGET, Budget, choose_size
 from archloom.retrainings.spec import RetrainSpec
 from archloom.retrainings.transfer import Origin, adapt_network, list_differences
 
@@ -47,7 +48,7 @@ def _choose(
     """Choose size, epochs and regularization for the recipe `auto`; overrides stay."""
     train, valid = split_of(retrain, data)
     side, space = min(shown_shape(data)[1:]), retrain.build_space()
-    budget = Budget(len(train), 0 if valid is None else len(valid), side, parse_budget(time))
+    budget = Budget(len(train), 0 if valid is None else len(valid), side, parse_duration(time))
     family = family_of(space)
     options = [
         merge(given, _select(budget.regularization_for(place), retrain), size.to_settings(), overrides)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from archloom.core.durations import parse_duration
 from archloom.core.errors import SettingError
 from archloom.core.events import Listener
 from archloom.core.json_object import to_json_object
@@ -28,7 +29,7 @@ from archloom.retrainings.model_file import BEST, LAST, ModelDetails, save_model
 from archloom.retrainings.records import RetrainOutcome
 from archloom.retrainings.report import write_retrain_report
 from archloom.retrainings.result import RetrainResult, read_retrain_result
-from archloom.retrainings.sizes import AUTO, parse_budget
+from archloom.retrainings.sizes import AUTO
 from archloom.retrainings.spec import KIND, RetrainSpec, compose
 from archloom.retrainings.transfer import Origin, find_origin
 from archloom.searches.architectures import find_architecture
@@ -108,7 +109,7 @@ def resolve_request(
     """Find the architecture and resolve all settings; a SettingError lists everything that is wrong with them."""
     source = str(getattr(architecture, "folder", architecture))
     if budget is not None:
-        parse_budget(budget)
+        parse_duration(budget)
         if recipe != AUTO:
             raise SettingError(
                 f"a budget is for the recipe 'auto', which fits itself to it; '{recipe}' has its own epochs"

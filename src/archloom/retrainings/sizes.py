@@ -6,11 +6,8 @@ choice is written down as plain settings, so that a resumed run is the same run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-
-from archloom.core.errors import SettingError
 
 AUTO = "auto"
 DEFAULT_BUDGET = "30m"
@@ -19,19 +16,6 @@ FEW_IMAGES = 5_000  # below, a network overfits
 EVALUATION_COST = 1 / 3  # time to evaluate an image, as a share of the time to train on it
 SMALLEST_TO_REGULARIZE = 2  # index of a size: smaller networks do not overfit
 LARGEST_FOR_FEW = 4  # index of the largest size for few images
-
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(h|m|s)")
-_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
-
-
-def parse_budget(text: str) -> float:
-    """Return `30m`, `1h30m`, `45s` in seconds."""
-    cleaned = text.strip().lower()
-    parts = _PART.findall(cleaned)
-    seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
-    if not parts or _PART.sub("", cleaned).strip() or not 0 < seconds < 1e8:
-        raise SettingError(f"a budget is written like 30m, 2h or 1h30m, got '{text}'")
-    return seconds
 
 
 @dataclass(frozen=True)

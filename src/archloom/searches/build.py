@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -14,40 +15,48 @@ from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.core.errors import ArchloomError, SettingError
 from archloom.core.events import Listener
 from archloom.core.seeds import derive_seed
-from archloom.core.settings import Settings, settings_of
+from archloom.core.settings import Component, Settings, settings_of
 from archloom.data import Facts
 from archloom.data.loader import Loader
 from archloom.data.source import ImageData
 from archloom.data.splits import Split
 from archloom.execution.executors import ProcessExecutor, SerialExecutor
 from archloom.families import build_network, family_of
+from archloom.objectives import CostTable
 from archloom.objectives.target import Target
 from archloom.searches.black_box import BlackBoxLoop, PathScore, TableScore
-from archloom.searches.finalist_race import Begin, FinalistRace, ShortTraining
+from archloom.searches.budget import Budget
+from archloom.searches.finalist_race import Begin, ShortTraining
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.monitor import Monitor
 from archloom.searches.one_shot import OneShotLoop
+from archloom.searches.race_proposals import LARGEST
+from archloom.searches.race_runner import RaceRunner
 from archloom.searches.short_training import StandaloneScore, build_standalone, seeded
-from archloom.searches.spec import SearchSpec
+from archloom.searches.spec import SearchSpec, build_space
 from archloom.searches.studies import Score, SharedStudy, Study
 from archloom.searches.targets import find_target
-from archloom.spaces import SearchSpace
+from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox
 from archloom.supernet import EveryOption, SharedWeights, WeightSettings
 
 EVALUATION_BATCH = 250
-FINALISTS_SEE = 4  # times as many images as evaluate a path: with fewer, luck decides between close finalists
+MOST_HELD_OUT = 2000  # validation images that the race uses alone, and no more than half
 SCORE_EPOCHS = 5  # default of a trial that is trained
 
 
 def build_search(
-    spec: SearchSpec, *, data: ImageData | None = None, listeners: Sequence[Listener] = ()
+    spec: SearchSpec,
+    *,
+    data: ImageData | None = None,
+    listeners: Sequence[Listener] = (),
+    budget: Budget | None = None,
 ) -> SearchLoop[Any]:
     """Return the loop of a search, ready to run or to load a state; data are read if it needs them."""
-    return _Builder(spec, data).search(listeners)
+    return SearchBuilder(spec, data).search(listeners, budget)
 
 
-class _Builder:
+class SearchBuilder:
     """Build the objects of a search from its spec and its data."""
 
     def __init__(self, spec: SearchSpec, data: ImageData | None) -> None:
@@ -64,7 +73,8 @@ class _Builder:
     def _shape(self) -> dict[str, int]:
         return {"classes": len(self._data.classes), "colours": self._data.channels}
 
-    def search(self, listeners: Sequence[Listener]) -> SearchLoop[Any]:
+    def search(self, listeners: Sequence[Listener] = (), budget: Budget | None = None) -> SearchLoop[Any]:
+        """Return the loop of the search."""
         strategy = self._spec.build_strategy(self._space)
         name = self._spec.data_set.name  # not that of the files: a folder may be called like a published data set
         found = find_benchmark(self._space, name, self._spec.data.directory)
@@ -86,7 +96,7 @@ class _Builder:
                 listeners=listeners,
                 target=target,
             )
-        split = self._split()
+        split = self._search_split()
         strategy.to(self._device)
         return OneShotLoop(
             self._space,
@@ -94,11 +104,12 @@ class _Builder:
             self._weights(),
             train=self._loader(split.train, "train"),
             valid=self._loader(split.valid, "valid", batch_size=self._settings.valid_batch_size),
-            evaluation=self._evaluation_loader(split, part=0),
-            comparison=self._evaluation_loader(split, part=1),
+            evaluation=self._whole_batches(split.valid[: self._settings.evaluation_images], "evaluation 0"),
+            comparison=self._whole_batches(self._held_out[: self._settings.evaluation_images], "evaluation 1"),
             epochs=self._settings.epochs,
             random_baseline_samples=self._settings.random_baseline_samples,
-            race=self._finalist_race(split),
+            race=self.race(),
+            budget=budget,
             monitor=self._monitor(),
             strict_share=self._spec.target.strict_share if strict else 0.0,
             look_up=look_up,
@@ -122,32 +133,67 @@ class _Builder:
         settings = self._spec.monitor
         return None if settings.action == "off" else Monitor(settings, epochs=self._settings.epochs)
 
-    def _finalist_race(self, split: Split) -> FinalistRace | None:
-        if self._settings.finalist_steps == 0:
+    def race(self) -> RaceRunner | None:
+        """Return the finalist race, or None where the settings have none."""
+        settings = self._spec.race
+        if not settings.is_on:
             return None
-        shrink, side = self._settings.finalist_shrink, min(self._data.resolution)
-        if shrink > side:
-            raise SettingError(f"search.finalist_shrink must be at most the side of the images, {side}, got {shrink}")
-        train, evaluation = self._loader(split.train, "finalists"), self._finalist_loader(split)
-        training = ShortTraining(self._finalist(), train=train, evaluation=evaluation, shrink=shrink)
+        training = self.short_training()
         count = self._spec.machine.worker_processes or torch.get_num_threads()
         parallel = count > 1 and self._device.type == "cpu"  # one training occupies a GPU
-        return FinalistRace(
-            training,
-            ProcessExecutor(count, shared=[training]) if parallel else SerialExecutor(),
-            steps=self._settings.finalist_steps,
-            sweeps=self._settings.finalist_sweeps,
-            size=self._settings.finalist_size,
+        return RaceRunner(
+            space=self._space,
+            settings=settings,
+            training=training,
+            executor=ProcessExecutor(count, shared=[training]) if parallel else SerialExecutor(),
+            references=self.references(),
+            seed=self._spec.seed,
             machine=replace(self._spec.machine, torch_threads=1) if parallel else None,
         )
 
-    def _finalist(self) -> Begin:
-        """Return what builds a finalist: a network at full depth."""
-        width, rate = self._settings.finalist_channels, self._settings.finalist_learning_rate
+    def references(self) -> dict[str, Architecture]:
+        """Return what a user would take without a search: the space's references, and the largest architecture."""
+        named = {name: self._space.prune(one) for name, one in self._space.references().items()}
+        return {**named, LARGEST: self._space.prune(self._largest())}
+
+    def _largest(self) -> Architecture:
+        costs = CostTable(self._space, **self._cost_facts, **self._spec.network.settings)
+        base = self._space.sample(random.Random(0))
+        scores = {
+            d.name: [float(costs.cost(base.with_option(d.name, option)).multiply_adds) for option in d.options]
+            for d in self._space.decisions
+        }
+        return self._space.decode(scores, keep_none=False)
+
+    @property
+    def _cost_facts(self) -> dict[str, Any]:
+        return {"classes": len(self._data.classes), "image_shape": (self._data.channels, *self._data.resolution)}
+
+    def short_training(self) -> ShortTraining:
+        """Return what trains a contestant of the race; it learns on all images that are not held out."""
+        settings, split = self._spec.race, self._search_split()
+        side = min(self._data.resolution)
+        if settings.shrink > side:
+            raise SettingError(f"race.shrink must be at most the side of the images, {side}, got {settings.shrink}")
+        images = torch.cat([split.train, split.valid])
+        return ShortTraining(
+            self._contestant(),
+            train=self._loader(images, "finalists", batch_size=settings.batch_size),
+            evaluation=self._whole_batches(self._held_out, "finalists' judge"),
+            shrink=settings.shrink,
+        )
+
+    def _contestant(self) -> Begin:
+        """Return what builds a contestant: a network at full depth, or at the depth that the settings say."""
+        race = self._spec.race
+        space = family_of(self._space).at_full_depth(self._space)
+        if race.space:
+            space = build_space(Component(self._spec.space.name, {**self._spec.space.settings, **race.space}))
+        rate = race.learning_rate
         return self._standalone(
-            family_of(self._space).at_full_depth(self._space),
+            space,
             "finalists",
-            network={} if width is None else {"channels": width},
+            network=race.network,
             weights=replace(self._spec.weights, learning_rate=rate, learning_rate_end=0.0),
         )
 
@@ -161,9 +207,10 @@ class _Builder:
     ) -> Begin:
         """Return what builds the network of one architecture; the settings given here override those of the spec."""
         return partial(
-            build_standalone,
+            _build_repeat,
             space,
-            seed=derive_seed(self._spec.seed, purpose),
+            seed=self._spec.seed,
+            purpose=purpose,
             place=partial(_place, device=self._device, layout=self._layout),
             network={**self._shape, **self._spec.network.settings, **(network or {})},
             weights=weights or self._spec.weights,
@@ -180,8 +227,25 @@ class _Builder:
         network = _place(network, device=self._device, layout=self._layout)
         return SharedWeights(network, self._spec.weights, noise_seed=noise)
 
+    @cached_property
     def _split(self) -> Split:
         return self._spec.data.parts(len(self._data.train))
+
+    @cached_property
+    def _held_out(self) -> torch.Tensor:
+        """Return the validation images that neither weights nor architecture parameters learn on.
+
+        The race and the comparison with random architectures use them: an architecture that was picked on some images
+        looks too good on the same images.
+        """
+        valid = self._split.valid
+        most = self._spec.race.held_out or MOST_HELD_OUT
+        return valid[len(valid) - min(most, len(valid) // 2) :]
+
+    def _search_split(self) -> Split:
+        """Return the images of the search: all but those that are held out."""
+        valid = self._split.valid
+        return Split(self._split.train, valid[: len(valid) - len(self._held_out)])
 
     def _loader(
         self, indices: torch.Tensor, purpose: str, *, batch_size: int = 0, augmented: bool = True, **options: Any
@@ -203,25 +267,6 @@ class _Builder:
             **options,
         )
 
-    def _evaluation_loader(self, split: Split, *, part: int) -> Loader:
-        """Return validation images that evaluate paths: one part for the search, another for the random baseline.
-
-        The path that a strategy picked on some images looks too good on the same images. Batches are large and of equal
-        size, since paths are normalised by the statistics of the batch.
-        """
-        count = self._evaluation_images(split)
-        return self._whole_batches(split.valid[part * count : (part + 1) * count], f"evaluation {part}")
-
-    def _finalist_loader(self, split: Split) -> Loader:
-        """Return more images, and still none of those for the random baseline."""
-        count = self._evaluation_images(split)
-        images = torch.cat([split.valid[:count], split.valid[2 * count :]])
-        # the purpose is part of a seed: another word would draw other numbers than the first edition did
-        return self._whole_batches(images[: FINALISTS_SEE * count], "finalists' judge")
-
-    def _evaluation_images(self, split: Split) -> int:
-        return max(1, min(self._settings.evaluation_images, len(split.valid) // 2))
-
     def _whole_batches(self, images: torch.Tensor, purpose: str) -> Loader:
         batches = -(-len(images) // EVALUATION_BATCH)
         return self._loader(images, purpose, batch_size=len(images) // batches, augmented=False)
@@ -241,9 +286,9 @@ class _Builder:
                     f"{name}; set search.score = 'training', or pass --data-dir with the table"
                 )
             return TableScore(*found, epochs=self._settings.score_epochs)
-        split = self._split()
+        split = self._split
         return StandaloneScore(
-            self._standalone(self._space, "weights"),
+            partial(_begin_once, self._standalone(self._space, "weights")),
             train=self._loader(split.train, "train"),
             valid=self._loader(split.valid, "valid", batch_size=250, augmented=False, drop_last=False),
             epochs=self._settings.score_epochs or SCORE_EPOCHS,
@@ -276,6 +321,18 @@ class _Builder:
             trials=self._settings.trials,
             seed_of=lambda number: derive_seed(self._spec.seed, f"trial {number}"),
         )
+
+
+def _build_repeat(
+    space: SearchSpace, architecture: Architecture, repeat: int, *, seed: int, purpose: str, **settings: Any
+) -> SharedWeights:
+    """Return a network of one architecture with the weights of a repetition; number 0 is the usual one."""
+    named = purpose if repeat == 0 else f"{purpose} {repeat}"
+    return build_standalone(space, architecture, seed=derive_seed(seed, named), **settings)
+
+
+def _begin_once(begin: Begin, architecture: Architecture) -> SharedWeights:
+    return begin(architecture, 0)
 
 
 def _place(network: nn.Module, *, device: torch.device, layout: torch.memory_format) -> nn.Module:

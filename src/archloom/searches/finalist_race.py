@@ -1,16 +1,20 @@
-"""The finalist race: train a few architectures briefly and by themselves, at full depth, and keep the best.
+"""The finalist race: train candidates briefly and by themselves, and keep the best.
 
 A supernet is shallow and narrow, and its weights serve every architecture at once, so it cannot show what depth needs.
-The strategy proposes changes to its architecture; a short training of each at full depth shows whether one helps. A
-change that helps is kept, and the next is tried on top of it. The best are then trained again, for longer, and the best
-of these once more. A short training shows how fast a network learns and not how far it gets, so its size counts, too.
+Here every contestant is a network of its own, trained as it will be trained later, but briefly. The first ones are what
+the search derived, reference architectures and random ones; a surrogate proposes the others (`race_proposals.py`). The
+best are trained again for longer. The best reference reaches the last round, whatever its place, since the verdict
+compares with it. A short training shows how fast a network learns and not how far it gets, so its size counts, too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from torch.nn import functional as F
@@ -22,38 +26,63 @@ from archloom.data.loader import Batch, Loader
 from archloom.execution.executors import Executor, Stop
 from archloom.execution.loop import Interrupted
 from archloom.execution.machine import Machine
+from archloom.searches.race_proposals import DERIVED, LARGEST, PROPOSAL, RANDOM, SAMPLE, Entrant
+from archloom.searches.race_settings import ROUNDS, Round
 from archloom.searches.records import FinalistRecord
 from archloom.spaces import Architecture
 from archloom.supernet import SharedWeights
 
-ROUNDS = ((6, 3), (2, 9))  # the top 6 are trained again, 3 times as long; then the top 2, 9 times as long
+NOT_REFERENCES = (DERIVED, RANDOM, SAMPLE, PROPOSAL)
+FEWEST_SURVIVORS = 2  # with less time a round is left out
+REPEAT_EPOCHS = 1_000_000  # apart: another seed sees other batches
 
-Begin = Callable[[Architecture], SharedWeights]
-"""A network of one architecture with fresh weights, and its optimizer."""
+Item = TypeVar("Item")
+Begin = Callable[[Architecture, int], SharedWeights]
+"""A network of one architecture with fresh weights of a seed number, and its optimizer."""
+
+Propose = Callable[[Sequence[FinalistRecord]], list[Entrant]]
+"""The next contestants, by the records of the first round so far; none ends the round."""
 
 
 class ShortTraining:
-    """Trains architectures on the same batches and evaluates them on the same images."""
+    """Trains architectures on the same batches and evaluates them on the same held-out images."""
 
     def __init__(self, begin: Begin, *, train: Loader, evaluation: Loader, shrink: int = 1) -> None:
         self._begin, self._train, self._evaluation, self._shrink = begin, train, evaluation, shrink
 
-    def __call__(self, architecture: Architecture, steps: int, stop: Stop) -> FinalistRecord:
-        weights = self._begin(architecture)
+    def __call__(self, entrant: Entrant, steps: int, repeat: int, stop: Stop) -> FinalistRecord:
+        start = time.perf_counter()
+        weights = self._begin(entrant.architecture, repeat)
         for step in range(steps):
             if stop():
                 raise Interrupted
             weights.set_progress(_schedule(step, steps))
-            weights.fit(self._resize(self._train.batch(*divmod(step, self._train.steps))), {})
-        losses, rights, images = 0.0, 0.0, 0
-        with torch.no_grad():  # by the batch's own statistics: running ones lag behind a short training
-            for batch in map(self._resize, self._evaluation.epoch(0)):
-                outcome = weights.step_result(batch, {})
-                losses += float(outcome.loss) * len(batch)
-                rights += float(outcome.score) * len(batch)
-                images += len(batch)
-        loss = losses / images if math.isfinite(losses) else None
-        return FinalistRecord("", architecture, steps, loss, rights / images, weights.parameter_count)
+            epoch, place = divmod(step, self._train.steps)
+            weights.fit(self._resize(self._train.batch(epoch + repeat * REPEAT_EPOCHS, place)), {})
+        loss, correct = self._evaluate(weights)
+        return FinalistRecord(
+            "",
+            entrant.architecture,
+            steps,
+            loss,
+            float(correct.double().mean()),
+            weights.parameter_count,
+            origin=entrant.origin,
+            repeat=repeat,
+            correct=pack_bits(correct),
+            seconds=time.perf_counter() - start,
+        )
+
+    def _evaluate(self, weights: SharedWeights) -> tuple[float | None, torch.Tensor]:
+        """Return the mean loss (None where it is not finite), and for every held-out image whether it is correct."""
+        losses, images, correct = 0.0, 0, []
+        for batch in map(self._resize, self._evaluation.epoch(0)):
+            # by the batch's own statistics: running ones lag behind a short training
+            loss, right = weights.evaluate_images(batch, {})
+            losses += float(loss) * len(batch)
+            images += len(batch)
+            correct.append(right)
+        return losses / images if math.isfinite(losses) else None, torch.cat(correct)
 
     def _resize(self, batch: Batch) -> Batch:
         """Shrink the images by the mean over squares."""
@@ -62,12 +91,13 @@ class ShortTraining:
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One short training; its score is the result of the job."""
+    """One short training; its record is the result of the job."""
 
-    number: int
     training: ShortTraining
-    architecture: Architecture
+    entrant: Entrant
     steps: int
+    repeat: int
+    number: int
     machine: Machine | None = None  # to prepare where the job runs; None: it is prepared already
     folder: None = None
 
@@ -77,161 +107,201 @@ class TrainingJob:
         return f"short training {self.number}"
 
     def run(self, emit: JobListener, stop: Stop) -> FinalistRecord:
-        """Train the architecture briefly and return its score."""
+        """Train the architecture briefly and return its record."""
         if self.machine is not None:
             self.machine.prepare()
-        return self.training(self.architecture, self.steps, stop)
+        return self.training(self.entrant, self.steps, self.repeat, stop)
 
 
+@dataclass(frozen=True)
+class RaceOutcome:
+    """The winner, and every training: those of the last round first, each round the best first."""
+
+    winner: Architecture
+    records: Sequence[FinalistRecord]
+    cut_short: bool = False  # the time was over before the last round
+
+
+class TimeIsUpError(Exception):
+    """The time of the race is over; what is trained by now decides."""
+
+
+@dataclass
 class FinalistRace:
     """Decides between architectures by short trainings, which an executor runs."""
 
-    def __init__(
-        self,
-        training: ShortTraining,
-        executor: Executor,
-        *,
-        steps: int,
-        sweeps: int = 2,
-        size: float = 0.0,
-        machine: Machine | None = None,
-    ) -> None:
-        self._training, self._executor, self._machine = training, executor, machine
-        self._steps, self._sweeps, self._size = steps, sweeps, size
+    training: ShortTraining
+    executor: Executor
+    steps: int
+    contestants: int
+    size: float = 0.0
+    rounds: Sequence[Round] = ROUNDS
+    machine: Machine | None = None
+    known: list[FinalistRecord] = field(default_factory=list)  # trained before an interruption
 
     def run(
         self,
-        architectures: Sequence[Architecture],
+        entrants: Sequence[Entrant],
+        propose: Propose = lambda records: [],
         *,
-        known: Iterable[JsonObject] = (),
-        allowed: Callable[[Architecture], bool] = lambda architecture: True,
         describe: Callable[[str], None] = lambda what: None,
         note: Callable[[JsonObject], None] = lambda record: None,
         stop: Stop = lambda: False,
-    ) -> tuple[Architecture, list[FinalistRecord]]:
-        """Return the winner and the records of all trained architectures, the best first.
+        time_left: Callable[[], float] | None = None,
+    ) -> RaceOutcome:
+        """Return the winner and the records of all trainings.
 
-        The race starts at the first architecture; where the others differ from it are the changes to try. What `note`
-        received before an interruption is passed as `known`, and is not trained again.
+        Args:
+            entrants: the first contestants.
+            propose: returns the next contestants.
+            describe: receives what the race does now, in words.
+            note: receives every record as JSON; after an interruption they are passed as `known`.
+            stop: asked at every step; once true, the race stops and can be resumed.
+            time_left: seconds until the race must be over; then the trainings that are done decide.
+
+        Raises:
+            Interrupted: `stop` was true.
         """
-        first, *others = architectures
-        changes = [_differences(one, first) for one in others]
-        changes += [change for change in (_differences(first, one) for one in others) if change not in changes]
-        with self._executor as executor:
-            trainings = _Trainings(self._training, executor, self._machine, known, note, stop)
-            climb = _Climb(trainings, self._steps, self._size, describe)
-            best = climb.train(first, [one for one in others if allowed(one)])
-            for _ in range(self._sweeps):
-                before, best = best, climb.sweep(best, changes, allowed)
-                if best == before:
+        with self.executor as executor:
+            trainings = _Trainings(self, executor, note, stop, time_left or (lambda: math.inf))
+            rounds = [self._first_round(trainings, entrants, propose, describe)]
+            trainings.reserve = 0.0
+            for one in self.rounds:
+                try:
+                    rounds.append(self._later_round(trainings, rounds, one, describe))
+                except TimeIsUpError:
                     break
-            ranked = self._rank(climb.scores)
-            for count, longer in ROUNDS:
-                steps, chosen = longer * self._steps, ranked[:count]
-                describe(f"training the best {len(chosen)} again for {steps} steps")
-                ranked[:count] = self._rank(trainings.scores_of([one.architecture for one in chosen], steps))
-        return ranked[0].architecture, ranked
+        return self._outcome(rounds, cut_short=len(rounds) <= len(self.rounds))
 
-    def _rank(self, scores: Iterable[FinalistRecord]) -> list[FinalistRecord]:
-        return sorted(scores, key=lambda one: one.rank_by(self._size))  # stable: the first wins a tie
+    def _first_round(
+        self, trainings: _Trainings, entrants: Sequence[Entrant], propose: Propose, describe: Callable[[str], None]
+    ) -> list[FinalistRecord]:
+        units = self.contestants + sum(one.cost for one in self.rounds)
+        # the later rounds keep their share of the time, whatever the first one would like to take
+        trainings.reserve = trainings.left() * sum(one.cost for one in self.rounds) / units
+        records: list[FinalistRecord] = []
+        waiting = list(entrants)[: max(1, self.contestants)]
+        while waiting:
+            describe(f"finalist race: {len(records)} of {self.contestants} trained for {self.steps} steps")
+            try:
+                for chunk in _chunks(waiting, trainings.workers):
+                    records += trainings.run(chunk, self.steps, range(1))
+            except TimeIsUpError:
+                if not records:
+                    raise
+                break
+            waiting = propose(records)[: max(0, self.contestants - len(records))]
+        return records
+
+    def _later_round(
+        self,
+        trainings: _Trainings,
+        rounds: Sequence[Sequence[FinalistRecord]],
+        one: Round,
+        describe: Callable[[str], None],
+    ) -> list[FinalistRecord]:
+        ranked, steps = self.rank(rounds[-1]), one.longer * self.steps
+        survivors = min(one.survivors, trainings.count_fitting(steps * one.repeats))
+        if survivors < FEWEST_SURVIVORS:
+            raise TimeIsUpError
+        kept = ranked[:survivors]
+        if not any(is_reference(record) for record in kept):
+            kept = [*kept[: max(1, survivors - 1)], *[record for record in ranked if is_reference(record)][:1]]
+        describe(f"finalist race: training the best {len(kept)} again for {steps} steps")
+        return trainings.run([Entrant(r.architecture, r.origin) for r in kept], steps, range(one.repeats))
+
+    def _outcome(self, rounds: Sequence[Sequence[FinalistRecord]], *, cut_short: bool) -> RaceOutcome:
+        seen: dict[Architecture, None] = {}
+        for records in reversed(rounds):
+            seen |= dict.fromkeys(record.architecture for record in self.rank(records))
+        order = {architecture: place for place, architecture in enumerate(seen)}
+        flat = [record for records in reversed(rounds) for record in records]
+        ordered = sorted(flat, key=lambda record: (-record.steps, order[record.architecture], record.repeat))
+        return RaceOutcome(next(iter(seen)), ordered, cut_short)
+
+    def rank(self, records: Iterable[FinalistRecord]) -> list[FinalistRecord]:
+        """Return one record per architecture, the best first by the mean over its seeds; the first wins a tie."""
+        by_architecture: dict[Architecture, list[FinalistRecord]] = {}
+        for record in records:
+            by_architecture.setdefault(record.architecture, []).append(record)
+        means = {
+            one: statistics.fmean(record.rank_by(self.size) for record in own) for one, own in by_architecture.items()
+        }
+        return [by_architecture[one][0] for one in sorted(means, key=lambda one: means[one])]
 
 
 class _Trainings:
-    """The scores of short trainings: those known, and those of new jobs."""
+    """The records of short trainings: those known, and those of new jobs."""
 
     def __init__(
         self,
-        training: ShortTraining,
+        race: FinalistRace,
         executor: Executor,
-        machine: Machine | None,
-        known: Iterable[JsonObject],
         note: Callable[[JsonObject], None],
         stop: Stop,
+        left: Callable[[], float],
     ) -> None:
-        self._training, self._executor, self._machine = training, executor, machine
-        self._note, self._stop = note, stop
+        self._race, self._executor, self._note = race, executor, note
+        self._stop, self.left = stop, left
+        self.reserve = 0.0  # seconds that later rounds need
         self.workers = executor.workers
-        self._known = {(one.architecture, one.steps): one for one in map(FinalistRecord.from_json, known)}
+        self._known = {(one.architecture, one.steps, one.repeat): one for one in race.known}
 
-    def has(self, architecture: Architecture, steps: int) -> bool:
-        return (architecture, steps) in self._known
+    def _is_late(self) -> bool:
+        return self.left() <= self.reserve
 
-    def scores_of(self, architectures: Sequence[Architecture], steps: int) -> list[FinalistRecord]:
-        """Return the scores after so many steps, in the order of the architectures."""
-        missing = [one for one in architectures if not self.has(one, steps)]
-        for start in range(0, len(missing), self.workers):
-            self._train(missing[start : start + self.workers], steps)
-        return [self._known[one, steps] for one in architectures]
+    def count_fitting(self, steps: int) -> int:
+        """Return how many trainings of so many steps fit into the time that is left."""
+        done = [one for one in self._known.values() if one.seconds > 0]
+        left = self.left()
+        if not done or not math.isfinite(left):
+            return len(self._known)
+        each = sum(one.seconds for one in done) / sum(one.steps for one in done)
+        return max(0, int(self.workers * left / (each * steps)))
 
-    def _train(self, architectures: Sequence[Architecture], steps: int) -> None:
+    def run(self, entrants: Sequence[Entrant], steps: int, repeats: range) -> list[FinalistRecord]:
+        """Return the records after so many steps, in the order of entrants, then of repeats."""
+        wanted = [(one, repeat) for repeat in repeats for one in entrants]
+        missing = [(one, repeat) for one, repeat in wanted if (one.architecture, steps, repeat) not in self._known]
+        for chunk in _chunks(missing, self.workers):
+            self._train(chunk, steps)
+        return [self._known[one.architecture, steps, repeat] for one in entrants for repeat in repeats]
+
+    def _train(self, wanted: Sequence[tuple[Entrant, int]], steps: int) -> None:
+        if self._is_late():
+            raise TimeIsUpError
+        race, first = self._race, len(self._known) + 1
         jobs = [
-            TrainingJob(len(self._known) + place, self._training, one, steps, self._machine)
-            for place, one in enumerate(architectures, start=1)
+            TrainingJob(race.training, one, steps, repeat, number, race.machine)
+            for number, (one, repeat) in enumerate(wanted, start=first)
         ]
-        scores: dict[str, FinalistRecord] = {}
+        found: dict[str, FinalistRecord] = {}
 
         def listen(event: JobEvent) -> None:
             if isinstance(event, JobEnded) and event.result is not None:
-                scores[event.job] = event.result
+                found[event.job] = event.result
 
-        failures = self._executor.run(jobs, emit=listen, stop=self._stop)
+        failures = self._executor.run(jobs, emit=listen, stop=lambda: self._stop() or self._is_late())
         for job in jobs:
-            if job.name in scores:
-                self._known[job.architecture, steps] = scores[job.name]
-                self._note(to_json_object(scores[job.name]))
+            if job.name in found:
+                self._known[job.entrant.architecture, steps, job.repeat] = found[job.name]
+                self._note(to_json_object(found[job.name]))
         for failure in failures.values():
             raise ArchloomError(
                 f"a short training of the finalist race failed twice: {failure.message}; resume the run, with a "
                 "smaller machine.worker_processes in its config.toml if memory was short"
             ) from (RuntimeError(failure.details) if failure.details else None)
-        if len(scores) < len(jobs):
-            raise Interrupted
+        if len(found) < len(jobs):
+            raise Interrupted if self._stop() else TimeIsUpError
 
 
-class _Climb:
-    """Steps from one architecture to the next better one.
+def is_reference(record: FinalistRecord) -> bool:
+    """Return whether a contestant is one that a user could have taken without a search."""
+    return record.origin == LARGEST or record.origin not in ("", *NOT_REFERENCES)
 
-    Where several can be trained at once, the next changes are trained ahead, as most do not help; where one does, those
-    trained on top of what it replaced are ignored. So the result does not depend on the number of workers.
-    """
 
-    def __init__(self, trainings: _Trainings, steps: int, size: float, describe: Callable[[str], None]) -> None:
-        self._trainings, self._steps, self._size, self._describe = trainings, steps, size, describe
-        self._scores: dict[Architecture, FinalistRecord] = {}
-
-    @property
-    def scores(self) -> list[FinalistRecord]:
-        """Return the scores of the architectures that were compared, in this order."""
-        return list(self._scores.values())
-
-    def train(self, one: Architecture, ahead: Sequence[Architecture] = ()) -> Architecture:
-        """Train an architecture if it was not trained yet, and as many of those ahead as there are idle workers."""
-        wanted = [one]
-        if not self._trainings.has(one, self._steps):
-            self._describe(f"training finalist {len(self._scores) + 1} for {self._steps} steps")
-            missing = [other for other in dict.fromkeys(ahead) if not self._trainings.has(other, self._steps)]
-            wanted += missing[: self._trainings.workers - 1]
-        self._scores[one] = self._trainings.scores_of(wanted, self._steps)[0]
-        return one
-
-    def sweep(
-        self,
-        best: Architecture,
-        changes: Sequence[Mapping[str, str]],
-        allowed: Callable[[Architecture], bool],
-    ) -> Architecture:
-        """Try each change on top of those that helped; return the best architecture."""
-        for place in range(len(changes)):
-            changed, *ahead = (Architecture({**best, **change}) for change in changes[place:])
-            if changed == best or not allowed(changed):
-                continue
-            self.train(changed, [other for other in ahead if allowed(other)])
-            if self._rank(changed) < self._rank(best):
-                best = changed
-        return best
-
-    def _rank(self, one: Architecture) -> float:
-        return self._scores[one].rank_by(self._size)
+def _chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _schedule(step: int, steps: int) -> float:
@@ -240,5 +310,13 @@ def _schedule(step: int, steps: int) -> float:
     return 1 - (step + 1) / (rise + 1) if step < rise else (step - rise) / (steps - rise)
 
 
-def _differences(one: Architecture, other: Architecture) -> Mapping[str, str]:
-    return {name: option for name, option in one.items() if other[name] != option}
+def pack_bits(flags: torch.Tensor) -> str:
+    """Return truth values as hexadecimal digits, four of them in each."""
+    bits = "".join("1" if flag else "0" for flag in flags.tolist())
+    return f"{len(bits)}:{int(bits or '0', 2):x}"
+
+
+def unpack_bits(text: str) -> list[bool]:
+    """Return the truth values that `pack_bits` wrote."""
+    count, _, digits = text.partition(":")
+    return [digit == "1" for digit in f"{int(digits or '0', 16):0{int(count or 0)}b}"][: int(count or 0)]

@@ -17,10 +17,18 @@ from archloom.core.state import StateDict
 from archloom.data.loader import Batch, Loader
 from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.target import Target, suggest_beta
-from archloom.searches.finalist_race import FinalistRace
+from archloom.searches.budget import SUPERNET_END, Budget, StepPace
 from archloom.searches.loop import SearchLoop
 from archloom.searches.monitor import Monitor
-from archloom.searches.random_baseline import compare_with_random, describe_entry, join_sentences
+from archloom.searches.race_runner import RaceRunner
+from archloom.searches.race_verdict import RaceResult
+from archloom.searches.random_baseline import (
+    BaselineComparison,
+    compare_with_random,
+    defect_sentence,
+    describe_entry,
+    join_sentences,
+)
 from archloom.searches.records import EarlyStop, EpochRecord, FinalistRecord, StrictSteps
 from archloom.searches.result import SearchOutcome
 from archloom.searches.target_check import check_target, enforce_target, target_sentence
@@ -74,7 +82,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         comparison: Loader,
         epochs: int,
         random_baseline_samples: int = 30,
-        race: FinalistRace | None = None,
+        race: RaceRunner | None = None,
+        budget: Budget | None = None,
         monitor: Monitor | None = None,
         target: Target | None = None,
         strict_share: float = 0.0,  # extra steps at most, as a share of all steps, if the target is missed
@@ -86,6 +95,9 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         if target is not None:
             strategy.set_target(target)
         self._train, self._valid, self._epochs = train, valid, epochs
+        self._steps = epochs * train.steps  # fewer where the time is over before
+        self._budget = budget
+        self._pace = None if budget is None else StepPace(budget, end=SUPERNET_END)
         self.train, self.evaluation = train, evaluation  # `archloom rank` evaluates trained weights with them
         self._evaluate = SharedAccuracy(space, weights, evaluation)
         self._compare = SharedAccuracy(space, weights, comparison)
@@ -109,8 +121,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
 
     @property
     def total(self) -> int:
-        """Return the number of steps of all epochs."""
-        return self._epochs * self._train.steps
+        """Return the number of steps of all epochs, or of those that the budget leaves time for."""
+        return self._steps
 
     @property
     def units_per_record(self) -> int:
@@ -128,8 +140,9 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             self._batches = zip(_stream(self._train, self.position), self._valid_batches(self.position), strict=False)
         epoch = self.position // self._train.steps
         train, valids = next(self._batches)
-        self.weights.set_progress(epoch / self._epochs)
-        batch = SearchBatch(train, valids, epoch, self._epochs, self.position / self.total)
+        epochs = -(-self.total // self._train.steps)
+        self.weights.set_progress(epoch / epochs)
+        batch = SearchBatch(train, valids, epoch, epochs, self.position / self.total)
         metrics = self.strategy.step(self.weights, batch)
         self.position += 1
         self._refuse_infinite(metrics)
@@ -139,7 +152,15 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self._images += len(train)
         self._seconds += self._clock() - start
         self.emit(Advanced(self.position, len(train), metrics))
-        return self._record(epoch) if self.position % self._train.steps == 0 else None
+        self._keep_to_budget()
+        ends = self.position % self._train.steps == 0 or self.position == self.total
+        return self._record(epoch) if ends else None
+
+    def _keep_to_budget(self) -> None:
+        """End the training of the shared weights earlier if the machine is slower than planned."""
+        if self._pace is not None:
+            fitting = self._pace.steps_that_fit(self._steps - self.position)
+            self._steps = max(self.position + fitting, min(self._steps, self._train.steps))
 
     def _valid_batches(self, position: int) -> Iterator[tuple[Batch, ...]]:
         """Yield the validation batches of each step from a position on."""
@@ -220,21 +241,28 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         """Choose the final architecture and return what is known of it."""
         self.emit(Deriving("choosing the final architecture"))
         early_stop, strict = self._roll_back(), self._enforce_target()
-        architecture, finalists, race_seconds = self._choose_architecture()
+        derived = self.space.prune(self.strategy.best(self._reward, final=True)) if self.total else None
+        architecture, race, finalists, race_seconds = self._run_race(derived)
         described = self.describe(architecture)
-        self.emit(Deriving("comparing it with a random baseline"))
-        rng = self.strategy.python_random()
-        samples = self._random_baseline_samples
-        baseline = compare_with_random(self.space, architecture, self._compare, samples=samples, rng=rng)
+        baseline = self._compare_with_random(architecture)
         checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
         findings = self.strategy.findings()
-        sentences = (describe_entry(described["table_entry"]), baseline.sentence, target_sentence(checked))
+        sentences = (
+            "" if race is None else race.sentence,
+            defect_sentence(self.space, architecture),
+            describe_entry(described["table_entry"]),
+            self._undecided_sentence(race),
+            "" if baseline is None or race is not None else baseline.sentence,
+            target_sentence(checked),
+        )
         return SearchOutcome(
             **described,
             verdict=join_sentences(sentences),
-            shared_accuracy=baseline.shared_accuracy,
-            random_baseline=baseline.random_baseline,
+            derived=derived,
+            shared_accuracy=None if baseline is None else baseline.shared_accuracy,
+            random_baseline=() if baseline is None else baseline.random_baseline,
             target=checked,
+            race=race,
             finalists=finalists,
             finalists_seconds=race_seconds,
             early_stop=early_stop,
@@ -242,23 +270,41 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             findings=findings.others,
         )
 
-    def _choose_architecture(self) -> tuple[Architecture, tuple[FinalistRecord, ...], float | None]:
-        """Return the final architecture, and the finalists and seconds of the finalist race if there was one."""
-        derived = self.strategy.best(self._reward, final=True)
-        finalists = [one for one in self.strategy.finalists() if self._allowed(one)]
-        if self._race is None or len(finalists) < 2:
-            return derived, (), None
+    def _compare_with_random(self, architecture: Architecture) -> BaselineComparison | None:
+        """Compare with random architectures under the shared weights; None where no weights were trained."""
+        if not self.total:
+            return None
+        self.emit(Deriving("comparing it with a random baseline"))
+        samples, rng = self._random_baseline_samples, self.strategy.python_random()
+        return compare_with_random(self.space, architecture, self._compare, samples=samples, rng=rng)
+
+    def _undecided_sentence(self, race: RaceResult | None) -> str:
+        """Return a warning if the probabilities have not moved."""
+        undecided = self.strategy.undecided() if self.total else None
+        if undecided is None:
+            return ""
+        saved = " The finalist race decided instead." if race is not None else ""
+        return f"The search did not decide: {undecided}.{saved}"
+
+    def _run_race(
+        self, derived: Architecture | None
+    ) -> tuple[Architecture, RaceResult | None, tuple[FinalistRecord, ...], float | None]:
+        """Return the final architecture, and the result, records and seconds of the finalist race if there was one."""
+        if self._race is None:
+            assert derived is not None, "checked with the settings: no epochs need a race"
+            return derived, None, (), None
         start = self._clock()
-        winner, records = self._race.run(
-            finalists,
+        winner, race, records = self._race.run(
+            self.strategy,
+            derived,
             known=self.notes,
             allowed=self._allowed,
             describe=lambda what: self.emit(Deriving(what)),
             note=lambda record: self.emit(Noted(record)),
             stop=self._stop,
+            budget=self._budget,
         )
-        named = tuple(replace(one, text=self.space.format(self.space.check(one.architecture))) for one in records)
-        return winner, named, self._clock() - start
+        return winner, race, records, self._clock() - start
 
     # --- a target
 
@@ -315,6 +361,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
                 "seconds": self._seconds,
             },
             "kept": self._kept,
+            "steps": self._steps,
+            "spent": 0.0 if self._budget is None else self._budget.elapsed,
         }
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -326,6 +374,9 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self._sums, self._counts = dict(partial["sums"]), dict(partial["counts"])
         self._images, self._seconds = partial["images"], partial["seconds"]
         self._kept = list(state.get("kept", []))
+        self._steps = state.get("steps", self._steps)
+        if self._budget is not None:
+            self._budget.spent = state.get("spent", 0.0)
         self._batches = None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from archloom.benchmarks.base import TableEntry
+from archloom.families.defects import find_defect
 from archloom.spaces import Architecture, SearchSpace
 
 
@@ -56,6 +57,12 @@ def describe_entry(entry: TableEntry | None) -> str:
         f"{entry.count:,}, {entry.regret:.2f} points below the best. It beats {beaten:.1f} % of all architectures in "
         "the table."
     )
+
+
+def defect_sentence(space: SearchSpace, architecture: Architecture) -> str:
+    """Return a warning if nothing in the architecture learns, or nothing is connected."""
+    defect = find_defect(space, architecture)
+    return "" if defect is None else f"Warning: {defect}."
 
 
 def join_sentences(sentences: Sequence[str]) -> str:

@@ -201,6 +201,10 @@ class FinalistRecord:
     valid_loss: float | None  # None where the training diverged
     valid_accuracy: float
     parameters: int
+    origin: str = ""  # why it took part: `derived`, `random`, `proposal`, the name of a reference; '' in old files
+    repeat: int = 0  # the number of its seed
+    correct: str = ""  # for each held-out image whether it is correct, as `pack_bits` writes it
+    seconds: float = 0.0
 
     def rank_by(self, size: float) -> float:
         """Return the figure to rank by, lower is better: the loss less `size` times the logarithm of the parameters."""
@@ -217,6 +221,10 @@ class FinalistRecord:
             _optional(value["valid_loss"]),
             number(value["valid_accuracy"]),
             int(value["parameters"]),
+            origin=str(value.get("origin", "")),
+            repeat=int(value.get("repeat", 0)),
+            correct=str(value.get("correct", "")),
+            seconds=number(value.get("seconds", 0.0)),
         )
 
 

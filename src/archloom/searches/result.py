@@ -23,6 +23,7 @@ from archloom.reports.cells import draw_cells
 from archloom.reports.frames import make_frame
 from archloom.reports.markup import escape
 from archloom.reports.tables import duration
+from archloom.searches.race_verdict import RaceResult
 from archloom.searches.records import (
     EarlyStop,
     FinalistRecord,
@@ -53,6 +54,8 @@ class SearchOutcome:
     shared_accuracy: float | None = None  # under the shared weights, on images that the search did not use
     random_baseline: Sequence[float] = ()  # the same of architectures sampled uniformly, in rising order
     target: TargetResult | None = None
+    derived: Architecture | None = None  # by the search alone; the race may have chosen another
+    race: RaceResult | None = None
     finalists: Sequence[FinalistRecord] = ()  # of the finalist race, the best one first
     finalists_seconds: float | None = None
     early_stop: EarlyStop | None = None  # where the monitor ended the search
@@ -114,6 +117,8 @@ class SearchResult(SearchOutcome):
             shared_accuracy=value.get("shared_accuracy"),
             random_baseline=tuple(named["random_baseline"] or ()),
             target=target and TargetResult.from_json(target),
+            derived=value.get("derived") and space.check(value["derived"]),
+            race=value.get("race") and RaceResult.from_json(value["race"]),
             finalists=tuple(map(FinalistRecord.from_json, value.get("finalists") or ())),
             finalists_seconds=value.get("finalists_seconds"),
             early_stop=stop and EarlyStop(**stop),
@@ -209,7 +214,7 @@ class SearchResult(SearchOutcome):
 
 _NAMES = {
     "version", "space", "strategy", "data", "seed", "cost", "run", "architecture", "text", "verdict", "shared_accuracy",
-    "target", "finalists", "finalists_seconds", *_FIRST_EDITION, *_FIRST_EDITION.values(),
+    "target", "derived", "race", "finalists", "finalists_seconds", *_FIRST_EDITION, *_FIRST_EDITION.values(),
 }  # fmt: skip
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from archloom.benchmarks import find_benchmark
+from archloom.core.durations import parse_duration
 from archloom.core.errors import BenchmarkError, SettingError
-from archloom.core.events import Listener
+from archloom.core.events import Listener, Planning
 from archloom.core.settings import Settings, merge, settings_of
 from archloom.data import Facts
 from archloom.data.arrays import from_dataset, from_tensors
@@ -23,8 +24,10 @@ from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives import CostTable
 from archloom.reports.cells import draw_cells
+from archloom.searches.budget import CLOCKS, Budget
 from archloom.searches.build import build_search
 from archloom.searches.loop import SearchLoop, TableLookup
+from archloom.searches.plan import complete_search
 from archloom.searches.records import SearchRecord
 from archloom.searches.report import ReportData, render
 from archloom.searches.result import SearchOutcome, SearchResult, read_history, read_result
@@ -42,6 +45,7 @@ def search(
     data: Any = "digits",
     *,
     epochs: int | None = None,
+    budget: str | None = None,
     seed: int | None = None,
     out: str | Path | None = None,
     settings: Settings | None = None,
@@ -55,7 +59,8 @@ def search(
         strategy: The name of a strategy (`archloom list strategies`), or your own class.
         data: The name of a data set (`archloom list data`), an `ImageData`, a torch Dataset of (image, label), or a
             pair of tensors (images, labels).
-        epochs: Epochs of the shared weights; one-shot strategies only.
+        epochs: Epochs of the shared weights; one-shot strategies only. A search with epochs and no budget has no plan.
+        budget: Time for all of it, such as "10m": sizes, epochs and the finalist race are planned to fit.
         seed: Everything random follows from it.
         out: The run folder. Default: the next free one in `runs/`.
         settings: Any other settings by section, as in a recipe: {"strategy": {"temperature_start": 5}}.
@@ -84,6 +89,7 @@ def search(
         {"strategy": {"name": strategy if isinstance(strategy, str) else _import_path(strategy)}},
         {"data": {"name": data if own is None else GIVEN}},
         {} if epochs is None else {"search": {"epochs": epochs}},
+        {} if budget is None else {"search": {"budget": budget}},
         {} if seed is None else {"seed": seed},
     )
     return run_search(SearchSpec.resolve(given), data=own, out=out, options=RunOptions(listeners=listeners, stop=stop))
@@ -98,7 +104,12 @@ def run_search(
 ) -> SearchResult:
     """Begin a run of a resolved search."""
     folder = RunFolder(RunFolder.next_free(RUNS, spec.stem) if out is None else Path(out))
-    return begin_run(folder, lambda: SearchRun(folder, spec, data), options)
+
+    def build() -> SearchRun:
+        planned = complete_search(spec, data, note=lambda line: options.emit(Planning(line)))
+        return SearchRun(folder, planned.spec, data, planned.budget)
+
+    return begin_run(folder, build, options)
 
 
 def resume_search(
@@ -112,10 +123,16 @@ def resume_search(
     spec = SearchSpec.resolve(merge(folder.config, settings or {}))
     return resume_run(
         folder,
-        lambda: SearchRun(folder, spec, as_image_data(data)),
+        lambda: SearchRun(folder, spec, as_image_data(data), _budget_of(spec)),
         lambda: read_result(folder, spec.build_space()),
         options,
     )
+
+
+def _budget_of(spec: SearchSpec) -> Budget | None:
+    if spec.search.budget is None:
+        return None
+    return Budget(parse_duration(spec.search.budget), CLOCKS[spec.search.budget_clock])
 
 
 class SearchRun(FolderRun[SearchOutcome, SearchResult]):
@@ -123,14 +140,16 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
 
     loop: SearchLoop[Any]
 
-    def __init__(self, folder: RunFolder, spec: SearchSpec, data: ImageData | None) -> None:
+    def __init__(
+        self, folder: RunFolder, spec: SearchSpec, data: ImageData | None, budget: Budget | None = None
+    ) -> None:
         self._spec = spec
         facts = spec.facts if data is None else None
         if facts is None:  # only reading the data shows their shape
             data = data or spec.load_data()
             facts = Facts(len(data.classes), (data.channels, *data.resolution))
         self._data_name = spec.data_set.name if data is None else data.name
-        super().__init__(folder, build_search(spec, data=data))
+        super().__init__(folder, build_search(spec, data=data, budget=budget))
         # before the search: a network that cannot be counted is refused now
         self._costs = _cost_table(self.loop.space, facts, spec.network.settings)
 

@@ -1,8 +1,8 @@
 """A search, resolved: every setting of a run, checked before anything is computed.
 
 Each section of a configuration has the settings of what it configures. A value that is left out comes, from weakest to
-strongest, from the defaults of that part, from the settings for small data, from the named space, and from the
-strategy's preset.
+strongest, from the defaults of that part, from the named space, and from the strategy's preset. What the data and the
+time decide is completed later (`plan.py`), once the data are read.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from annotated_doc import Doc
 
+from archloom.core.durations import parse_duration
 from archloom.core.errors import DataError, SettingError, require, suggestion
 from archloom.core.files import data_folder
 from archloom.core.recipes import read_recipe
@@ -31,30 +32,17 @@ from archloom.execution.machine import Machine, pick_device
 from archloom.families import build_network, family_of
 from archloom.objectives.target import TargetSettings
 from archloom.searches.monitor import MonitorSettings
+from archloom.searches.race_settings import RaceSettings
 from archloom.spaces import SPACES, SearchSpace
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot
 from archloom.supernet import EveryOption, WeightSettings
 
-SECTIONS = ("space", "strategy", "network", "data", "weights", "search", "target", "monitor", "machine")
+SECTIONS = ("space", "strategy", "network", "data", "weights", "search", "race", "target", "monitor", "machine")
 NOT_DETERMINING = ("machine.", "data.directory", "search.trials", "search.study", "search.tensorboard")
 GIVEN = "given"  # the name of data that Python code passes instead of a data set to load
 
 Parts = TypeVar("Parts", bound=DataParts)
-
-FOR_SMALL_DATA: Mapping[str, Mapping[str, Settings]] = {
-    # 1,797 images make few steps: a small network, weights that learn fast, and an architecture that waits for them;
-    # on tensors this small a second thread costs more than it gives
-    "digits": {
-        "space": {"cells_per_stage": 1},
-        "network": {"channels": 8},
-        "weights": {"learning_rate": 0.1},
-        "search": {"epochs": 60, "evaluation_images": 500},
-        "strategy": {"learning_rate": 0.02, "warmup": 0.5},
-        "monitor": {"eigenvalue_steps": 0},
-        "machine": {"torch_threads": 1},
-    }
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +57,15 @@ class DataSettings(DataParts):
 class SearchSettings:
     """How long and how closely to search."""
 
+    budget: Annotated[
+        str | None,
+        Doc(
+            "time for all of it, as 15m; sizes, epochs and the race follow; left out: by the data, or none with epochs"
+        ),
+    ] = None
+    budget_clock: Annotated[
+        Literal["wall", "cpu"], Doc("what a budget counts: time, or processor time of one process")
+    ] = "wall"
     epochs: Annotated[int, Doc("of a one-shot search")] = 50
     batch_size: Annotated[int, Doc("training images of a step")] = 64
     valid_batch_size: Annotated[int, Doc("validation images of a step; 0: as batch_size")] = 0
@@ -77,14 +74,6 @@ class SearchSettings:
     ] = None
     evaluation_images: Annotated[int, Doc("validation images that evaluate a path under the shared weights")] = 1000
     random_baseline_samples: Annotated[int, Doc("random architectures that the result is compared with")] = 30
-    finalist_steps: Annotated[int, Doc("training steps of each finalist, at full depth; 0: no finalist race")] = 120
-    finalist_sweeps: Annotated[int, Doc("how often every change is tried, at most")] = 2
-    finalist_channels: Annotated[int | None, Doc("width of finalists; left out: that of the search")] = None
-    finalist_shrink: Annotated[int, Doc("divide height and width of the finalists' images by this")] = 1
-    finalist_size: Annotated[
-        float, Doc("penalty on the logarithm of a finalist's parameters, in units of its loss")
-    ] = 0.3
-    finalist_learning_rate: Annotated[float, Doc("of the finalists' SGD, on a cosine to 0")] = 0.1
     trials: Annotated[int, Doc("of a black-box search")] = 100
     score: Annotated[
         Literal["auto", "table", "training", "shared"], Doc("source of a trial's score; auto: a table if one has it")
@@ -101,24 +90,21 @@ class SearchSettings:
     tensorboard: Annotated[bool, Doc("also write TensorBoard events into the run folder")] = False
 
     def __post_init__(self) -> None:
-        least = {"epochs": 1, "batch_size": 2, "evaluation_images": 2, "trials": 1}
-        least |= {"valid_batch_size": 0, "cutout": 0, "random_baseline_samples": 0, "finalist_steps": 0}
-        least |= {"finalist_sweeps": 1, "finalist_shrink": 1}
+        least = {"epochs": 0, "batch_size": 2, "evaluation_images": 2, "trials": 1}
+        least |= {"valid_batch_size": 0, "cutout": 0, "random_baseline_samples": 0}
         values = {name: getattr(self, name) or 0 for name in least}
-        channels, rate = self.finalist_channels, self.finalist_learning_rate
-        size, epochs, shared = self.finalist_size, self.score_epochs, self.score == "shared"
+        epochs, shared = self.score_epochs, self.score == "shared"
         require(
             {f"search.{n} must be at least {least[n]}, got {values[n]}": values[n] >= least[n] for n in least}
             | {
-                f"search.finalist_channels must be at least 1, got {channels}": channels is None or channels >= 1,
-                f"search.finalist_size must be 0 or more, got {size}": size >= 0,
-                f"search.finalist_learning_rate must be above 0, got {rate}": rate > 0,
                 f"search.score_epochs must be at least 1, got {epochs}": epochs is None or epochs >= 1,
                 "search.score 'shared' needs search.shared_run, a one-shot run": not shared or bool(self.shared_run),
                 f"search.shared_run is for search.score 'shared', got '{self.score}'": shared or not self.shared_run,
                 f"search.study must be a file or a database URL, got {self.study!r}": self.study != "",
             }
         )
+        if self.budget is not None:
+            parse_duration(self.budget)
 
     def check_extras(self) -> None:
         """Raise a SettingError if a package is missing that a setting needs."""
@@ -146,11 +132,13 @@ class SearchSpec:
     network: Component  # named by its family
     weights: WeightSettings
     search: SearchSettings
+    race: RaceSettings
     target: TargetSettings
     monitor: MonitorSettings
     machine: Machine
     data: DataSettings
     data_set: Component  # its name and its own settings
+    given: Settings = field(default_factory=dict, compare=False, repr=False)  # what the user wrote, by section
 
     @classmethod
     def resolve(cls, given: Settings) -> SearchSpec:
@@ -178,8 +166,7 @@ class SearchSpec:
             **SECTION_TYPES,
         }
         preset = _find_preset(sections, targets["strategy"])
-        small = {} if preset else _fit(FOR_SMALL_DATA.get(data_name, {}), targets)  # a preset is as published
-        layers = merge(small, {"space": dict(space.settings)}, preset)
+        layers = merge({"space": dict(space.settings)}, preset)
         parts: dict[str, Any] = {
             name: Component(named, sections.keywords(name, targets[name], defaults=layers.get(name)))
             for name, named in (
@@ -194,13 +181,13 @@ class SearchSpec:
         data, own = resolve_data(sections, DataSettings, data_name, data_set)
         _try_parts(sections, seed=seed, **parts)
         _try_sections(sections, **made)
-        if made["search"] is not None:
-            sections.attempt("search", lambda: _check_finalist_width(made["search"], parts["network"]))
+        if made["race"] is not None and not len(sections.problems):
+            sections.attempt("race", lambda: _try_race(made["race"], parts["space"], parts["network"]))
         sections.problems.raise_if_any()
         made["search"] = made["search"].with_absolute_paths()
         made["target"] = _with_absolute_source(made["target"])
         assert data is not None, "problems were raised"
-        return cls(seed=seed, **parts, **made, data=data, data_set=own)
+        return cls(seed=seed, **parts, **made, data=data, data_set=own, given=merge(layers, sections.given))
 
     def to_settings(self) -> Settings:
         """Return the contents of a TOML file that resolves to this again."""
@@ -253,6 +240,7 @@ class SearchSpec:
 SECTION_TYPES: Mapping[str, type] = {
     "weights": WeightSettings,
     "search": SearchSettings,
+    "race": RaceSettings,
     "target": TargetSettings,
     "monitor": MonitorSettings,
     "machine": Machine,
@@ -330,14 +318,6 @@ def _find_preset(sections: Sections, strategy: Any) -> Mapping[str, Settings]:
     return settings
 
 
-def _fit(layers: Mapping[str, Settings], targets: Mapping[str, Target]) -> dict[str, Settings]:
-    """Return only those settings that the targets have."""
-    return {
-        section: {name: value for name, value in values.items() if name in schema(targets[section])}
-        for section, values in layers.items()
-    }
-
-
 def _try_parts(sections: Sections, *, seed: int, space: Component, strategy: Component, network: Component) -> None:
     """Build what plug-ins declare once, without memory or data: a value of the right type may still break a rule."""
     built = sections.attempt("space", lambda: build_space(space))
@@ -361,13 +341,14 @@ def _try_sections(
         sections.attempt("weights", lambda: check_precision("weights", weights.mixed_precision, machine))
 
 
-def _check_finalist_width(search: SearchSettings, network: Component) -> None:
-    """Raise a SettingError if finalists are to have a width that the network cannot be given."""
-    rule = (
-        f"search.finalist_channels must be left out for the family '{network.name}', whose network has no setting "
-        f"'channels', got {search.finalist_channels}"
-    )
-    require({rule: search.finalist_channels is None or "channels" in network.settings})
+def _try_race(race: RaceSettings, space: Component, network: Component) -> None:
+    """Build the space and the network of a contestant once, without memory."""
+    built = build_space(Component(space.name, {**space.settings, **race.space}))
+    unknown = [name for name in race.network if name not in network.settings]
+    rules = {f"race.network has no setting '{name}'{suggestion(name, network.settings)}": False for name in unknown}
+    require(rules)
+    with torch.device("meta"):
+        _try_network(built, {**network.settings, **race.network})
 
 
 def check_precision(section: str, mixed_precision: bool, machine: Machine) -> None:

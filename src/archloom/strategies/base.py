@@ -6,6 +6,7 @@ them from its signature; help is the `Doc` of a keyword.
 
 from __future__ import annotations
 
+import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -219,9 +220,21 @@ class OneShot(Stateful):
         """Return the probabilities of the options, or None for strategies without any."""
         return None
 
-    def finalists(self) -> list[Architecture]:
-        """Return the candidates of the finalist race, which trains each of them briefly."""
-        return []
+    def sample(self, rng: random.Random) -> Architecture:
+        """Return an architecture drawn from what the search has learned."""
+        return self.space.sample(rng)
+
+    def log_probability(self, architecture: Architecture) -> float:
+        """Return how probable the search finds an architecture; 0 for strategies without probabilities."""
+        rows = self.probabilities()
+        if rows is None:
+            return 0.0
+        pairs = ((d, architecture[d.name]) for d in self.space.decisions)
+        return sum(math.log(max(1e-6, rows[d.name][d.index(o)])) for d, o in pairs if o in d.options)
+
+    def undecided(self) -> str | None:
+        """Return a sentence if the search has not decided."""
+        return None
 
     def to(self, device: torch.device) -> None:
         """Move the parameters of the strategy to a device."""
@@ -244,7 +257,6 @@ class Differentiable(OneShot):
         warmup: share of the epochs that trains the weights alone.
         none: whether `none` takes part in the search.
         keep_none: whether `none` may win; as the space has it if left out.
-        finalists: candidates of the finalist race; 1 is no race.
 
     Raises:
         SettingError: a setting is out of range.
@@ -274,9 +286,6 @@ class Differentiable(OneShot):
         warmup: Annotated[float, Doc("share of the epochs that trains the weights alone")] = 0.0,
         none: Annotated[Literal["free", "absent"], Doc("whether `none` takes part in the search")] = "free",
         keep_none: Annotated[bool | None, Doc("may `none` win; left out: as the space has it")] = None,
-        finalists: Annotated[
-            int, Doc("candidates of the finalist race: the derived architecture and its neighbours; 1 is no race")
-        ] = 1,
     ) -> None:
         super().__init__(space, generator)
         require(
@@ -284,10 +293,9 @@ class Differentiable(OneShot):
                 f"strategy.learning_rate must be above 0, got {learning_rate}": learning_rate > 0,
                 f"strategy.weight_decay must be 0 or more, got {weight_decay}": weight_decay >= 0,
                 f"strategy.warmup must lie in [0, 1), got {warmup}": 0 <= warmup < 1,
-                f"strategy.finalists must be at least 1, got {finalists}": finalists >= 1,
             }
         )
-        self._warmup, self._keep_none, self._finalists = warmup, keep_none, finalists
+        self._warmup, self._keep_none = warmup, keep_none
         self.policy = Logits(space, generator, without=(NONE,) if none == "absent" else ())
         self.optimizer: torch.optim.Optimizer = self.policy.adam(learning_rate=learning_rate, weight_decay=weight_decay)
 
@@ -317,12 +325,6 @@ class Differentiable(OneShot):
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
         """Return the architecture that the probabilities stand for."""
         return self.space.decode(self.probabilities(), keep_none=self._keep_none)
-
-    def finalists(self) -> list[Architecture]:
-        """Return the discretized architecture and its neighbours, for the finalist race."""
-        if self._finalists == 1:
-            return []
-        return self.space.neighbours(self.probabilities(), self._finalists, keep_none=self._keep_none)
 
 
 def metrics(train: StepResult, valid: StepResult | None = None, **others: float) -> Metrics:

@@ -48,7 +48,6 @@ class Gibbs(Differentiable):
             "strategy": {
                 "order": "second",
                 "keep_none": None,
-                "finalists": 1,
                 "logits": {"weight_decay": 1e-4, "schedule": "cosine", "images": 2048, "center": False},
                 "posterior": {"noise_rule": "lr", "least_observations": 1, "derive_from": "last"},
                 "logit_curvature": {"learn_every": 1},
@@ -78,9 +77,6 @@ class Gibbs(Differentiable):
         none: Annotated[Literal["free", "absent"], Doc("whether `none` takes part in the mixture")] = "free",
         keep_none: Annotated[bool | None, Doc("may `none` win; left out: as the space has it")] = False,
         warmup: Annotated[float, Doc("share of the epochs that trains the weights alone")] = 0.0,
-        finalists: Annotated[
-            int, Doc("candidates of the finalist race: the derived architecture and its neighbours; 1 is no race")
-        ] = 20,
     ) -> None:
         super().__init__(
             space,
@@ -90,7 +86,6 @@ class Gibbs(Differentiable):
             warmup=warmup,
             none=none,
             keep_none=keep_none,
-            finalists=finalists,
         )
         self.chain = Chain(self.policy.values.numel())
         self._logits, self._weights, self._posterior = logits, weights, posterior

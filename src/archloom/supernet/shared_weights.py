@@ -250,6 +250,15 @@ class SharedWeights:
         with torch.no_grad(), _evaluation_mode([self._network, *self._dropouts]):
             return self.step_result(batch, gates).score
 
+    def evaluate_images(self, batch: Batch, gates: Gates) -> tuple[Tensor, Tensor]:
+        """Return the mean loss and whether each image is correct, without dropout and without a graph.
+
+        Normalisation uses the statistics of the batch, as in `score`.
+        """
+        with torch.no_grad(), _evaluation_mode([self._network, *self._dropouts]):
+            prediction = self._predict(batch, gates)
+            return self._loss(prediction, batch.labels), _logits(prediction).argmax(dim=1) == batch.labels
+
     def deployed_score(self, batches: Iterable[Batch]) -> float:
         """Return the score over many batches in evaluation mode, where normalisation uses running statistics."""
         self._network.eval()
@@ -406,10 +415,13 @@ class _FrozenWeights(SharedWeights):
             return self.step_result(batch, gates)
 
 
+def _logits(prediction: Tensor | Prediction) -> Tensor:
+    return prediction if isinstance(prediction, Tensor) else prediction.logits
+
+
 def _score(prediction: Tensor | Prediction, batch: Batch) -> Tensor:
-    logits = prediction if isinstance(prediction, Tensor) else prediction.logits
     with torch.no_grad():
-        return (logits.argmax(dim=1) == batch.labels).float().mean()
+        return (_logits(prediction).argmax(dim=1) == batch.labels).float().mean()
 
 
 @contextmanager

@@ -1,0 +1,124 @@
+"""Who takes part in the finalist race: what the search derived, references, random ones, and what a surrogate proposes.
+
+Thompson sampling proposes: draw one plausible set of scores from the surrogate's posterior and take its best. So an
+architecture is trained as often as it could be the best, by all that the trainings and the search know.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from archloom.searches.race_surrogate import Observation, Surrogate
+from archloom.searches.records import FinalistRecord
+from archloom.spaces import Architecture, SearchSpace
+
+DERIVED, LARGEST, RANDOM, SAMPLE, PROPOSAL = "derived", "largest", "random", "sample", "proposal"
+PARENTS = 5  # of the best trained ones, whose changes are considered
+CHANGES, DOUBLE_CHANGES, SAMPLES, UNIFORM = 200, 60, 40, 20  # candidates that are considered at once
+TRIES = 20  # draws for each architecture wanted: some repeat, some are not allowed
+BATCH = 2  # proposals from one fit; fixed, so that the number of workers does not change the race
+
+Allowed = Callable[[Architecture], bool]
+Sample = Callable[[random.Random], Architecture]
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """An architecture of the race, and why it takes part: `derived`, `random`, the name of a reference, ..."""
+
+    architecture: Architecture
+    origin: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """What the race knows before its first training."""
+
+    space: SearchSpace
+    derived: Architecture | None  # by the search; None where there was none
+    references: Mapping[str, Architecture]
+    sample: Sample  # from the strategy's distribution
+    log_probability: Callable[[Architecture], float]
+    allowed: Allowed = lambda architecture: True
+
+    def entrants(self, rng: random.Random, *, samples: int, uniform: int, most: int) -> list[Entrant]:
+        """Return the contestants of the first round, without repetitions; `most` cuts samples first."""
+        chosen: dict[Architecture, str] = {}
+        if self.derived is not None:
+            chosen[self.derived] = DERIVED
+        for name, one in self.references.items():
+            chosen.setdefault(one, name)
+        uniform = max(0, min(uniform, most - len(chosen)))
+        self._add(chosen, self.space.sample, RANDOM, rng, len(chosen) + uniform)
+        self._add(chosen, self.sample, SAMPLE, rng, min(most, len(chosen) + samples))
+        return [Entrant(one, origin) for one, origin in chosen.items()]
+
+    def _add(self, chosen: dict[Architecture, str], draw: Sample, origin: str, rng: random.Random, count: int) -> None:
+        for _ in range(TRIES * count):
+            if len(chosen) >= count:
+                return
+            one = self.space.prune(draw(rng))
+            if one not in chosen and self.allowed(one):
+                chosen[one] = origin
+
+
+class Proposer:
+    """Proposes the next contestants from the short trainings so far."""
+
+    def __init__(self, knowledge: Knowledge, *, size: float, seed: int) -> None:
+        self._knowledge, self._size, self._seed = knowledge, size, seed
+
+    def __call__(self, records: Sequence[FinalistRecord]) -> list[Entrant]:
+        """Return the next architectures to train; none where everything near has been trained."""
+        number = len(records)  # the draws depend on the trainings so far alone: a resumed race proposes the same
+        rng = random.Random(f"{self._seed}/{number}")
+        trained = {one.architecture for one in records}
+        best = sorted(records, key=lambda one: one.rank_by(self._size))[:PARENTS]
+        pool = self._pool([one.architecture for one in best], trained, rng)
+        if not pool:
+            return []
+        worst = max((one.rank_by(self._size) for one in records if one.valid_loss is not None), default=0.0)
+        observations = [
+            Observation(one.architecture, self._covariates(one.architecture), -min(one.rank_by(self._size), worst))
+            for one in records
+        ]
+        surrogate = Surrogate(self._knowledge.space, observations)
+        prediction = surrogate.predict(pool, [self._covariates(one) for one in pool])
+        generator = np.random.default_rng([self._seed % 2**63, number])
+        chosen: dict[Architecture, None] = {}
+        for _ in range(min(BATCH, len(pool))):
+            order = np.argsort(-prediction.sample(generator), kind="stable")
+            chosen[next(pool[place] for place in order if pool[place] not in chosen)] = None
+        return [Entrant(one, PROPOSAL) for one in chosen]
+
+    def _covariates(self, architecture: Architecture) -> tuple[float, ...]:
+        return (self._knowledge.log_probability(architecture),)
+
+    def _pool(self, best: Sequence[Architecture], trained: set[Architecture], rng: random.Random) -> list[Architecture]:
+        """Return untrained candidates: changes of the best, samples of the strategy, and random ones."""
+        space, know = self._knowledge.space, self._knowledge
+        candidates = (
+            *(space.mutate(rng.choice(best), rng) for _ in range(CHANGES)),
+            *(space.mutate(space.mutate(rng.choice(best), rng), rng) for _ in range(DOUBLE_CHANGES)),
+            *(know.sample(rng) for _ in range(SAMPLES)),
+            *(space.sample(rng) for _ in range(UNIFORM)),
+        )
+        unique = dict.fromkeys(space.prune(one) for one in candidates)
+        return [one for one in unique if one not in trained and know.allowed(one)]
+
+
+def random_proposals(knowledge: Knowledge, *, seed: int) -> Callable[[Sequence[FinalistRecord]], list[Entrant]]:
+    """Return what proposes architectures sampled uniformly, whatever the trainings show."""
+
+    def propose(records: Sequence[FinalistRecord]) -> list[Entrant]:
+        rng, trained = random.Random(f"{seed}/{len(records)}"), {one.architecture for one in records}
+        space = knowledge.space
+        drawn = (space.prune(space.sample(rng)) for _ in range(TRIES * BATCH))
+        new = [one for one in dict.fromkeys(drawn) if one not in trained and knowledge.allowed(one)]
+        return [Entrant(one, RANDOM) for one in new[:BATCH]]
+
+    return propose

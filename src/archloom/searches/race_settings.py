@@ -1,0 +1,81 @@
+"""The settings of the finalist race: who takes part, how briefly each network is trained, and for how many rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from annotated_doc import Doc
+
+from archloom.core.errors import require
+from archloom.core.settings import Settings
+
+
+@dataclass(frozen=True)
+class Round:
+    """One later round of a race: how many networks are left, how long each is trained, and with how many seeds."""
+
+    survivors: int
+    longer: int  # times the steps of the first round
+    repeats: int = 1
+
+    @property
+    def cost(self) -> int:
+        """Return what the round costs, in trainings of the first round."""
+        return self.survivors * self.longer * self.repeats
+
+
+ROUNDS = (Round(6, 3), Round(3, 6, repeats=2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaceSettings:
+    """The finalist race: short trainings that decide between candidates."""
+
+    contestants: Annotated[
+        int | None, Doc("architectures that are trained; 0: no race; left out: as many as the budget allows")
+    ] = None
+    random: Annotated[int, Doc("contestants sampled uniformly, which the verdict compares with")] = 6
+    samples: Annotated[int, Doc("contestants sampled from the strategy, beside what it derived")] = 4
+    references: Annotated[bool, Doc("let the space's reference architectures and the largest one take part")] = True
+    proposals: Annotated[
+        Literal["surrogate", "random"], Doc("the other contestants: predicted to be good, or sampled uniformly")
+    ] = "surrogate"
+    steps: Annotated[int, Doc("training steps of the first round; 0: no race")] = 240
+    batch_size: Annotated[int, Doc("images of a step")] = 32
+    space: Annotated[Settings, Doc("settings of the space that differ from the search's; left out: full depth")] = (
+        field(default_factory=dict)
+    )
+    network: Annotated[Settings, Doc("settings of the network that differ from the search's")] = field(
+        default_factory=dict
+    )
+    shrink: Annotated[int, Doc("divide height and width of the images by this")] = 1
+    learning_rate: Annotated[float, Doc("of SGD, on a cosine to 0")] = 0.1
+    size: Annotated[
+        float, Doc("bonus on the logarithm of the parameters, in units of the loss: short trainings favour small ones")
+    ] = 0.2
+    held_out: Annotated[
+        int | None, Doc("validation images that only the race and the verdict use; left out: at most half, 2,000")
+    ] = None
+
+    def __post_init__(self) -> None:
+        least = {"contestants": 0, "random": 0, "samples": 0, "steps": 0, "batch_size": 2, "shrink": 1}
+        least |= {"held_out": 2}
+        given = {name: getattr(self, name) for name in least}
+        values = {name: value for name, value in given.items() if value is not None}
+        require(
+            {f"race.{n} must be at least {least[n]}, got {v}": v >= least[n] for n, v in values.items()}
+            | {
+                f"race.learning_rate must be above 0, got {self.learning_rate}": self.learning_rate > 0,
+                f"race.size must be 0 or more, got {self.size}": self.size >= 0,
+            }
+        )
+
+    @property
+    def is_on(self) -> bool:
+        """Return whether there is a race: between at least two, and for at least a step."""
+        return bool(self.steps) and (self.contestants or 0) > 1
+
+    def units(self, contestants: int, rounds: tuple[Round, ...] = ROUNDS) -> int:
+        """Return what a race costs, in trainings of the first round."""
+        return contestants + sum(one.cost for one in rounds)

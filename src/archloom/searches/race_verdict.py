@@ -1,0 +1,196 @@
+"""What the finalist race shows: how the winner compares with references and random architectures, and how surely."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from archloom.core.json_object import JsonObject, number
+from archloom.searches.finalist_race import RaceOutcome, is_reference, unpack_bits
+from archloom.searches.race_proposals import LARGEST, RANDOM
+from archloom.searches.records import FinalistRecord
+from archloom.spaces import Architecture
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """The accuracy of the winner minus that of another contestant, in points, by equal short trainings."""
+
+    other: str  # why the other took part: the name of a reference
+    points: float
+    low: float  # of the 95 % interval; over held-out images and, with several seeds, over seeds
+    high: float
+    steps: int
+    seeds: int
+    images: int
+
+    @property
+    def text(self) -> str:
+        """Return `1.8 points above the ResNet block (95 % 0.4 to 3.2)`."""
+        name = "the largest architecture" if self.other == LARGEST else f"the {self.other}"
+        where = "above" if self.points >= 0 else "below"
+        return f"{abs(self.points):.1f} points {where} {name} (95 % {self.low:+.1f} to {self.high:+.1f})"
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        """Return the difference that a JSON object holds."""
+        return cls(
+            other=str(value["other"]),
+            points=number(value["points"]),
+            low=number(value["low"]),
+            high=number(value["high"]),
+            steps=int(value["steps"]),
+            seeds=int(value["seeds"]),
+            images=int(value["images"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaceResult:
+    """What the race decided, and what it shows of the winner."""
+
+    derived: str | None  # the text form of what the search alone derived; None where there was no search
+    winner_origin: str  # why the winner took part
+    trained: int  # short trainings in all
+    contestants: int
+    beaten_random: int  # random contestants that the winner beats after equally many steps
+    random: int
+    best_by_accuracy: str  # what would have won by accuracy alone, without the bonus for size
+    references: Sequence[Difference]
+    cut_short: bool = False
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        """Return the result that a JSON object holds."""
+        return cls(
+            derived=value.get("derived"),
+            winner_origin=str(value["winner_origin"]),
+            trained=int(value["trained"]),
+            contestants=int(value["contestants"]),
+            beaten_random=int(value["beaten_random"]),
+            random=int(value["random"]),
+            best_by_accuracy=str(value.get("best_by_accuracy", "")),
+            references=tuple(map(Difference.from_json, value.get("references") or ())),
+            cut_short=bool(value.get("cut_short", False)),
+        )
+
+    @property
+    def sentence(self) -> str:
+        """Return the first sentence of a verdict."""
+        parts = [difference.text for difference in self.references]
+        if self.winner_origin not in ("derived", "sample", "proposal", RANDOM):
+            parts.insert(0, f"no other contestant beat this reference ({self.winner_origin})")
+        if self.random:
+            parts.append(f"better than {self.beaten_random} of {self.random} random architectures")
+        return f"By equal short trainings: {', '.join(parts)}." if parts else ""
+
+    @property
+    def trained_text(self) -> str:
+        """Return how many networks were trained, in words."""
+        cut = "; the time was over before its last round" if self.cut_short else ""
+        return f"The finalist race trained {self.contestants} architectures ({self.trained} short trainings){cut}."
+
+
+def summarize_race(outcome: RaceOutcome, *, derived: str | None) -> RaceResult:
+    """Return what a race shows of its winner."""
+    records = outcome.records
+    own = [record for record in records if record.architecture == outcome.winner]
+    rivals = [record for record in records if record.origin == RANDOM and record.architecture != outcome.winner]
+    first = min(record.steps for record in records)
+    start = next(record for record in own if record.steps == first)
+    rivals = [record for record in rivals if record.steps == first]
+    return RaceResult(
+        derived=derived,
+        winner_origin=own[0].origin,
+        trained=len(records),
+        contestants=len({record.architecture for record in records}),
+        beaten_random=sum(record.valid_accuracy < start.valid_accuracy for record in rivals),
+        random=len(rivals),
+        best_by_accuracy=_best_by_accuracy(records).text,
+        references=_compare_references(outcome, own),
+        cut_short=outcome.cut_short,
+    )
+
+
+def _best_by_accuracy(records: Sequence[FinalistRecord]) -> FinalistRecord:
+    longest = max(record.steps for record in records)
+    return max((record for record in records if record.steps == longest), key=lambda record: record.valid_accuracy)
+
+
+def _compare_references(outcome: RaceOutcome, own: Sequence[FinalistRecord]) -> tuple[Difference, ...]:
+    """Return the differences to each reference, after the longest training that both had."""
+    others: dict[Architecture, list[FinalistRecord]] = {}
+    for record in outcome.records:
+        if is_reference(record) and record.architecture != outcome.winner:
+            others.setdefault(record.architecture, []).append(record)
+    return tuple(compare_trainings(own, theirs) for theirs in others.values())
+
+
+def compare_trainings(own: Sequence[FinalistRecord], other: Sequence[FinalistRecord]) -> Difference:
+    """Return the difference of two architectures after the longest training that both had, with its interval.
+
+    Two sources of chance count: which images were held out, which both share, and the seeds of the trainings.
+    """
+    steps = max({record.steps for record in own} & {record.steps for record in other})
+    left = [record for record in own if record.steps == steps]
+    right = [record for record in other if record.steps == steps]
+    points = 100 * (_mean_accuracy(left) - _mean_accuracy(right))
+    images, of_images = _image_error(left, right)
+    of_seeds, freedom = _seed_error(left, right)
+    error = math.hypot(of_images, of_seeds)
+    margin = _quantile(_freedom(of_images, max(1, images - 1), of_seeds, freedom)) * error
+    return Difference(
+        other=other[0].origin,
+        points=points,
+        low=points - margin,
+        high=points + margin,
+        steps=steps,
+        seeds=min(len(left), len(right)),
+        images=images,
+    )
+
+
+def _mean_accuracy(records: Sequence[FinalistRecord]) -> float:
+    return statistics.fmean(record.valid_accuracy for record in records)
+
+
+def _image_error(left: Sequence[FinalistRecord], right: Sequence[FinalistRecord]) -> tuple[int, float]:
+    """Return the number of images, and the standard error of the paired difference over them, in points."""
+    own, other = _shares_correct(left), _shares_correct(right)
+    differences = [100 * (one - two) for one, two in zip(own, other, strict=True)]
+    if len(differences) < 2:
+        return len(differences), 0.0
+    return len(differences), statistics.stdev(differences) / math.sqrt(len(differences))
+
+
+def _shares_correct(records: Sequence[FinalistRecord]) -> list[float]:
+    """Return for every image the share of seeds that have it right."""
+    flags = [unpack_bits(record.correct) for record in records]
+    return [statistics.fmean(column) for column in zip(*flags, strict=True)]
+
+
+def _seed_error(left: Sequence[FinalistRecord], right: Sequence[FinalistRecord]) -> tuple[float, int]:
+    """Return the standard error of the difference over seeds, in points, and its degrees of freedom; 0, 0 for one."""
+    groups = [[100 * record.valid_accuracy for record in records] for records in (left, right)]
+    freedom = sum(len(group) - 1 for group in groups)
+    if min(map(len, groups)) < 2:
+        return 0.0, 0
+    pooled = sum((len(group) - 1) * statistics.variance(group) for group in groups) / freedom
+    return math.sqrt(pooled * sum(1 / len(group) for group in groups)), freedom
+
+
+def _freedom(first: float, first_freedom: int, second: float, second_freedom: int) -> float:
+    """Return the degrees of freedom of a sum of two errors (Welch and Satterthwaite)."""
+    below = first**4 / first_freedom + (second**4 / second_freedom if second_freedom else 0.0)
+    return (first**2 + second**2) ** 2 / below if below else float(first_freedom)
+
+
+def _quantile(freedom: float) -> float:
+    from scipy import stats  # late: it takes long to import, and most commands need no quantile
+
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
