@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,11 +23,15 @@ from archloom.cli.options import (
 )
 from archloom.cli.outcome import print_outcome
 from archloom.core.errors import SettingError
+from archloom.core.lazy_imports import lazy_imports
 from archloom.core.recipes import find_recipe
 from archloom.core.settings import Settings, merge, parse_assignments, read_toml
 
-if TYPE_CHECKING:  # torch is imported when a search begins, not to print help
-    from archloom.searches.spec import SearchSpec
+with lazy_imports():  # help needs no torch
+    import archloom.execution.run as execution_run
+    import archloom.execution.run_folder as run_folder
+    import archloom.searches.run as search_run
+    import archloom.searches.spec as search_spec
 
 
 def search(
@@ -90,10 +94,6 @@ def search(
     Options override the recipe, and --set overrides both.
     Ctrl-C saves; archloom resume continues from there.
     """
-    from archloom.execution.run import RunOptions
-    from archloom.execution.run_folder import RunFolder
-    from archloom.searches.run import RUNS, run_search
-
     options = {
         "seed": seed,
         "space": {"name": space},
@@ -105,10 +105,12 @@ def search(
         "machine": {"device": device, "torch_threads": threads},
     }
     spec = resolve_search(recipe, options, assignments or [])
-    folder = out or RunFolder.next_free(RUNS, spec.stem)
+    folder = out or run_folder.RunFolder.next_free(search_run.RUNS, spec.stem)
     note_unless(quiet)(f"{spec.title}; run folder {folder}")
     run_interactively(
-        lambda listener, stop: run_search(spec, out=folder, options=RunOptions([listener], stop)),
+        lambda listener, stop: search_run.run_search(
+            spec, out=folder, options=execution_run.RunOptions([listener], stop)
+        ),
         print_outcome,
         folder=folder,
         quiet=quiet,
@@ -126,14 +128,12 @@ def parse_target(target: str | None) -> Settings:
         raise SettingError(f"--target must be METRIC=NUMBER such as latency=20, got '{target}'") from error
 
 
-def resolve_search(recipe: str | None, options: Settings, assignments: list[str]) -> SearchSpec:
+def resolve_search(recipe: str | None, options: Settings, assignments: list[str]) -> search_spec.SearchSpec:
     """Return the search that a user asks for; a SettingError lists everything that is wrong with it."""
-    from archloom.searches.spec import SearchSpec
-
     given = {} if recipe is None else read_toml(find_recipe(recipe))
     assigned, problems = parse_assignments(assignments)
     try:
-        spec = SearchSpec.resolve(merge(given, drop_unset(options), assigned))
+        spec = search_spec.SearchSpec.resolve(merge(given, drop_unset(options), assigned))
     except SettingError as error:
         raise SettingError([*problems, *error.problems]) from error
     folder = spec.data.directory
