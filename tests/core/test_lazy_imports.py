@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +22,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (folder / "__init__.py").write_text(record + "VALUE = 1\n")
     (folder / "first.py").write_text(record + "from lazy_example.second import SECOND\nFIRST = SECOND + 1\n")
     (folder / "second.py").write_text(record + "SECOND = 2\n")
-    (folder / "failing.py").write_text(record + "if len(builtins.loaded) < 2: raise OSError('not yet')\nDONE = True\n")
+    (folder / "failing.py").write_text(record + "if len(builtins.loaded) < 3: raise OSError('not yet')\nDONE = True\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr("builtins.loaded", [], raising=False)
     yield folder.name  # type: ignore[misc]
@@ -44,7 +45,7 @@ def test_a_module_is_loaded_at_its_first_use(package: str) -> None:
     first = lazily(f"{package}.first")
     assert loaded() == []
     assert first.FIRST == 3
-    assert loaded() == ["lazy_example.first", "lazy_example.second"]
+    assert loaded() == ["lazy_example", "lazy_example.first", "lazy_example.second"]
     assert type(first) is ModuleType
 
 
@@ -53,7 +54,15 @@ def test_the_statement_import_as_loads_neither_module_nor_package(package: str) 
         import lazy_example.second as second  # type: ignore[import-not-found]
     assert loaded() == []
     assert second.SECOND == 2
-    assert loaded() == ["lazy_example.second"]
+    assert loaded() == ["lazy_example", "lazy_example.second"]
+
+
+def test_a_module_that_its_package_imports_is_loaded_once(package: str) -> None:
+    Path(importlib.util.find_spec(package).origin or "").write_text(  # type: ignore[union-attr]
+        "import builtins\nbuiltins.loaded.append(__name__)\nfrom lazy_example.second import SECOND\n"
+    )
+    assert lazily(f"{package}.second").SECOND == 2
+    assert loaded() == ["lazy_example", "lazy_example.second"]
 
 
 def test_a_package_is_loaded_when_it_is_used_itself(package: str) -> None:

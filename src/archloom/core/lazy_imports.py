@@ -70,10 +70,20 @@ class _LazyModule(ModuleType):
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("__") or name in self.__dict__:
             return super().__getattribute__(name)
-        self.__class__ = ModuleType  # before it runs: what it imports may refer to it
-        try:
-            self.__spec__.loader.exec_module(self)  # type: ignore[union-attr]  # set by _LazyLoader
-        except BaseException:
-            self.__class__ = _LazyModule  # type: ignore[assignment]  # the next use tries again
-            raise
+        _load(self)
         return getattr(self, name)
+
+
+def _load(module: ModuleType) -> None:
+    """Run a module that is still lazy, its package first, as Python does."""
+    package = sys.modules.get(module.__name__.rpartition(".")[0])
+    if isinstance(package, _LazyModule):
+        _load(package)
+    if not isinstance(module, _LazyModule):  # its package has loaded it
+        return
+    module.__class__ = ModuleType  # type: ignore[assignment]  # before it runs: what it imports may refer to it
+    try:
+        module.__spec__.loader.exec_module(module)  # type: ignore[union-attr]  # set by _LazyLoader
+    except BaseException:
+        module.__class__ = _LazyModule  # the next use tries again
+        raise

@@ -10,6 +10,10 @@ from typing import Any, Self
 
 import archloom
 from archloom.core.json_object import JsonObject, number, to_json_object
+from archloom.core.lazy_imports import lazy_imports
+
+with lazy_imports():  # reading results needs no torch
+    import archloom.execution.machine as machine
 
 
 @dataclass(frozen=True)
@@ -30,12 +34,10 @@ class RunFacts:
         """Return the facts of a run that ends now, in this process."""
         import torch  # late: reading results needs no torch
 
-        from archloom.execution.machine import peak_memory_mb
-
         return cls(
             seconds=seconds,
             seconds_since_start=seconds_since_start,
-            peak_memory_mb=peak_memory_mb(device),
+            peak_memory_mb=machine.peak_memory_mb(device),
             records=records,
             device=str(device),
             threads=torch.get_num_threads(),

@@ -14,7 +14,9 @@ from safetensors.torch import save
 from archloom.core.errors import require
 from archloom.core.json_object import JsonObject
 from archloom.data import FACTS
+from archloom.export import FORMATS
 from archloom.export.deployed import Deployed
+from archloom.export.onnx import Session, onnx_bytes
 from archloom.families import family_of
 from archloom.latency.prediction_timing import REPEATS, Latency, measure_latencies, use_torch_threads
 from archloom.latency.step_timing import Clock, Step
@@ -159,9 +161,6 @@ def _calls(model: Deployed, *, batch: int, threads: int, onnx: bool, tell: Calla
 
     calls: dict[str, Step] = {"torch": in_torch}
     if onnx:
-        from archloom.export import FORMATS
-        from archloom.export.onnx import Session, onnx_bytes
-
         if FORMATS["onnx"].missing:
             tell("ONNX Runtime is left out: pip install 'archloom[onnx]'")
         else:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import archloom  # retraining is a layer above searches: the package exports it
 from archloom.benchmarks.base import TableEntry
 from archloom.core.json_object import JsonObject, to_json_object
 from archloom.core.result_file import read_result_file
@@ -202,8 +203,6 @@ class SearchResult(SearchOutcome):
         Returns:
             The `RetrainResult`.
         """
-        import archloom  # late: retraining is a layer above searches, and the package exports it
-
         return archloom.retrain(str(self.folder), **options)
 
 
