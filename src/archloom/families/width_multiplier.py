@@ -7,6 +7,8 @@ from typing import Annotated
 
 from annotated_doc import Doc
 
+from archloom.core.settings import Settings
+from archloom.families.base import Family, Size, Space
 from archloom.spaces.mobile import rounded
 from archloom.supernet import Width
 
@@ -24,3 +26,18 @@ def scale_width(width: Width, multiplier: float) -> Width:
     if multiplier == 1:
         return width
     return replace(width, sizes=tuple(rounded(size * multiplier) for size in width.sizes))
+
+
+class FixedDepthFamily(Family[Space]):
+    """A family in which every layer has decisions of its own: depth is fixed, widths can be scaled."""
+
+    def has_fixed_depth(self, space: Space) -> bool:
+        return True
+
+    def describe_size(self, space: Space, settings: Settings) -> str:
+        return f"widths times {settings['width_multiplier']:g}"
+
+
+def sizes_by_width(*multipliers: float) -> list[Size]:
+    """Return the sizes of a family by the multiplier of all widths."""
+    return [Size({}, {"width_multiplier": times}) for times in multipliers]

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from archloom.core.errors import ArchloomError, CheckpointError, one_line
+from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject, to_json_object
+from archloom.core.result_file import read_result_file
 from archloom.core.settings import Settings
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
@@ -192,18 +193,14 @@ def read_retrain_result(run: RunFolder) -> RetrainResult | None:
     Raises:
         CheckpointError: If a file is damaged, or written by a later version.
     """
-    value = run.read_result()
-    if value is None:
+    if not run.architecture_path.is_file():
         return None
-    if value.get("version", 1) > VERSION:
-        raise CheckpointError(
-            f"{run.architecture_path} has version {value['version']}, expected {VERSION} or less; update archloom"
-        )
-    try:
-        return RetrainResult.from_json(value, history=read_records(run), folder=run.path)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {one_line(error)}"
-        raise CheckpointError(f"{run.architecture_path} is damaged ({reason})") from error
+    history = read_records(run)
+    return read_result_file(
+        run.architecture_path,
+        lambda value: RetrainResult.from_json(value, history=history, folder=run.path),
+        version=VERSION,
+    )
 
 
 def read_records(run: RunFolder) -> tuple[RetrainRecord, ...]:
