@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -35,7 +36,8 @@ app = typer.Typer(no_args_is_help=True)
 
 Device = Literal["cpu", "onnxruntime"]
 
-NETWORK, TIMING = "The networks", "Timing"
+network_option = partial(typer.Option, rich_help_panel="The networks")
+timing_option = partial(typer.Option, rich_help_panel="Timing")
 
 
 @app.callback()
@@ -54,23 +56,18 @@ def fit(
         int | None, typer.Option(min=10, help="Networks to time. Default: twice the choices, at least 50.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The model's file.")] = Path("latency.json"),
-    size: Annotated[int, typer.Option(min=1, help="Pixels on a side.", rich_help_panel=NETWORK)] = 32,
-    classes: Annotated[int, typer.Option(min=1, help="Classes.", rich_help_panel=NETWORK)] = 10,
+    size: Annotated[int, network_option(min=1, help="Pixels on a side.")] = 32,
+    classes: Annotated[int, network_option(min=1, help="Classes.")] = 10,
     assignments: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="SECTION.NAME=VALUE",
-            help="A setting of the space or the network, as often as needed.",
-            rich_help_panel=NETWORK,
+        network_option(
+            "--set", metavar="SECTION.NAME=VALUE", help="A setting of the space or the network, as often as needed."
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Images per call.", rich_help_panel=TIMING)] = 1,
-    threads: Annotated[int, typer.Option(min=1, help="Threads.", rich_help_panel=TIMING)] = 1,
-    repeats: Annotated[
-        int, typer.Option(min=30, help="Calls of each network, after 5 for warm-up.", rich_help_panel=TIMING)
-    ] = 30,
-    seed: Annotated[int, typer.Option(min=0, help="Of the sampled networks.", rich_help_panel=TIMING)] = 0,
+    batch: Annotated[int, timing_option(min=1, help="Images per call.")] = 1,
+    threads: Annotated[int, timing_option(min=1, help="Threads.")] = 1,
+    repeats: Annotated[int, timing_option(min=30, help="Calls of each network, after 5 for warm-up.")] = 30,
+    seed: Annotated[int, timing_option(min=0, help="Of the sampled networks.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Write the model even if it predicts badly.")] = False,
 ) -> None:
     """Time random networks, and fit a model that predicts the latency of any network of the space.

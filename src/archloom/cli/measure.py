@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -17,7 +18,8 @@ with lazy_imports():  # help needs no torch
     import archloom.latency.measuring as measuring
 
 
-ARCHITECTURE, TIMING = "Size, where it is not a trained model", "Timing"
+size_option = partial(typer.Option, rich_help_panel="Size, where it is not a trained model")
+timing_option = partial(typer.Option, rich_help_panel="Timing")
 SPREAD = 2  # of the 90th to the 10th percentile, from which on a median says little
 NAMES = {"torch": "torch", "onnxruntime": "ONNX Runtime"}
 
@@ -32,35 +34,15 @@ def measure(
         ),
     ],
     *,
-    space: Annotated[
-        str | None,
-        typer.Option(help="Space of a text form, if the form does not show it.", rich_help_panel=ARCHITECTURE),
-    ] = None,
-    channels: Annotated[
-        int | None, typer.Option(help="Width of the first cells. Default: 16.", rich_help_panel=ARCHITECTURE)
-    ] = None,
-    cells: Annotated[
-        int | None,
-        typer.Option(help="Depth, as the space counts it. Default: that of the space.", rich_help_panel=ARCHITECTURE),
-    ] = None,
-    classes: Annotated[
-        int | None, typer.Option(help="Default: those of the run's data, or 10.", rich_help_panel=ARCHITECTURE)
-    ] = None,
-    size: Annotated[
-        int | None,
-        typer.Option(help="Pixels on a side. Default: the run's data, or 32.", rich_help_panel=ARCHITECTURE),
-    ] = None,
-    batch: Annotated[int, typer.Option(help="Images per call.", rich_help_panel=TIMING)] = 1,
-    threads: Annotated[
-        int | None, typer.Option(help="Of torch and of ONNX Runtime. Default: torch's.", rich_help_panel=TIMING)
-    ] = None,
-    repeats: Annotated[
-        int, typer.Option(help="Calls that are timed, after some that are not.", rich_help_panel=TIMING)
-    ] = 50,
-    onnx: Annotated[
-        bool,
-        typer.Option("--onnx/--no-onnx", help="Time ONNX Runtime too, if it is installed.", rich_help_panel=TIMING),
-    ] = True,
+    space: Annotated[str | None, size_option(help="Space of a text form, if the form does not show it.")] = None,
+    channels: Annotated[int | None, size_option(help="Width of the first cells. Default: 16.")] = None,
+    cells: Annotated[int | None, size_option(help="Depth, as the space counts it. Default: that of the space.")] = None,
+    classes: Annotated[int | None, size_option(help="Default: those of the run's data, or 10.")] = None,
+    size: Annotated[int | None, size_option(help="Pixels on a side. Default: the run's data, or 32.")] = None,
+    batch: Annotated[int, timing_option(help="Images per call.")] = 1,
+    threads: Annotated[int | None, timing_option(help="Of torch and of ONNX Runtime. Default: torch's.")] = None,
+    repeats: Annotated[int, timing_option(help="Calls that are timed, after some that are not.")] = 50,
+    onnx: Annotated[bool, timing_option("--onnx/--no-onnx", help="Time ONNX Runtime too, if it is installed.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
     plugins: Plugins = False,
 ) -> None:

@@ -14,8 +14,6 @@ from rich.text import Text
 from archloom.cli.console import make_fact_table, print_line
 from archloom.cli.interactive import note_unless, run_interactively
 from archloom.cli.options import (
-    HOW,
-    WHAT,
     Assignments,
     DataDir,
     Device,
@@ -25,7 +23,9 @@ from archloom.cli.options import (
     Seed,
     Threads,
     data_settings,
+    how_option,
     merge_options,
+    what_option,
 )
 from archloom.core.lazy_imports import lazy_imports
 
@@ -48,22 +48,13 @@ def retrain(
         ),
     ],
     *,
-    recipe: Annotated[
-        str, typer.Option(help="A TOML file or a shipped recipe (archloom list recipes).", rich_help_panel=HOW)
-    ] = "auto",
-    budget: Annotated[
-        str | None, typer.Option(help="Time for the recipe auto: 30m, 2h. Default: 30m.", rich_help_panel=HOW)
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs instead of the recipe's.", rich_help_panel=HOW)] = None,
+    recipe: Annotated[str, how_option(help="A TOML file or a shipped recipe (archloom list recipes).")] = "auto",
+    budget: Annotated[str | None, how_option(help="Time for the recipe auto: 30m, 2h. Default: 30m.")] = None,
+    epochs: Annotated[int | None, how_option(help="Epochs instead of the recipe's.")] = None,
     seed: Seed = None,
     assignments: Assignments = None,
-    space: Annotated[
-        str | None, typer.Option(help="The space of a text form that fits several.", rich_help_panel=WHAT)
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(help="Data set (archloom list data). Default: that of the run.", rich_help_panel=WHAT),
-    ] = None,
+    space: Annotated[str | None, what_option(help="The space of a text form that fits several.")] = None,
+    data: Annotated[str | None, what_option(help="Data set (archloom list data). Default: that of the run.")] = None,
     data_dir: DataDir = None,
     path: OwnImages = None,
     out: RunOut = None,

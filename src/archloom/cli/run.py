@@ -16,7 +16,6 @@ from archloom.cli.interactive import note_unless, stop_cleanly
 from archloom.cli.job_progress import show_job_progress
 from archloom.cli.options import (
     FAILED,
-    HOW,
     Assignments,
     DataDir,
     DryRun,
@@ -26,6 +25,7 @@ from archloom.cli.options import (
     Quiet,
     Seeds,
     data_settings,
+    how_option,
     merge_options,
 )
 from archloom.core.events import JobListener
@@ -53,18 +53,12 @@ def run(
     path: OwnImages = None,
     data_dir: DataDir = None,
     budget: Annotated[
-        str | None,
-        typer.Option(
-            help="Time for everything, as 15m: fits the epochs of searches and retrainings.", rich_help_panel=HOW
-        ),
+        str | None, how_option(help="Time for everything, as 15m: fits the epochs of searches and retrainings.")
     ] = None,
     seeds: Seeds = None,
-    retrainings: Annotated[
-        int | None, typer.Option(help="Trainings of each architecture.", rich_help_panel=HOW)
-    ] = None,
+    retrainings: Annotated[int | None, how_option(help="Trainings of each architecture.")] = None,
     export: Annotated[
-        list[str] | None,
-        typer.Option(help="Also write the best model as onnx, torch or standalone.", rich_help_panel=HOW),
+        list[str] | None, how_option(help="Also write the best model as onnx, torch or standalone.")
     ] = None,
     assignments: Assignments = None,
     out: JobsOut = None,

@@ -8,9 +8,6 @@ import typer
 
 from archloom.cli.interactive import note_unless, run_interactively
 from archloom.cli.options import (
-    COST,
-    HOW,
-    WHAT,
     Assignments,
     DataDir,
     Device,
@@ -18,8 +15,11 @@ from archloom.cli.options import (
     RunOut,
     Seed,
     Threads,
+    cost_option,
     data_settings,
     drop_unset,
+    how_option,
+    what_option,
 )
 from archloom.cli.outcome import print_outcome
 from archloom.core.errors import SettingError
@@ -39,50 +39,33 @@ def search(
         str | None, typer.Argument(help="A TOML file, or the name of a shipped recipe (archloom list recipes).")
     ] = None,
     *,
-    space: Annotated[
-        str | None, typer.Option(help="Search space (archloom list spaces). Default: nb201.", rich_help_panel=WHAT)
-    ] = None,
-    strategy: Annotated[
-        str | None, typer.Option(help="Strategy (archloom list strategies). Default: gdas.", rich_help_panel=WHAT)
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="A named set of settings of the strategy.", rich_help_panel=WHAT)
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Data set (archloom list data). Default: digits.", rich_help_panel=WHAT)
-    ] = None,
+    space: Annotated[str | None, what_option(help="Search space (archloom list spaces). Default: nb201.")] = None,
+    strategy: Annotated[str | None, what_option(help="Strategy (archloom list strategies). Default: gdas.")] = None,
+    preset: Annotated[str | None, what_option(help="A named set of settings of the strategy.")] = None,
+    data: Annotated[str | None, what_option(help="Data set (archloom list data). Default: digits.")] = None,
     data_dir: DataDir = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Epochs of the shared weights (one-shot strategies).", rich_help_panel=HOW)
-    ] = None,
-    trials: Annotated[
-        int | None, typer.Option(help="Architectures to score (black-box strategies).", rich_help_panel=HOW)
-    ] = None,
+    epochs: Annotated[int | None, how_option(help="Epochs of the shared weights (one-shot strategies).")] = None,
+    trials: Annotated[int | None, how_option(help="Architectures to score (black-box strategies).")] = None,
     seed: Seed = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images per step.", rich_help_panel=HOW)] = None,
-    channels: Annotated[
-        int | None, typer.Option(help="Width of the network's first stage.", rich_help_panel=HOW)
-    ] = None,
+    batch_size: Annotated[int | None, how_option(help="Images per step.")] = None,
+    channels: Annotated[int | None, how_option(help="Width of the network's first stage.")] = None,
     assignments: Assignments = None,
     target: Annotated[
         str | None,
-        typer.Option(
+        cost_option(
             metavar="METRIC=VALUE",
             help="What the architecture should cost: latency=20 (ms), multiply_adds=60e6 or parameters=1e6.",
-            rich_help_panel=COST,
         ),
     ] = None,
     latency_source: Annotated[
         str | None,
-        typer.Option(
+        cost_option(
             help="Where latencies come from: a device of the table (pixel3), your own .csv, or a .json that "
-            "archloom latency fit wrote.",
-            rich_help_panel=COST,
+            "archloom latency fit wrote."
         ),
     ] = None,
     strict_target: Annotated[
-        bool,
-        typer.Option("--strict-target", help="Continue the search until the target is met.", rich_help_panel=COST),
+        bool, cost_option("--strict-target", help="Continue the search until the target is met.")
     ] = False,
     out: RunOut = None,
     device: Device = None,
