@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from archloom.core.errors import ArchloomError
-from archloom.core.json_object import JsonObject, to_json_object
+from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 from archloom.core.result_file import read_result_file
 from archloom.core.settings import Settings
 from archloom.execution.run_facts import RunFacts
@@ -81,25 +81,7 @@ class RetrainResult(RetrainOutcome):
     @classmethod
     def from_json(cls, value: JsonObject, *, history: Sequence[RetrainRecord], folder: Path) -> Self:
         """Return the result that result.json holds."""
-        return cls(
-            test=value["test"] and Evaluation.from_json(value["test"]),
-            valid=value["valid"] and Evaluation.from_json(value["valid"]),
-            best_epoch=int(value["best_epoch"]),
-            space=dict(value["space"]),
-            architecture=dict(value["architecture"]),
-            text=str(value["text"]),
-            recipe=str(value["recipe"]),
-            data=str(value["data"]),
-            seed=int(value["seed"]),
-            classes=tuple(map(str, value["classes"])),
-            changed=tuple(map(str, value["changed"])),
-            network=dict(value["network"]),
-            image_shape=tuple(value["image_shape"]),
-            cost=Cost(**value["cost"]),
-            run=RunFacts.from_json(value["run"]),
-            history=tuple(history),
-            folder=folder,
-        )
+        return from_json_object(cls, value, history=tuple(history), folder=folder)
 
     def to_json(self) -> dict[str, Any]:
         """Return what result.json holds: all but the history, which is in metrics.jsonl."""
