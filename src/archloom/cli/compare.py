@@ -23,6 +23,7 @@ from archloom.cli.options import (
     Seeds,
     data_settings,
     merge_options,
+    recipe_or_folder,
 )
 from archloom.core.lazy_imports import lazy_imports
 
@@ -40,13 +41,7 @@ WIDEST = 1000
 
 
 def compare(
-    comparison: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|FOLDER",
-            help="A TOML file, a shipped comparison (archloom list recipes), or the folder of an earlier one.",
-        ),
-    ],
+    comparison: Annotated[str, recipe_or_folder("FILE|FOLDER", "comparison")],
     *,
     out: JobsOut = None,
     seeds: Seeds = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -40,6 +40,12 @@ RunOut = Annotated[Path | None, where_option("--out", help="The run folder. Defa
 JobsOut = Annotated[Path | None, where_option("--out", help="The folder of all runs. Default: one in runs/.")]
 DryRun = Annotated[bool, where_option("--dry-run", help="Only list the runs and the state of each.")]
 Quiet = Annotated[bool, where_option("--quiet", "-q", help="Print only the result.")]
+
+
+def recipe_or_folder(metavar: str, kind: str) -> Any:
+    """Return the argument of a command that begins a recipe, or continues in its folder."""
+    text = f"A TOML file, a shipped {kind} (archloom list recipes), or the folder of an earlier one."
+    return typer.Argument(metavar=metavar, help=text)
 
 
 def merge_options(options: Settings, assignments: Sequence[str] | None, problems: Sequence[str] = ()) -> Settings:

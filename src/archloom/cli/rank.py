@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,6 +14,7 @@ from rich.progress import Progress
 
 from archloom.cli.console import make_table, open_message_console, open_result_console, print_line, print_warning
 from archloom.cli.interactive import stop_on_signals
+from archloom.cli.options import data_settings, drop_unset
 from archloom.cli.outputs import check_outputs, write_outputs
 from archloom.core.lazy_imports import lazy_imports
 
@@ -52,9 +53,7 @@ def rank(
     """
     check_outputs(out or [], (".svg", ".json", ".csv"))
     console = open_message_console()
-    settings: dict[str, Any] = {} if device is None else {"machine": {"device": device}}
-    if data_dir is not None:
-        settings["data"] = {"directory": str(data_dir.expanduser().absolute())}
+    settings = drop_unset({"machine": {"device": device}, "data": data_settings(None, data_dir)})
     with stop_on_signals() as stop, _shown(console) as progress:
         found = ranking.rank(
             runs,

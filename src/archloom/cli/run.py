@@ -27,6 +27,7 @@ from archloom.cli.options import (
     data_settings,
     how_option,
     merge_options,
+    recipe_or_folder,
 )
 from archloom.core.events import JobListener
 from archloom.core.lazy_imports import lazy_imports
@@ -42,13 +43,7 @@ with lazy_imports():  # help needs no torch
 
 
 def run(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECIPE|FOLDER",
-            help="A TOML file, a shipped pipeline (archloom list recipes), or the folder of an earlier one.",
-        ),
-    ],
+    recipe: Annotated[str, recipe_or_folder("RECIPE|FOLDER", "pipeline")],
     *,
     path: OwnImages = None,
     data_dir: DataDir = None,

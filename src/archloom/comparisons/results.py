@@ -111,7 +111,7 @@ class ComparisonResult(StoredResult):
 
     def summarize(self, entry: EntryResult) -> JsonObject:
         """Return all figures of an entry, with None for those that are not known: a row of `comparison.csv`."""
-        summary: dict[str, Any] = {
+        summary: dict[str, object] = {
             "entry": entry.name,
             "strategy": entry.strategy,
             "metric": entry.metric,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from annotated_doc import Doc
@@ -17,14 +17,7 @@ from archloom.core.settings import Settings
 from archloom.families.base import OperationKind, Source
 from archloom.families.cell_source import Modules, find_convolution, render
 from archloom.families.regularization import DropoutRate, check_rates, flatten
-from archloom.families.width_multiplier import (
-    FixedDepthFamily,
-    Masked,
-    WidthMultiplier,
-    check_multiplier,
-    scale_width,
-    sizes_by_width,
-)
+from archloom.families.width_multiplier import FixedDepthFamily, Masked, WidthMultiplier, check_multiplier, scale_width
 from archloom.operations.bottleneck import ACTIVATIONS, InvertedBottleneck, SeparableConv, SharedNorm
 from archloom.spaces import Architecture, Mobile
 from archloom.spaces.mobile import BOTTLENECK, ON, ZERO, Layer
@@ -188,7 +181,7 @@ class MobileFamily(FixedDepthFamily[Mobile]):
     """Stacks of inverted bottlenecks. Every layer has decisions of its own: the depth of a space is fixed."""
 
     network = MobileNetwork
-    sizes: ClassVar = sizes_by_width(0.25, 0.35, 0.5, 0.75, 1.0, 1.2, 1.4)
+    width_multipliers = (0.25, 0.35, 0.5, 0.75, 1.0, 1.2, 1.4)
     depth_settings = ("layers",)
 
     def stem_for(self, space: Mobile, side: int) -> Settings | None:

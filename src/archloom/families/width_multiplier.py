@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_doc import Doc
 
@@ -31,13 +32,13 @@ def scale_width(width: Width, multiplier: float) -> Width:
 class FixedDepthFamily(Family[Space]):
     """A family in which every layer has decisions of its own: depth is fixed, widths can be scaled."""
 
+    width_multipliers: ClassVar[Sequence[float]]  # from small to published
+
     def has_fixed_depth(self, space: Space) -> bool:
         return True
 
+    def sizes_of(self, space: Space) -> Sequence[Size]:
+        return [Size({}, {"width_multiplier": times}) for times in self.width_multipliers]
+
     def describe_size(self, space: Space, settings: Settings) -> str:
         return f"widths times {settings['width_multiplier']:g}"
-
-
-def sizes_by_width(*multipliers: float) -> list[Size]:
-    """Return the sizes of a family by the multiplier of all widths."""
-    return [Size({}, {"width_multiplier": times}) for times in multipliers]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -20,14 +19,7 @@ from archloom.core.settings import Settings
 from archloom.families.base import SKIP, Source
 from archloom.families.cell_source import Edge, Modules, find_convolution, list_inside, render, write_sum
 from archloom.families.regularization import DropoutRate, check_rates, flatten
-from archloom.families.width_multiplier import (
-    FixedDepthFamily,
-    Masked,
-    WidthMultiplier,
-    check_multiplier,
-    scale_width,
-    sizes_by_width,
-)
+from archloom.families.width_multiplier import FixedDepthFamily, Masked, WidthMultiplier, check_multiplier, scale_width
 from archloom.spaces import Architecture, CellGraph, Widths
 from archloom.supernet import Extent, Gates, Resolve, SharedConv2d, SharedLinear, Width, normalize_first_channels
 
@@ -195,7 +187,7 @@ class WidthsFamily(FixedDepthFamily[Widths]):
     """One cell throughout. Every layer has a width of its own: the depth of a space is fixed."""
 
     network = WidthsNetwork
-    sizes: ClassVar = sizes_by_width(0.25, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)
+    width_multipliers = (0.25, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)
     depth_settings = ("cells_per_stage",)
 
     def source(self, space: Widths, architecture: Architecture, network: nn.Module, settings: Settings) -> Source:

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save
 
 from archloom.core.errors import require
 from archloom.core.json_object import JsonObject
+from archloom.core.settings import Settings
 from archloom.data import FACTS
 from archloom.export import FORMATS
 from archloom.export.deployed import Deployed
@@ -35,7 +35,7 @@ class Measurement:
 
     text: str
     trained: bool
-    network: Mapping[str, Any]
+    network: Settings
     classes: int
     image_shape: tuple[int, int, int]
     parameters: int

@@ -21,7 +21,7 @@ from archloom.objectives.cost import Cost
 from archloom.reports.cells import draw_cells
 from archloom.reports.frames import make_frame
 from archloom.reports.markup import escape
-from archloom.reports.tables import duration
+from archloom.reports.tables import duration, list_lines
 from archloom.retrainings.evaluation import Evaluation
 from archloom.retrainings.model_file import BEST
 from archloom.retrainings.records import RetrainOutcome, RetrainRecord
@@ -83,7 +83,7 @@ class RetrainResult(RetrainOutcome):
         """Return the result that result.json holds."""
         return from_json_object(cls, value, history=tuple(history), folder=folder)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return what result.json holds: all but the history, which is in metrics.jsonl."""
         own = {name: value for name, value in vars(self).items() if name not in ("history", "folder")}
         parts = {name: value and value.to_json() for name, value in (("test", self.test), ("valid", self.valid))}
@@ -126,15 +126,9 @@ class RetrainResult(RetrainOutcome):
         return f"{duration(self.run.seconds)} for {self.run.records:,} {unit} on {self.run.device}"
 
     def __repr__(self) -> str:
-        return "\n".join(
-            (
-                f"architecture: {self.text} ({self.title})",
-                f"accuracy: {self.accuracy_text}",
-                f"cost: {self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds",
-                f"time: {self.time_text}",
-                f"model: {self.model}",
-            )
-        )
+        cost = f"{self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds"
+        facts = {"accuracy": self.accuracy_text, "cost": cost, "time": self.time_text, "model": str(self.model)}
+        return list_lines({"architecture": f"{self.text} ({self.title})", **facts})
 
     def _repr_html_(self) -> str:
         """Return the result for a notebook: the cells, the accuracy and the learning curves."""

@@ -186,7 +186,7 @@ class _GradientRecorder:
 
     def __init__(self, values: nn.Parameter) -> None:
         self._values = values
-        self.param_groups: list[dict[str, Any]] = [{"lr": 0.0}]
+        self.param_groups = [{"lr": 0.0}]
         self.gradients: list[Tensor] = []
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> None:

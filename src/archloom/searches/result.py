@@ -23,7 +23,7 @@ from archloom.policies.posterior import Posterior
 from archloom.reports.cells import draw_cells
 from archloom.reports.frames import make_frame
 from archloom.reports.markup import escape
-from archloom.reports.tables import duration
+from archloom.reports.tables import duration, list_lines
 from archloom.searches.records import (
     EarlyStop,
     FinalistRecord,
@@ -166,15 +166,8 @@ class SearchResult(SearchOutcome):
         return f"{duration(self.run.seconds)} for {self.run.records:,} {unit} on {self.run.device}"
 
     def __repr__(self) -> str:
-        return "\n".join(
-            (
-                f"architecture: {self.text} ({self.title})",
-                f"verdict: {self.verdict}",
-                f"cost: {self.cost_text}",
-                f"time: {self.time_text}",
-                f"folder: {self.folder}",
-            )
-        )
+        facts = {"verdict": self.verdict, "cost": self.cost_text, "time": self.time_text, "folder": str(self.folder)}
+        return list_lines({"architecture": f"{self.text} ({self.title})", **facts})
 
     def _repr_html_(self) -> str:
         """Return the result for a notebook: the cells, the verdict and the curve of the search."""

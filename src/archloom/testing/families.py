@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from archloom.core.settings import Settings
 from archloom.families import Family, OperationKind, family_of
 from archloom.spaces import SearchSpace
 from archloom.supernet import EveryOption, Only, inherit, path_gates
@@ -26,7 +27,7 @@ class FamilyContract(NamedSpace):
         >>> TestNetworks().test_a_standalone_network_computes_what_its_path_computes()
     """
 
-    def build_networks(self) -> tuple[SearchSpace, Family[Any], dict[str, Any]]:
+    def build_networks(self) -> tuple[SearchSpace, Family[Any], Settings]:
         """Return the space, its family and the arguments of a network for tiny images."""
         space = self.build()
         shape = {"classes": CLASSES, "colours": COLOURS}

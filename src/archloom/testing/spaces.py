@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import fields
-from typing import Any
 
 import torch
 
@@ -166,7 +165,7 @@ class SpaceContract(NamedSpace):
         check_help(SPACES.find(self.space).load())
 
 
-def network_settings(space: SearchSpace, given: Settings | None) -> dict[str, Any]:
+def network_settings(space: SearchSpace, given: Settings | None) -> Settings:
     """Return the settings of a small network; where widths are searched, there is no setting for them."""
     if given is not None:
         return dict(given)
