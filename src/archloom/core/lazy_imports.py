@@ -21,6 +21,9 @@ def lazy_imports() -> Iterator[None]:
     Import whole modules, as `import package.module as name`. `from package import name` needs the name, and loads the
     package at once. A module that is not installed is an error in the block, as ever.
 
+    Only for modules of this package. If a lazy package of others gets an ordinary import of one of its modules, that
+    module runs before its package, and many packages (optuna) cannot be imported in that order.
+
     Example:
         >>> from archloom.core.lazy_imports import lazy_imports
         >>> with lazy_imports():

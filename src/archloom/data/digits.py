@@ -6,13 +6,9 @@ from pathlib import Path
 
 import torch
 
-from archloom.core.lazy_imports import lazy_imports
 from archloom.data.augment import Augment
 from archloom.data.source import ImageData, InMemory, measure_statistics
 from archloom.data.splits import hold_out
-
-with lazy_imports():  # takes half a second
-    import sklearn.datasets as datasets
 
 BRIGHTEST = 16  # of the pixels as published
 TEST_FRACTION = 0.2
@@ -20,7 +16,9 @@ TEST_FRACTION = 0.2
 
 def digits(directory: Path | None = None) -> ImageData:
     """Load 1,797 grey images in 10 classes; `directory` is not used."""
-    published = datasets.load_digits()
+    from sklearn.datasets import load_digits  # half a second that other data sets should not wait for
+
+    published = load_digits()
     images = torch.from_numpy(published.images).to(torch.float32)[:, None] / BRIGHTEST
     labels = torch.from_numpy(published.target)
     kept, held = hold_out(labels, fraction=TEST_FRACTION)

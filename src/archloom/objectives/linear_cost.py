@@ -17,13 +17,8 @@ import torch
 from torch import Tensor
 
 from archloom.core.errors import SettingError
-from archloom.core.lazy_imports import lazy_imports
 from archloom.spaces import Architecture, SearchSpace
 from archloom.spaces.base import Feature
-
-with lazy_imports():  # takes a second, which a search need not wait for
-    import sklearn.feature_extraction as feature_extraction
-    import sklearn.linear_model as linear_model
 
 STRICTNESS = tuple(10.0**exponent for exponent in range(-6, 3))  # of the ridge regression, to choose from
 STATE = "state"  # of the machine: the name of a column
@@ -190,16 +185,19 @@ def _fit_ridge(
     is therefore a sum of parts, from the layer alone to all its options together; the more options a part has, the
     stronger its penalty. Leave-one-out cross-validation chooses the strength.
     """
+    from sklearn.feature_extraction import DictVectorizer  # late: takes a second, which a search need not wait for
+    from sklearn.linear_model import RidgeCV
+
     numbers: dict[tuple[tuple[str, ...], Feature], str] = {}
 
     def row(features: Sequence[Feature], state: float = 0.0) -> dict[str, float]:
         parts = {(_group(f), part): SHRINK ** len(part) for f in features for part in _parts(f)}
         return {STATE: state, **{numbers.setdefault(key, str(len(numbers))): value for key, value in parts.items()}}
 
-    vectorizer = feature_extraction.DictVectorizer(sparse=False)
+    vectorizer = DictVectorizer(sparse=False)
     seen = [space.cost_features(one) for one in architectures]
     rows = vectorizer.fit_transform([row(each, state) for each, state in zip(seen, states, strict=True)])
-    regression = linear_model.RidgeCV(alphas=STRICTNESS).fit(rows, costs)
+    regression = RidgeCV(alphas=STRICTNESS).fit(rows, costs)
     features = list(every_feature(space))
     added = vectorizer.transform([row([feature]) for feature in features]) @ regression.coef_
     weights = {feature: float(weight) for feature, weight in zip(features, added, strict=True)}

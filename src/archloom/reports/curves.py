@@ -7,12 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archloom.core.lazy_imports import lazy_imports
 from archloom.reports.figures import PALETTE, draw_line, grid, svg
 from archloom.reports.markup import make_printable
-
-with lazy_imports():  # slow to import
-    import matplotlib.ticker as ticker
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,9 +111,11 @@ def _draw_panel(axes: Axes, epochs: Sequence[float], series: Series, panel: Pane
 
 def _set_logarithmic(axes: Axes) -> None:
     """Set a logarithmic axis with plain numbers: powers would be written in a notation that pages do not read."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # late: matplotlib is slow to import
+
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     steps = (1.0,) if high > 50 * low else (1.0, 2.0, 5.0) if high > 2.5 * low else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
-    axes.yaxis.set_major_locator(ticker.LogLocator(subs=steps, numticks=8))
-    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, place: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    axes.yaxis.set_major_locator(LogLocator(subs=steps, numticks=8))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())

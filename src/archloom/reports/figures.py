@@ -11,13 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from archloom.core.lazy_imports import lazy_imports
 from archloom.reports.markup import escape, make_printable
-
-with lazy_imports():  # slow to import
-    import matplotlib
-    import matplotlib.figure as figures
-    import matplotlib.ticker as ticker
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +65,9 @@ def legend_text(text: str) -> str:
 
 def whole_steps(axes: Axes) -> None:
     """Label whole numbers only: epochs and trials have no parts."""
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(nbins="auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
 
 
 def grid(figure: Figure, count: int, *, columns: int, shared: bool = False) -> list[Axes]:
@@ -86,14 +82,19 @@ def grid(figure: Figure, count: int, *, columns: int, shared: bool = False) -> l
 
 def make_figure(draw: Callable[[Figure], None], *, height: float, label: str = "") -> Figure:
     """Return a fresh figure with a drawing, in our style whatever the user's own matplotlib settings are."""
+    import matplotlib  # late: slow to import
+    from matplotlib.figure import Figure
+
     with matplotlib.rc_context(_style(label)):
-        figure = figures.Figure(figsize=(WIDTH, height), layout="constrained")
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
         draw(figure)
     return figure
 
 
 def svg(draw: Callable[[Figure], None], *, height: float, label: str) -> str:
     """Return a drawing as inline SVG."""
+    import matplotlib  # late: slow to import
+
     figure, buffer = make_figure(draw, height=height, label=label), io.StringIO()
     with matplotlib.rc_context(_style(label)):
         figure.savefig(buffer, format="svg", metadata={"Date": None})

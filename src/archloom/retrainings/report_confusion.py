@@ -6,16 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from archloom.core.lazy_imports import lazy_imports
 from archloom.reports.figures import PALETTE, grid, svg
 from archloom.reports.markup import make_printable, shorten
 from archloom.reports.tables import Table, decimal, whole
 from archloom.retrainings.evaluation import Evaluation
-
-with lazy_imports():  # slow to import
-    import matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,6 +88,9 @@ def _height(count: int) -> float:
 
 def _colours(counts: Counts) -> Any:
     """Return an image [truth, predicted, RGBA]; mistakes are scaled by the greatest of them, or they would be pale."""
+    import matplotlib
+    import numpy as np
+
     values = np.asarray(divide_rows(counts))
     mistakes = values * (1 - np.eye(len(values)))
     colours = matplotlib.colormaps["Oranges"](0.6 * np.sqrt(mistakes / max(mistakes.max(), 1e-9)))

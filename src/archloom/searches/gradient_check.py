@@ -17,7 +17,6 @@ from torch.func import functional_call, grad
 from torch.nn import functional as F
 
 from archloom.core.errors import ArchloomError
-from archloom.core.lazy_imports import lazy_imports
 from archloom.data.loader import Batch
 from archloom.families import OperationKind, family_of
 from archloom.fast import use_kernels
@@ -25,9 +24,6 @@ from archloom.searches.short_training import seeded
 from archloom.spaces import NONE, SearchSpace
 from archloom.strategies.base import Differentiable, Plan, SearchBatch
 from archloom.supernet import Choice, Gates, SharedWeights, WeightSettings, to_vector
-
-with lazy_imports():  # slow to import
-    import scipy.sparse.linalg as linalg
 
 FEATURES, CLASSES, IMAGES = 4, 3, 24
 DECAY = 0.03  # of the weights: it makes their optimum unique and the Hessian there invertible
@@ -186,7 +182,7 @@ class _GradientRecorder:
 
     def __init__(self, values: nn.Parameter) -> None:
         self._values = values
-        self.param_groups = [{"lr": 0.0}]
+        self.param_groups: list[dict[str, Any]] = [{"lr": 0.0}]
         self.gradients: list[Tensor] = []
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> None:
@@ -205,11 +201,11 @@ def _batch(teacher: Tensor, generator: torch.Generator) -> Batch:
 
 def _solve(product: Callable[[Tensor], Tensor], vector: Tensor) -> Tensor:
     """Return the solution of a linear system whose matrix is known by its products."""
+    from scipy.sparse.linalg import LinearOperator, cg  # slow to import
+
     size = len(vector)
-    operator = linalg.LinearOperator(
-        (size, size), lambda v: product(torch.from_numpy(v).reshape(-1)).numpy(), dtype="float64"
-    )
-    found, failed = linalg.cg(operator, vector.numpy(), rtol=1e-12, maxiter=10 * size)
+    operator = LinearOperator((size, size), lambda v: product(torch.from_numpy(v).reshape(-1)).numpy(), dtype="float64")
+    found, failed = cg(operator, vector.numpy(), rtol=1e-12, maxiter=10 * size)
     if failed:
         raise ArchloomError("the small problem has no best weights to speak of; try another seed")
     return torch.from_numpy(found)

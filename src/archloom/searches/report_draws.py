@@ -6,15 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from archloom.core.lazy_imports import lazy_imports
 from archloom.reports.curves import Panel, panel_curves
 from archloom.reports.figures import MUTED, svg
 from archloom.reports.markup import make_printable, shorten
 from archloom.searches.history import metric_series
 from archloom.searches.records import EpochRecord
-
-with lazy_imports():  # slow to import
-    import matplotlib.patches as patches
 
 if TYPE_CHECKING:  # reports need no torch
     from matplotlib.axes import Axes
@@ -67,6 +63,8 @@ def _draw_cells(axes: Axes, decisions: Sequence[DecisionPosterior], options: Seq
 
 def _mark_cell(axes: Axes, place: tuple[int, int], decision: DecisionPosterior, option: str, *, chosen: bool) -> None:
     """Write the percentage of a cell, frame the credible set, and mark the option of the result with a diamond."""
+    from matplotlib.patches import Rectangle  # late: matplotlib is slow to import
+
     probability = decision.best.get(option)
     if probability is None:  # a decision without this option
         return
@@ -77,9 +75,7 @@ def _mark_cell(axes: Axes, place: tuple[int, int], decision: DecisionPosterior, 
     text = _percent_text(probability)
     axes.text(column, row, text, ha="center", va="center", color=ink, fontweight=weight, fontsize=7.5)
     if credible:
-        axes.add_patch(
-            patches.Rectangle((column - 0.47, row - 0.41), 0.94, 0.82, fill=False, edgecolor=INK, linewidth=1.3)
-        )
+        axes.add_patch(Rectangle((column - 0.47, row - 0.41), 0.94, 0.82, fill=False, edgecolor=INK, linewidth=1.3))
     if chosen:
         axes.plot([column - 0.32], [row], marker="D", markersize=4.0, color=ink)
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from archloom.core.lazy_imports import lazy_imports
 from archloom.reports.curves import drop_unknown
 from archloom.reports.figures import (
     MUTED,
@@ -24,9 +23,6 @@ from archloom.reports.markup import make_printable, shorten
 from archloom.searches.history import epochs_of, find_changes, trials_of
 from archloom.searches.records import EpochRecord, SearchRecord, TrialRecord
 from archloom.spaces.base import NONE, Decision
-
-with lazy_imports():  # slow to import
-    import matplotlib.lines as lines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -178,7 +174,9 @@ def _option_colours(options: Sequence[str]) -> dict[str, str]:
 
 
 def _shared_legend(figure: Figure, options: Sequence[str], colours: dict[str, str]) -> None:
-    handles = [lines.Line2D([], [], color=colours[option], linewidth=2.5) for option in options]
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], color=colours[option], linewidth=2.5) for option in options]
     names = [legend_text(option) for option in options]
     figure.legend(handles, names, loc="outside upper center", ncols=min(len(options), 8))
 

@@ -16,18 +16,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from archloom.core.errors import SettingError, StorageError, one_line
-from archloom.core.lazy_imports import lazy_imports
 from archloom.core.renames import new_name
 from archloom.core.settings import Settings
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox, Trial
 
-with lazy_imports(), contextlib.suppress(ModuleNotFoundError):  # optional: only `SharedStudy` needs them
+if TYPE_CHECKING:
     import optuna
-    import sqlalchemy.exc
 
 HEARTBEAT = 30  # seconds between two heartbeats of a trial that is being scored
 SILENCE = 150  # seconds without a heartbeat after which its process counts as dead
@@ -154,16 +152,16 @@ class SharedStudy(Study):
 
     def find_foreign_trial(self, known: Collection[int]) -> FinishedTrial | None:
         """Return a finished trial of another process that is not known yet, or None."""
-        finished = self._study.get_trials(
-            deepcopy=False, states=(optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
-        )
+        from optuna.trial import TrialState  # late: optuna is optional and slow to import
+
+        finished = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         found = next((trial for trial in finished if trial.number not in known), None)
         if found is None:
             return None
         return FinishedTrial(
             Trial(found.number, self._space.check(found.user_attrs[ARCHITECTURE])),
             tuple(Scored(epochs, score) for epochs, score in sorted(found.intermediate_values.items())),
-            found.state == optuna.trial.TrialState.PRUNED,
+            found.state == TrialState.PRUNED,
             found.user_attrs[SECONDS],
         )
 
@@ -189,17 +187,22 @@ class SharedStudy(Study):
 
     def _count_before(self, number: int | None) -> int:
         """Return how many trials before this number are finished or running; of all, if it is None."""
-        states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED, optuna.trial.TrialState.RUNNING)
+        from optuna.trial import TrialState
+
+        states = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
         trials = self._study.get_trials(deepcopy=False, states=states)
         return sum(number is None or trial.number < number for trial in trials)
 
     def _fail_dead_trials(self) -> None:
+        import optuna
+        from optuna.trial import TrialState
+
         with _without_warnings():
             optuna.storages.fail_stale_trials(self._study)
-        for trial in self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             # Optuna ignores a trial whose process died before its first heartbeat
             if ARCHITECTURE not in trial.user_attrs and self._age(trial) > SILENCE:
-                self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL, skip_if_finished=True)
+                self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
     @staticmethod
     def _age(trial: optuna.trial.FrozenTrial) -> float:
@@ -207,7 +210,9 @@ class SharedStudy(Study):
         return 0.0 if begun is None else (datetime.datetime.now() - begun).total_seconds()
 
     def _fail_trial(self, asked: optuna.Trial) -> None:
-        self._study.tell(asked, state=optuna.trial.TrialState.FAIL, skip_if_finished=True)
+        from optuna.trial import TrialState
+
+        self._study.tell(asked, state=TrialState.FAIL, skip_if_finished=True)
 
     def _record_heartbeat(self, number: int) -> None:
         self._storage.record_heartbeat(self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number))
@@ -235,24 +240,29 @@ class SharedStudy(Study):
 
     def finish(self, finished: FinishedTrial) -> bool:
         """Store the score; return False if another process has given the trial up."""
+        from optuna.exceptions import UpdateFinishedTrialError
+        from optuna.trial import TrialState
+
         asked = self._asked.pop(finished.trial.number)
         try:
             for scored in finished.scores:
                 asked.report(scored.score, step=scored.epochs)
             asked.set_user_attr(SECONDS, finished.seconds)
-        except optuna.exceptions.UpdateFinishedTrialError:
+        except UpdateFinishedTrialError:
             return False
         if finished.pruned:
-            stored = self._study.tell(asked, state=optuna.trial.TrialState.PRUNED, skip_if_finished=True)
+            stored = self._study.tell(asked, state=TrialState.PRUNED, skip_if_finished=True)
         else:
             stored = self._study.tell(asked, finished.scores[-1].score, skip_if_finished=True)
-        return stored.state != optuna.trial.TrialState.FAIL
+        return stored.state != TrialState.FAIL
 
 
 # --- the database
 
 
 def _open_storage(place: str) -> optuna.storages.RDBStorage:
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     url = place if "://" in place else f"sqlite:///{Path(place).expanduser().absolute()}"
     waits = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}  # for another process' write
@@ -266,6 +276,8 @@ def _open_storage(place: str) -> optuna.storages.RDBStorage:
 
 
 def _open_study(storage: optuna.storages.RDBStorage, name: str) -> optuna.Study:
+    import optuna
+
     return optuna.create_study(
         storage=storage,
         study_name=name,
@@ -279,9 +291,11 @@ def _open_study(storage: optuna.storages.RDBStorage, name: str) -> optuna.Study:
 @contextlib.contextmanager
 def _retry_while_created() -> Iterator[None]:
     """Ignore conflicts of two processes that create the tables of a new database; a moment later all exist."""
+    from sqlalchemy.exc import DBAPIError
+
     try:
         yield
-    except sqlalchemy.exc.DBAPIError as error:
+    except DBAPIError as error:
         if not any(words in str(error.orig) for words in ("already exists", "UNIQUE", "duplicate key", "locked")):
             raise
         time.sleep(PAUSE)
@@ -290,15 +304,12 @@ def _retry_while_created() -> Iterator[None]:
 @contextlib.contextmanager
 def _errors_in_one_line(place: str) -> Iterator[None]:
     """Turn errors of the database into a StorageError of one line."""
+    from optuna.exceptions import OptunaError
+    from sqlalchemy.exc import SQLAlchemyError
+
     try:
         yield
-    except (
-        sqlalchemy.exc.SQLAlchemyError,
-        optuna.exceptions.OptunaError,
-        ImportError,
-        RuntimeError,
-        ValueError,
-    ) as error:
+    except (SQLAlchemyError, OptunaError, ImportError, RuntimeError, ValueError) as error:
         cause = getattr(error, "orig", None) or error  # the message of the database itself
         raise StorageError(f"search.study: {_hide_password(place)} cannot be used: {one_line(cause)}") from error
 
