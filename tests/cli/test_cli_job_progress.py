@@ -31,7 +31,7 @@ def test_bars_show_what_runs_and_what_is_done() -> None:
     bars(JobProgressed("a-1", 0.25))
     bars(JobEnded("b-0"))
     bars(JobEnded("c-0", failure=Failure("bad"), retrying=True))
-    console.print(bars.draw())
+    console.print(bars.render())
     lines = text.getvalue().splitlines()
     assert lines[0] == "c-0: failed, retrying: bad"
     assert lines[1].startswith("1 of 5") and "1:05 elapsed" in lines[1]

@@ -33,7 +33,18 @@ def test_help_teaches_with_examples_that_name_real_commands(archloom: Callable[.
         assert archloom(words[1], "--help").code == 0, words
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["list", "strategies"], ["list", "recipes"]])
+INSTANT = [
+    "--version",
+    "--help",
+    "list strategies",
+    "list recipes",
+    "search --help",
+    "latency fit --help",
+    "run --help",
+]
+
+
+@pytest.mark.parametrize("arguments", [words.split() for words in INSTANT], ids=INSTANT)
 def test_what_should_answer_at_once_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys; from archloom.cli.main import run\n"

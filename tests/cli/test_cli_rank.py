@@ -39,7 +39,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             seen.append(architecture)
             return table.query(architecture, "digits")
 
-    monkeypatch.setattr(ranking, "trained_paths", lambda run, **options: Paths())
+    monkeypatch.setattr(ranking, "trained_paths", lambda run, build_search, **options: Paths())
     return seen
 
 

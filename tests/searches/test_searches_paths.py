@@ -13,6 +13,7 @@ from archloom.core.errors import CheckpointError, DataError, SettingError
 from archloom.data.arrays import from_tensors
 from archloom.execution.run_folder import RunFolder
 from archloom.searches import paths as module
+from archloom.searches.build import build_search
 from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.paths import trained_paths
 
@@ -38,37 +39,35 @@ def run(kept: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(kept, tmp_path / "run"))
 
 
-@pytest.fixture
-def weights(monkeypatch: pytest.MonkeyPatch) -> list[OneShotLoop]:
-    """Every search that is built, to look at its weights."""
-    built: list[OneShotLoop] = []
-    real = module.build_search
+class Recorder:
+    """Builds searches, and keeps them to look at their weights."""
 
-    def build(*arguments, **options):
-        built.append(real(*arguments, **options))
-        return built[-1]
+    def __init__(self) -> None:
+        self.built: list[OneShotLoop] = []
 
-    monkeypatch.setattr(module, "build_search", build)
-    return built
+    def __call__(self, *arguments, **options) -> OneShotLoop:
+        self.built.append(build_search(*arguments, **options))
+        return self.built[-1]
 
 
 def test_path_has_the_score_that_the_search_recorded(run):
     last = RunFolder.open(run).read_metrics()[-1]
-    paths = trained_paths(run, images=64)
+    paths = trained_paths(run, build_search, images=64)
     assert paths(paths.space.check(last["architecture"])) == pytest.approx(100 * last["derived_accuracy"])
 
 
 def test_an_unfinished_run_will_do(run):
     (run / "architecture.json").unlink()
     (run / "metrics.jsonl").unlink()
-    paths = trained_paths(run, images=32)
+    paths = trained_paths(run, build_search, images=32)
     assert 0 <= paths(next(iter(paths.space.enumerate()))) <= 100
 
 
 @pytest.mark.parametrize("recalibrate", [0, 3])  # an epoch has two batches
-def test_scores_are_independent_and_leave_the_weights_unchanged(run, weights, recalibrate):
-    paths = trained_paths(run, images=64, recalibrate=recalibrate)
-    network = weights[0].weights._network
+def test_scores_are_independent_and_leave_the_weights_unchanged(run, recalibrate):
+    recorder = Recorder()
+    paths = trained_paths(run, recorder, images=64, recalibrate=recalibrate)
+    network = recorder.built[0].weights._network
     before = {name: value.clone() for name, value in network.state_dict().items()}
     torch.manual_seed(5)
     drawn = torch.get_rng_state()
@@ -79,14 +78,15 @@ def test_scores_are_independent_and_leave_the_weights_unchanged(run, weights, re
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
-def test_recalibrated_paths_have_the_shared_weights_and_statistics_of_training_images(run, weights, monkeypatch):
+def test_recalibrated_paths_have_the_shared_weights_and_statistics_of_training_images(run, monkeypatch):
+    recorder = Recorder()
     seen = []
     real = module.recalibrate
     monkeypatch.setattr(module, "recalibrate", lambda network, batches: (real(network, batches), seen.append(network)))
-    paths = trained_paths(run, images=64, recalibrate=3)
+    paths = trained_paths(run, recorder, images=64, recalibrate=3)
     cell = paths.space.parse("|nor_conv_3x3~0|+|skip_connect~0|nor_conv_1x1~1|")
     score = paths(cell)
-    search, network = weights[0], seen[0]
+    search, network = recorder.built[0], seen[0]
     shared = search.weights._network.state_dict()
     assert all(torch.equal(value, shared[name]) for name, value in network.named_parameters())
     stem = network.stem
@@ -103,20 +103,20 @@ def test_recalibrated_paths_have_the_shared_weights_and_statistics_of_training_i
 def test_a_black_box_run_has_no_shared_weights(tmp_path):
     archloom.search("nb201_mini", "random_search", "digits", out=tmp_path / "box", settings={"search": {"trials": 2}})
     with pytest.raises(SettingError, match="has no shared weights: its strategy, random_search, trains none"):
-        trained_paths(tmp_path / "box", images=32)
+        trained_paths(tmp_path / "box", build_search, images=32)
 
 
 def test_a_run_without_a_checkpoint_is_refused(run):
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(CheckpointError, match="has no checkpoint, and weights are kept there only"):
-        trained_paths(run, images=32)
+        trained_paths(run, build_search, images=32)
 
 
 def test_a_checkpoint_of_another_width_is_refused(run):
     config = run / "config.toml"
     config.write_text(config.read_text().replace("channels = 4", "channels = 5"))
     with pytest.raises(CheckpointError, match=r"does not fit its config\.toml"):
-        trained_paths(run, images=32)
+        trained_paths(run, build_search, images=32)
 
 
 def test_data_given_in_python_have_to_be_given_again(tmp_path):
@@ -125,12 +125,12 @@ def test_data_given_in_python_have_to_be_given_again(tmp_path):
     own = {"search": {"batch_size": 16, "random_baseline_samples": 1}, "network": {"channels": 2}}
     archloom.search("nb201_mini", "rsps", data, epochs=1, out=tmp_path / "own", settings=own)
     with pytest.raises(DataError, match="was given its data in Python"):
-        trained_paths(tmp_path / "own", images=16)
-    paths = trained_paths(tmp_path / "own", images=16, data=data)
+        trained_paths(tmp_path / "own", build_search, images=16)
+    paths = trained_paths(tmp_path / "own", build_search, images=16, data=data)
     assert 0 <= paths(next(iter(paths.space.enumerate()))) <= 100
 
 
 @pytest.mark.parametrize(("images", "recalibrate", "line"), [(1, 0, "images must be"), (9, -1, "recalibrate must be")])
 def test_senseless_numbers_are_refused(run, images, recalibrate, line):
     with pytest.raises(SettingError, match=line):
-        trained_paths(run, images=images, recalibrate=recalibrate)
+        trained_paths(run, build_search, images=images, recalibrate=recalibrate)

@@ -52,7 +52,7 @@ class Knowing:
 @pytest.fixture
 def knowing(monkeypatch) -> Knowing:
     paths = Knowing()
-    monkeypatch.setattr(ranking, "trained_paths", lambda run, **options: paths)
+    monkeypatch.setattr(ranking, "trained_paths", lambda run, build_search, **options: paths)
     return paths
 
 

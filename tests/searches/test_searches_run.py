@@ -16,6 +16,7 @@ from archloom.core.errors import CheckpointError, DataError, SettingError
 from archloom.execution.loop import Interrupted
 from archloom.execution.run import RunOptions
 from archloom.policies.posterior import Posterior
+from archloom.searches.build import build_search
 from archloom.searches.paths import trained_paths
 from archloom.searches.report_draws import SHOWN_WITH_DRAWS
 from archloom.searches.run import run_search
@@ -235,7 +236,7 @@ def test_a_search_under_trained_weights(tmp_path):
         "search": {"trials": 3, "score": "shared", "shared_run": str(tmp_path / "shared"), "evaluation_images": 20},
     }
     result = archloom.search("nb201", "regularized_evolution", settings=settings, out=tmp_path / "run")
-    paths = trained_paths(tmp_path / "shared", images=20)
+    paths = trained_paths(tmp_path / "shared", build_search, images=20)
     assert [record.score for record in result.history] == [paths(record.architecture) for record in result.history]
     assert result.history[-1].trainings == 0.0
     with pytest.raises(SettingError, match=r"searched other decisions than those of space 'nb201_mini'"):

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.progress import Progress
 
 from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
 from archloom.core.errors import BenchmarkError
+from archloom.core.lazy_imports import lazy_imports
 from archloom.searches.architectures import read_architecture
 from archloom.spaces import Architecture
 
-if TYPE_CHECKING:  # numpy is imported when a table is opened
-    from archloom.benchmarks import Benchmark
+with lazy_imports():  # help needs no torch
+    import archloom.benchmarks as benchmarks
+    import archloom.benchmarks.converter as converter
+
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -54,7 +57,7 @@ def query(
         print_line(f"latency on {device}: {latency:.3f} ms", console=console)
 
 
-def _facts(table: Benchmark, architecture: Architecture) -> Iterator[tuple[str, ...]]:
+def _facts(table: benchmarks.Benchmark, architecture: Architecture) -> Iterator[tuple[str, ...]]:
     """Return a row per metric, with a column per data set."""
     for metric in table.metrics:
         for epochs in table.epochs if metric in ACCURACIES and table.epochs else (None,):
@@ -103,12 +106,10 @@ def convert(
 
     No code of the download is run: its records are read by names that are known to be harmless.
     """
-    from archloom.benchmarks.converter import convert
-
     console = open_message_console()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("reading records", total=None)
-        written = convert(
+        written = converter.convert(
             source,
             destination,
             partial=partial,
@@ -117,10 +118,9 @@ def convert(
     print_line(str(written), console=open_result_console())
 
 
-def _open(name: str, directory: Path | None) -> Benchmark:
-    from archloom.benchmarks import BENCHMARKS
+def _open(name: str, directory: Path | None) -> benchmarks.Benchmark:
 
-    kind: type[Benchmark] = BENCHMARKS.find(name).load()
+    kind: type[benchmarks.Benchmark] = benchmarks.BENCHMARKS.find(name).load()
     table = kind.find(directory)
     if table is None:
         raise BenchmarkError(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from archloom.cli.console import make_table, open_result_console, print_line
 from archloom.core.errors import SettingError
+from archloom.core.lazy_imports import lazy_imports
+from archloom.core.settings import Settings, parse_assignments
 from archloom.searches.architectures import find_space
+from archloom.spaces import SearchSpace
+from archloom.strategies import STRATEGIES
 
-if TYPE_CHECKING:
-    from archloom.core.settings import Settings
-    from archloom.searches.gradient_check import GradientCheck
-    from archloom.spaces import SearchSpace
+with lazy_imports():  # help needs no torch
+    import archloom.searches.gradient_check as gradient_check
+    import archloom.searches.spec as search_spec
+    import archloom.strategies.base as strategy_base
+
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -45,8 +50,6 @@ def gradients(
 
         archloom check gradients --strategy darts --set strategy.order=second
     """
-    from archloom.core.settings import parse_assignments
-
     given, problems = parse_assignments(assignments or [])
     problems += [f"--set takes settings of the strategy only, got '{name}'" for name in given if name != "strategy"]
     if problems:
@@ -61,19 +64,15 @@ def gradients(
 
 
 def _differentiable_strategies() -> list[str]:
-    from archloom.strategies import STRATEGIES
-    from archloom.strategies.base import Differentiable
 
-    return [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), Differentiable)]
+    return [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), strategy_base.Differentiable)]
 
 
-def _check(name: str, settings: Settings, space: SearchSpace, samples: int, seed: int) -> GradientCheck:
-    from archloom.searches.gradient_check import check_gradient
-    from archloom.searches.spec import SearchSpec
+def _check(name: str, settings: Settings, space: SearchSpace, samples: int, seed: int) -> gradient_check.GradientCheck:
 
-    spec = SearchSpec.resolve({"strategy": {**settings, "name": name}, "data": {"name": "given"}})
+    spec = search_spec.SearchSpec.resolve({"strategy": {**settings, "name": name}, "data": {"name": "given"}})
     kind = type(spec.build_strategy(space))
-    return check_gradient(
+    return gradient_check.check_gradient(
         name,
         lambda small, generator: kind(small, generator, **spec.strategy.settings),
         space,
@@ -82,7 +81,7 @@ def _check(name: str, settings: Settings, space: SearchSpace, samples: int, seed
     )
 
 
-def _to_row(found: GradientCheck) -> tuple[str, ...]:
+def _to_row(found: gradient_check.GradientCheck) -> tuple[str, ...]:
     return (
         found.strategy,
         f"{found.cosine:.4f}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -23,23 +23,25 @@ from archloom.cli.options import (
     Seeds,
     data_settings,
     merge_options,
+    recipe_or_folder,
 )
+from archloom.core.lazy_imports import lazy_imports
 
-if TYPE_CHECKING:  # torch is imported when a comparison begins, not to print help
-    from archloom.comparisons.results import ComparisonResult
-    from archloom.searches.jobs import SearchJob
+with lazy_imports():  # help needs no torch
+    import archloom.comparisons.report as comparison_report
+    import archloom.comparisons.results as comparison_results
+    import archloom.comparisons.run as comparison_run
+    import archloom.comparisons.spec as comparison_spec
+    import archloom.execution.executors as executors
+    import archloom.searches.jobs as search_jobs
+    import archloom.searches.run as search_run
+
 
 WIDEST = 1000
 
 
 def compare(
-    comparison: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|FOLDER",
-            help="A TOML file, a shipped comparison (archloom list recipes), or the folder of an earlier one.",
-        ),
-    ],
+    comparison: Annotated[str, recipe_or_folder("FILE|FOLDER", "comparison")],
     *,
     out: JobsOut = None,
     seeds: Seeds = None,
@@ -54,39 +56,36 @@ def compare(
 
     Finished searches are kept, interrupted ones resume, and a failed one is retried once.
     """
-    from archloom.comparisons.run import run_comparison
-    from archloom.comparisons.spec import ComparisonSpec
-    from archloom.execution.executors import ProcessExecutor
-    from archloom.searches.run import RUNS
-
     settings = merge_options({"data": data_settings(None, data_dir)}, assignments)
-    spec, folder = ComparisonSpec.open(comparison, RUNS, out=out, seeds=seeds, overrides=settings)
+    spec, folder = comparison_spec.ComparisonSpec.open(
+        comparison, search_run.RUNS, out=out, seeds=seeds, overrides=settings
+    )
     searches = spec.jobs(folder, only=only or ())
     if dry_run:
         _list_searches(searches, folder, open_result_console())
         return
     finished = sum(search.state == "finished" for search in searches)
     note_unless(quiet)(f"{len(searches):,} searches, {finished:,} of them finished; folder {folder}")
-    executor = ProcessExecutor(jobs or spec.jobs_at_once)
+    executor = executors.ProcessExecutor(jobs or spec.jobs_at_once)
     progress = show_job_progress(open_message_console(), total=len(searches) - finished, quiet=quiet)
     with stop_cleanly("compare", folder) as stop, progress as listener:
-        result = run_comparison(spec, folder, executor=executor, only=only or (), emit=listener, stop=stop)
+        result = comparison_run.run_comparison(
+            spec, folder, executor=executor, only=only or (), emit=listener, stop=stop
+        )
     print_comparison(result, folder, open_result_console())
     if result.failures:
         raise typer.Exit(FAILED)
 
 
-def _list_searches(searches: list[SearchJob], folder: Path, console: Console) -> None:
+def _list_searches(searches: list[search_jobs.SearchJob], folder: Path, console: Console) -> None:
     states = [(search.name, search.state) for search in searches]
     console.print(make_table(("search", "state"), states))
     counts = ", ".join(f"{count:,} {state}" for state, count in Counter(state for _, state in states).items())
     print_line(f"{counts}; folder {folder}", console=console)
 
 
-def print_comparison(result: ComparisonResult, folder: Path, console: Console) -> None:
+def print_comparison(result: comparison_results.ComparisonResult, folder: Path, console: Console) -> None:
     """Print the whole result; the table is not broken over lines, or figures could not be read or copied."""
-    from archloom.comparisons.report import FILES, explain_figures, list_verdicts
-
     table = result.to_table()
     print_line(result.title, console=console)
     print_line("", console=console)
@@ -94,13 +93,13 @@ def print_comparison(result: ComparisonResult, folder: Path, console: Console) -
     unbounded = Console(file=console.file, width=WIDEST, markup=False, highlight=False, emoji=False)
     unbounded.width = unbounded.measure(shown).maximum
     unbounded.print(shown)
-    for line in explain_figures(result):
+    for line in comparison_report.explain_figures(result):
         console.print(line, style="dim")
     if result.verdicts:
         print_line(f"\nVerdict against {result.against}:", console=console)
-        console.print(make_fact_table(list_verdicts(result)))
+        console.print(make_fact_table(comparison_report.list_verdicts(result)))
     for name, failure in result.failures.items():
         print_line(f"failed: {name}: {failure}", console=console)
     if result.missing > len(result.failures):
         print_line(f"not finished: {result.missing - len(result.failures):,} searches", console=console)
-    print_line(f"\n{', '.join(FILES)} in {folder}", console=console)
+    print_line(f"\n{', '.join(comparison_report.FILES)} in {folder}", console=console)

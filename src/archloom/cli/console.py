@@ -26,6 +26,11 @@ def print_line(message: str, *, console: Console | None = None) -> None:
     (console or open_message_console()).print(message, soft_wrap=True)
 
 
+def print_warning(message: str) -> None:
+    """Print a warning on standard error."""
+    print_line(f"warning: {message}", console=open_message_console())
+
+
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> Table:
     """Return a table with headings; its first column is never broken."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -15,12 +16,14 @@ from rich.table import Table
 import archloom
 from archloom.cli.console import make_fact_table, make_table, open_message_console, open_result_console, print_line
 from archloom.core.files import FOLDER_VARIABLE, write_atomically
+from archloom.core.lazy_imports import lazy_imports
 
-if TYPE_CHECKING:  # torch is imported to examine the machine, not to print help
-    from archloom.execution.installation import Installation
-    from archloom.execution.survey import Survey
-    from archloom.latency.doctor import Checkup
-    from archloom.latency.machine_speed import Speed
+with lazy_imports():  # help needs no torch
+    import archloom.execution.installation as installations
+    import archloom.execution.survey as surveys
+    import archloom.latency.doctor as checkups
+    import archloom.latency.machine_speed as machine_speed
+
 
 Rows = Iterator[tuple[str, str]]
 
@@ -43,19 +46,17 @@ def doctor(
         write_atomically(json_file, to_json(checkup))
 
 
-def examine(*, quick: bool, announce: Callable[[str], None]) -> Checkup:
+def examine(*, quick: bool, announce: Callable[[str], None]) -> checkups.Checkup:
     """Examine the machine and, unless `quick`, measure its speed."""
     announce("reading the system")
-    from archloom.execution.installation import installation
-    from archloom.execution.survey import survey
-    from archloom.latency.doctor import Checkup
-    from archloom.latency.machine_speed import check_speed
 
-    seen, installed = survey(), installation(archloom.__version__)
+    seen, installed = surveys.survey(), installations.installation(archloom.__version__)
     if quick:
-        return Checkup(seen, installed)
+        return checkups.Checkup(seen, installed)
     devices = [device.name for device in seen.devices]
-    return Checkup(seen, installed, check_speed(cores=seen.cores, devices=devices, announce=announce))
+    return checkups.Checkup(
+        seen, installed, machine_speed.check_speed(cores=seen.cores, devices=devices, announce=announce)
+    )
 
 
 @contextmanager
@@ -68,17 +69,15 @@ def show_stage(console: Console) -> Iterator[Callable[[str], None]]:
         yield lambda what: status.update(f"{what} ...")
 
 
-def to_json(checkup: Checkup) -> bytes:
+def to_json(checkup: checkups.Checkup) -> bytes:
     """Return every fact, every time and the advice as JSON."""
-    from dataclasses import asdict
-
     return json.dumps({**asdict(checkup), "advice": checkup.advice()}, indent=1).encode()
 
 
 # --- printing
 
 
-def print_checkup(checkup: Checkup, console: Console) -> None:
+def print_checkup(checkup: checkups.Checkup, console: Console) -> None:
     """Print the installation, the machine and its speed, as far as they were checked."""
     console.print(make_fact_table([*_list_installation(checkup.installation), *_list_machine(checkup.survey)]))
     if checkup.speed is not None:
@@ -92,7 +91,7 @@ def print_checkup(checkup: Checkup, console: Console) -> None:
         print_line(f"* {line}" if advice else line, console=console)
 
 
-def _list_installation(installed: Installation) -> Rows:
+def _list_installation(installed: installations.Installation) -> Rows:
     yield "versions", ", ".join(f"{name} {version}" for name, version in installed.versions.items())
     yield "compiled kernels", installed.kernels.line
     for extra, missing in installed.extras.items():
@@ -103,7 +102,7 @@ def _list_installation(installed: Installation) -> Rows:
         yield "data folder", installed.data_folder + ("" if installed.data_folder_exists else " (does not exist)")
 
 
-def _list_machine(survey: Survey) -> Rows:
+def _list_machine(survey: surveys.Survey) -> Rows:
     yield "system", survey.system
     yield "processor", survey.processor
     yield "instruction sets", f"{survey.capability} used by torch; {' '.join(survey.extensions) or 'others unknown'}"
@@ -118,20 +117,20 @@ def _list_machine(survey: Survey) -> Rows:
     yield "free memory", _format_memory(survey)
 
 
-def _format_memory(survey: Survey) -> str:
+def _format_memory(survey: surveys.Survey) -> str:
     if survey.memory_free_gb is None or survey.memory_total_gb is None:
         return "unknown"
     return f"{survey.memory_free_gb:.1f} of {survey.memory_total_gb:.1f} GB"
 
 
-def _list_speed(speed: Speed) -> Rows:
+def _list_speed(speed: machine_speed.Speed) -> Rows:
     for product in speed.products:
         yield f"matrix product, {_format_place(product.device, product.threads)}", f"{product.gigaflops:,.0f} GF/s"
     low = speed.low_precision
     yield "bf16 product", low.failure if low.ratio is None else f"{low.ratio:.2f}x the speed of fp32"
 
 
-def _make_step_table(speed: Speed) -> Table:
+def _make_step_table(speed: machine_speed.Speed) -> Table:
     choices = list(dict.fromkeys(step.kernels for step in speed.steps))
     places = list(dict.fromkeys((step.device, step.threads) for step in speed.steps))
     rows = (

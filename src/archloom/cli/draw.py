@@ -9,7 +9,11 @@ import typer
 
 from archloom.cli.console import open_result_console, print_line
 from archloom.core.errors import ArchloomError
+from archloom.core.lazy_imports import lazy_imports
 from archloom.searches.architectures import find_space, read_architecture
+
+with lazy_imports():  # help needs no torch
+    import archloom.reports.cells as cells
 
 PICTURE = ".svg"
 
@@ -28,17 +32,15 @@ def draw(
 
     Without --out the drawing is printed as text.
     """
-    from archloom.reports.cells import draw_cells, draw_text
-
     if out is not None and out.suffix.lower() != PICTURE:
         raise ArchloomError(f"--out must end in {PICTURE}, got '{out}'")
     home, chosen = read_architecture(architecture, space=None if space is None else find_space(space))
     graphs = home.graphs(chosen)
     if out is None:
         for graph in graphs:
-            print_line(draw_text(graph), console=open_result_console())
+            print_line(cells.draw_text(graph), console=open_result_console())
     else:
-        _write(out, draw_cells(graphs))
+        _write(out, cells.draw_cells(graphs))
         print_line(str(out), console=open_result_console())
 
 

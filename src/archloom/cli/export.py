@@ -8,6 +8,10 @@ from typing import Annotated
 import typer
 
 from archloom.cli.console import open_message_console, open_result_console, print_line
+from archloom.core.lazy_imports import lazy_imports
+
+with lazy_imports():  # help needs no torch
+    import archloom.export as exports
 
 Plugins = Annotated[bool, typer.Option("--plugins", help="Trust a model whose space is a plug-in, and import it.")]
 
@@ -35,9 +39,7 @@ def export(
 
         archloom export model.safetensors --format onnx --out deployed
     """
-    from archloom.export import export_model
-
-    exported = export_model(
+    exported = exports.export_model(
         model,
         formats=formats,
         out=out,

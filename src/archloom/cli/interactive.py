@@ -17,7 +17,11 @@ from rich.console import Console
 from archloom.cli.console import open_message_console, open_result_console, print_line
 from archloom.cli.progress import BAR_LINES, show_progress
 from archloom.core.events import Listener
+from archloom.core.lazy_imports import lazy_imports
 from archloom.core.stop_signals import STOP_SIGNALS
+
+with lazy_imports():  # help needs no torch
+    import archloom.execution.loop as loop
 
 ResultT = TypeVar("ResultT")
 
@@ -68,13 +72,11 @@ def stop_on_signals() -> Iterator[StopRequest]:
 @contextmanager
 def stop_cleanly(command: str, folder: Path) -> Iterator[StopRequest]:
     """Let Ctrl-C ask to stop; print the command that continues in the folder, and exit."""
-    from archloom.execution.loop import Interrupted  # late: not needed for --help
-
     hint = f"continue with: archloom {command} {shlex.quote(str(folder))}"
     with stop_on_signals() as stop:
         try:
             yield stop
-        except Interrupted as interrupted:
+        except loop.Interrupted as interrupted:
             print_line(f"stopped and saved; {hint}", console=open_message_console())
             raise typer.Exit(stop.exit_code) from interrupted
         except KeyboardInterrupt as interrupted:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from archloom.cli.console import print_line
+from archloom.cli.progress import choose_display
 from archloom.core.events import JobEnded, JobEvent, JobListener, JobProgressed, JobStarted
 
 LINES_OF_A_LOG = 40  # a log of more jobs has a line for every so many
@@ -21,14 +21,11 @@ LINES_OF_A_LOG = 40  # a log of more jobs has a line for every so many
 @contextmanager
 def show_job_progress(console: Console, *, total: int, quiet: bool = False) -> Iterator[JobListener]:
     """Give a listener that shows the progress of jobs in the way that suits the console."""
-    if quiet or total == 0:
-        yield lambda event: None
-    elif not console.is_terminal:
-        yield Log(console, total)
-    else:
-        bars = Bars(console, total)
-        with Live(console=console, get_renderable=bars.draw, transient=True, refresh_per_second=4):
-            yield bars
+    nothing = quiet or total == 0
+    with choose_display(
+        console, nothing, lambda event: None, lambda: Log(console, total), lambda: Bars(console, total)
+    ) as shown:
+        yield shown
 
 
 class Log:
@@ -71,7 +68,7 @@ class Bars:
                 print_line(describe_end(event), console=self._console)
         self._running = dict(sorted(running.items()))  # replaced, not changed: it may be drawn right now
 
-    def draw(self) -> RenderableType:
+    def render(self) -> RenderableType:
         """Return one line per running job below a line for all of them."""
         seconds = round(self._clock() - self._begun)
         lines = Table.grid(padding=(0, 1, 0, 0))

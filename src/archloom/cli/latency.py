@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 from rich.progress import Progress
@@ -14,19 +15,29 @@ from archloom.cli.console import make_fact_table, make_table, open_message_conso
 from archloom.cli.interactive import stop_on_signals
 from archloom.cli.outputs import check_outputs
 from archloom.core.errors import DataError, SettingError
-from archloom.core.settings import Settings
-from archloom.searches.architectures import find_space
+from archloom.core.lazy_imports import lazy_imports
+from archloom.core.settings import Settings, parse_assignments, settings_of
+from archloom.core.settings import check as check_settings
+from archloom.searches.architectures import find_space, read_architecture
 from archloom.spaces import SPACES, SearchSpace
 
-if TYPE_CHECKING:  # torch is imported when something is measured, not to print help
-    from archloom.latency.timings import Timings
-    from archloom.objectives.linear_cost import Fit
+with lazy_imports():  # help needs no torch
+    import archloom.execution.machine as machine
+    import archloom.execution.run_facts as run_facts
+    import archloom.families as families
+    import archloom.latency.network_timing as network_timing
+    import archloom.latency.prediction_timing as prediction_timing
+    import archloom.latency.timings as timing_files
+    import archloom.objectives.cost_model_file as cost_model_file
+    import archloom.objectives.linear_cost as linear_cost
+
 
 app = typer.Typer(no_args_is_help=True)
 
 Device = Literal["cpu", "onnxruntime"]
 
-NETWORK, TIMING = "The networks", "Timing"
+network_option = partial(typer.Option, rich_help_panel="The networks")
+timing_option = partial(typer.Option, rich_help_panel="Timing")
 
 
 @app.callback()
@@ -45,23 +56,18 @@ def fit(
         int | None, typer.Option(min=10, help="Networks to time. Default: twice the choices, at least 50.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The model's file.")] = Path("latency.json"),
-    size: Annotated[int, typer.Option(min=1, help="Pixels on a side.", rich_help_panel=NETWORK)] = 32,
-    classes: Annotated[int, typer.Option(min=1, help="Classes.", rich_help_panel=NETWORK)] = 10,
+    size: Annotated[int, network_option(min=1, help="Pixels on a side.")] = 32,
+    classes: Annotated[int, network_option(min=1, help="Classes.")] = 10,
     assignments: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="SECTION.NAME=VALUE",
-            help="A setting of the space or the network, as often as needed.",
-            rich_help_panel=NETWORK,
+        network_option(
+            "--set", metavar="SECTION.NAME=VALUE", help="A setting of the space or the network, as often as needed."
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Images per call.", rich_help_panel=TIMING)] = 1,
-    threads: Annotated[int, typer.Option(min=1, help="Threads.", rich_help_panel=TIMING)] = 1,
-    repeats: Annotated[
-        int, typer.Option(min=30, help="Calls of each network, after 5 for warm-up.", rich_help_panel=TIMING)
-    ] = 30,
-    seed: Annotated[int, typer.Option(min=0, help="Of the sampled networks.", rich_help_panel=TIMING)] = 0,
+    batch: Annotated[int, timing_option(min=1, help="Images per call.")] = 1,
+    threads: Annotated[int, timing_option(min=1, help="Threads.")] = 1,
+    repeats: Annotated[int, timing_option(min=30, help="Calls of each network, after 5 for warm-up.")] = 30,
+    seed: Annotated[int, timing_option(min=0, help="Of the sampled networks.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Write the model even if it predicts badly.")] = False,
 ) -> None:
     """Time random networks, and fit a model that predicts the latency of any network of the space.
@@ -73,18 +79,9 @@ def fit(
 
         archloom search --space nb201 --strategy tunas --target latency=5 --latency-source here.json
     """
-    from archloom.core.settings import settings_of
-    from archloom.execution.machine import keep_memory
-    from archloom.execution.run_facts import installed_versions
-    from archloom.latency import network_timing
-    from archloom.latency.prediction_timing import use_torch_threads
-    from archloom.latency.timings import read_timings, timings_path, write_timings
-    from archloom.objectives.cost_model_file import CostModelFile, TimingSetup
-    from archloom.objectives.linear_cost import fit_linear_cost
-
     check_outputs([out], (".json",))
     chosen, network = _resolve_space(space, assignments or [])
-    setup = TimingSetup(
+    setup = cost_model_file.TimingSetup(
         space=space,
         space_settings=settings_of(chosen),
         classes=classes,
@@ -95,20 +92,20 @@ def fit(
         threads=threads,
         repeats=repeats,
         seed=seed,
-        versions=installed_versions(),
+        versions=run_facts.installed_versions(),
     )
-    file, count = timings_path(out), networks or network_timing.count_networks(chosen)
-    timings = read_timings(file, setup)
+    file, count = timing_files.timings_path(out), networks or network_timing.count_networks(chosen)
+    timings = timing_files.read_timings(file, setup)
     earlier = f", {len(timings.ratios):,} of them earlier" if timings.ratios else ""
     print_line(
         f"timing {count:,} networks on {device}, {threads} thread{'s' * (threads > 1)}{earlier}",
         console=open_message_console(),
     )
-    keep_memory()  # else the time of a call depends on what was returned to the system before it
-    with use_torch_threads(threads), stop_on_signals() as stop, _show_progress(count) as update:
+    machine.keep_memory()  # else the time of a call depends on what was returned to the system before it
+    with prediction_timing.use_torch_threads(threads), stop_on_signals() as stop, _show_progress(count) as update:
 
-        def after_group(timings: Timings) -> None:
-            write_timings(file, timings, setup)
+        def after_group(timings: timing_files.Timings) -> None:
+            timing_files.write_timings(file, timings, setup)
             update(len(timings.ratios))
             if stop():
                 done = f"{len(timings.ratios):,} networks"
@@ -125,12 +122,14 @@ def fit(
             earlier=timings,
             after_group=after_group,
         )
-    found = fit_linear_cost(chosen, architectures, timings.milliseconds, timings.slowness)
+    found = linear_cost.fit_linear_cost(chosen, architectures, timings.milliseconds, timings.slowness)
     problem = network_timing.explain_bad_fit(found)
     _print_fit(found, timings.milliseconds)
     if problem and not force:
         raise SettingError(f"the model was not written, the timings are kept: {problem}")
-    CostModelFile.from_fit(found, setup, constant_ms=timings.constant_ms, forced=problem is not None).write(out)
+    cost_model_file.CostModelFile.from_fit(
+        found, setup, constant_ms=timings.constant_ms, forced=problem is not None
+    ).write(out)
     if problem:
         print_line(f"forced, as the file says: {problem.split(';')[0]}", console=open_message_console())
     print_line(str(out), console=open_result_console())
@@ -151,21 +150,15 @@ def check(
 
         archloom latency check here.json runs/mine
     """
-    from archloom.execution.machine import keep_memory
-    from archloom.latency import network_timing
-    from archloom.latency.prediction_timing import use_torch_threads
-    from archloom.objectives.cost_model_file import CostModelFile
-    from archloom.searches.architectures import read_architecture
-
-    content = CostModelFile.read(model)
+    content = cost_model_file.CostModelFile.read(model)
     setup = content.setup
     if setup.space not in SPACES:  # a file from elsewhere must not choose what is imported
         raise DataError(f"{model}: the space must be one of Archloom's, got the plug-in '{setup.space}'")
     space = find_space(setup.space, **setup.space_settings)
     source = content.to_source(space, model)
     architectures = [read_architecture(each, space=space)[1] for each in what]
-    keep_memory()
-    with use_torch_threads(setup.threads):
+    machine.keep_memory()
+    with prediction_timing.use_torch_threads(setup.threads):
         prepare = network_timing.choose_preparation(space, setup)
         reference = prepare(network_timing.choose_reference(space, setup.seed))
         calls, clock = [prepare(one) for one in architectures], network_timing.choose_clock(setup.threads)
@@ -180,14 +173,11 @@ def check(
 
 def _resolve_space(name: str, assignments: list[str]) -> tuple[SearchSpace, Settings]:
     """Return the space and the settings of its network."""
-    from archloom.core.settings import check, parse_assignments
-    from archloom.families import family_of
-
     given, problems = parse_assignments(assignments)
     unknown = [section for section in given if section not in ("space", "network")]
     problems += [f"--set takes settings of the space and the network, got '{section}'" for section in unknown]
     space = find_space(name, **given.get("space", {}))
-    network, others = check("network", family_of(space).network, given.get("network", {}))
+    network, others = check_settings("network", families.family_of(space).network, given.get("network", {}))
     if problems + others:
         raise SettingError(problems + others)
     return space, network
@@ -210,7 +200,7 @@ def _show_progress(count: int) -> Iterator[Callable[[int], None]]:
         yield update
 
 
-def _print_fit(fit: Fit, costs: list[float]) -> None:
+def _print_fit(fit: linear_cost.Fit, costs: list[float]) -> None:
     features = len(fit.model.weights)
     rows = [
         ("Networks", f"{fit.networks:,}, {min(costs):.2f} to {max(costs):.2f} ms"),

@@ -11,12 +11,17 @@ from rich.console import Console
 
 from archloom.cli.console import make_table, open_result_console, print_line
 from archloom.core.errors import SettingError, suggestion
+from archloom.core.lazy_imports import lazy_imports
 from archloom.core.recipes import NOT_SEARCHES, shipped, summary
 from archloom.core.registry import Catalogue, Entry
 from archloom.core.settings import Settings, expected, flat_schema
 from archloom.data import DATA
 from archloom.spaces import SPACES
 from archloom.strategies import STRATEGIES
+
+with lazy_imports():  # help needs no torch
+    import archloom.cli.schema as schemas
+    import archloom.families as families
 
 SECTIONS = Catalogue(
     "section",
@@ -69,11 +74,10 @@ def list_names(
 
 
 def _print_schema(name: str) -> None:
-    from archloom.cli.schema import SCHEMAS  # needs torch, as strategies do
 
-    if name not in SCHEMAS:
-        raise SettingError(f"no schema '{name}'{suggestion(name, SCHEMAS)}")
-    typer.echo(json.dumps(SCHEMAS[name](), indent=1))
+    if name not in schemas.SCHEMAS:
+        raise SettingError(f"no schema '{name}'{suggestion(name, schemas.SCHEMAS)}")
+    typer.echo(json.dumps(schemas.SCHEMAS[name](), indent=1))
 
 
 def _list_recipes(console: Console, name: str | None) -> None:
@@ -121,9 +125,8 @@ def _parts(kind: str, name: str, target: Any) -> list[tuple[str, Callable[..., A
     own = {"strategies": "strategy", "spaces": "space", "data": "data"}[kind]
     if kind != "spaces":
         return [(own, target)]
-    from archloom.families import family_of  # torch is imported for the settings of one space, not to list names
 
-    return [(own, target), ("network", family_of(target).network)]
+    return [(own, target), ("network", families.family_of(target).network)]
 
 
 def _rows(section: str, target: Callable[..., Any], settings: Settings) -> Rows:

@@ -1,6 +1,6 @@
 """The command line: parse, call, exit code. An error that a user can fix is one line on stderr and exit code 2.
 
-Commands import what they need when they run, so that `--version`, `--help` and `list` answer without torch.
+Commands import lazily what they run, so that `--version`, `--help` and `list` answer without torch.
 """
 
 from __future__ import annotations

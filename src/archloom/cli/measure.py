@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 import typer
 
 from archloom.cli.console import make_fact_table, make_table, open_message_console, open_result_console, print_line
 from archloom.cli.export import Plugins
 from archloom.core.errors import SettingError
+from archloom.core.lazy_imports import lazy_imports
 
-if TYPE_CHECKING:  # torch is imported when something is measured, not to print help
-    from archloom.latency.measuring import Measurement
+with lazy_imports():  # help needs no torch
+    import archloom.latency.measuring as measuring
 
-ARCHITECTURE, TIMING = "Size, where it is not a trained model", "Timing"
+
+size_option = partial(typer.Option, rich_help_panel="Size, where it is not a trained model")
+timing_option = partial(typer.Option, rich_help_panel="Timing")
 SPREAD = 2  # of the 90th to the 10th percentile, from which on a median says little
 NAMES = {"torch": "torch", "onnxruntime": "ONNX Runtime"}
 
@@ -30,35 +34,15 @@ def measure(
         ),
     ],
     *,
-    space: Annotated[
-        str | None,
-        typer.Option(help="Space of a text form, if the form does not show it.", rich_help_panel=ARCHITECTURE),
-    ] = None,
-    channels: Annotated[
-        int | None, typer.Option(help="Width of the first cells. Default: 16.", rich_help_panel=ARCHITECTURE)
-    ] = None,
-    cells: Annotated[
-        int | None,
-        typer.Option(help="Depth, as the space counts it. Default: that of the space.", rich_help_panel=ARCHITECTURE),
-    ] = None,
-    classes: Annotated[
-        int | None, typer.Option(help="Default: those of the run's data, or 10.", rich_help_panel=ARCHITECTURE)
-    ] = None,
-    size: Annotated[
-        int | None,
-        typer.Option(help="Pixels on a side. Default: the run's data, or 32.", rich_help_panel=ARCHITECTURE),
-    ] = None,
-    batch: Annotated[int, typer.Option(help="Images per call.", rich_help_panel=TIMING)] = 1,
-    threads: Annotated[
-        int | None, typer.Option(help="Of torch and of ONNX Runtime. Default: torch's.", rich_help_panel=TIMING)
-    ] = None,
-    repeats: Annotated[
-        int, typer.Option(help="Calls that are timed, after some that are not.", rich_help_panel=TIMING)
-    ] = 50,
-    onnx: Annotated[
-        bool,
-        typer.Option("--onnx/--no-onnx", help="Time ONNX Runtime too, if it is installed.", rich_help_panel=TIMING),
-    ] = True,
+    space: Annotated[str | None, size_option(help="Space of a text form, if the form does not show it.")] = None,
+    channels: Annotated[int | None, size_option(help="Width of the first cells. Default: 16.")] = None,
+    cells: Annotated[int | None, size_option(help="Depth, as the space counts it. Default: that of the space.")] = None,
+    classes: Annotated[int | None, size_option(help="Default: those of the run's data, or 10.")] = None,
+    size: Annotated[int | None, size_option(help="Pixels on a side. Default: the run's data, or 32.")] = None,
+    batch: Annotated[int, timing_option(help="Images per call.")] = 1,
+    threads: Annotated[int | None, timing_option(help="Of torch and of ONNX Runtime. Default: torch's.")] = None,
+    repeats: Annotated[int, timing_option(help="Calls that are timed, after some that are not.")] = 50,
+    onnx: Annotated[bool, timing_option("--onnx/--no-onnx", help="Time ONNX Runtime too, if it is installed.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
     plugins: Plugins = False,
 ) -> None:
@@ -70,17 +54,18 @@ def measure(
 
         archloom measure "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|none~0|none~1|nor_conv_1x1~2|" --channels 16
     """
-    from archloom.latency.measuring import Size, build_untrained, is_model, load_trained
-    from archloom.latency.measuring import measure as measured
-
-    wanted = Size(channels=channels, cells=cells, classes=classes, side=size)
-    model_given = is_model(what)
+    wanted = measuring.Size(channels=channels, cells=cells, classes=classes, side=size)
+    model_given = measuring.is_model(what)
     if model_given and (wanted.given or space is not None):
         raise SettingError(
             "a trained model has its own size: leave out --space, --channels, --cells, --classes, --size"
         )
-    model = load_trained(what, plugins=plugins) if model_given else build_untrained(what, space=space, size=wanted)
-    found = measured(
+    model = (
+        measuring.load_trained(what, plugins=plugins)
+        if model_given
+        else measuring.build_untrained(what, space=space, size=wanted)
+    )
+    found = measuring.measure(
         model,
         is_trained=model_given,
         batch=batch,
@@ -95,7 +80,7 @@ def measure(
         _print(found)
 
 
-def _print(found: Measurement) -> None:
+def _print(found: measuring.Measurement) -> None:
     console = open_result_console()
     print_line(found.text, console=console)
     console.print(make_fact_table(_facts(found)))
@@ -108,7 +93,7 @@ def _print(found: Measurement) -> None:
     print_line(_how(found), console=console)
 
 
-def _facts(found: Measurement) -> Iterator[tuple[str, str]]:
+def _facts(found: measuring.Measurement) -> Iterator[tuple[str, str]]:
     yield "parameters", f"{found.parameters:,}"
     yield "multiply-adds of one image", f"{found.multiply_adds / 1e6:,.2f} million"
     yield "size on disk", f"{found.bytes_on_disk / 1e6:,.2f} MB (safetensors, 32 bits)"
@@ -117,7 +102,7 @@ def _facts(found: Measurement) -> Iterator[tuple[str, str]]:
     yield "network", f"{settings or 'as the space has it'}{'' if found.trained else '; not trained'}"
 
 
-def _how(found: Measurement) -> str:
+def _how(found: measuring.Measurement) -> str:
     images = f"{found.batch} image{'s' if found.batch > 1 else ''}"
     threads = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
     repeats = next(iter(found.latency.values())).repeats

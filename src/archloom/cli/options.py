@@ -3,53 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from archloom.core.errors import SettingError
 from archloom.core.settings import Settings, merge, parse_assignments
 
-WHAT, HOW, COST, WHERE = "What to run", "How to run it", "What it may cost", "Where to run it"
+what_option = partial(typer.Option, rich_help_panel="What to run")
+how_option = partial(typer.Option, rich_help_panel="How to run it")
+cost_option = partial(typer.Option, rich_help_panel="What it may cost")
+where_option = partial(typer.Option, rich_help_panel="Where to run it")
 OWN_IMAGES = "folder"  # the data set of a folder with one folder per class
 FAILED = 1  # exit code where jobs failed
 
 DataDir = Annotated[
-    Path | None,
-    typer.Option(help="The folder of data sets and benchmark tables. Default: $ARCHLOOM_DATA.", rich_help_panel=WHAT),
+    Path | None, what_option(help="The folder of data sets and benchmark tables. Default: $ARCHLOOM_DATA.")
 ]
-OwnImages = Annotated[
-    Path | None, typer.Option(help="Your own images: a folder with one folder per class.", rich_help_panel=WHAT)
-]
-Seed = Annotated[int | None, typer.Option(help="Everything random follows from it.", rich_help_panel=HOW)]
-Seeds = Annotated[str | None, typer.Option(help="Seeds of the searches: 0-4, or 0-4,9.", rich_help_panel=HOW)]
+OwnImages = Annotated[Path | None, what_option(help="Your own images: a folder with one folder per class.")]
+Seed = Annotated[int | None, how_option(help="Everything random follows from it.")]
+Seeds = Annotated[str | None, how_option(help="Seeds of the searches: 0-4, or 0-4,9.")]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option(
+    how_option(
         "--set",
         metavar="NAME=VALUE",
         help="Any setting by its dotted name, such as search.epochs=5; may be repeated. Overrides options and recipe.",
-        rich_help_panel=HOW,
     ),
 ]
-Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel=WHERE)]
-Threads = Annotated[int | None, typer.Option(help="Torch threads on the CPU.", rich_help_panel=WHERE)]
-Jobs = Annotated[
-    int | None,
-    typer.Option(min=1, help="Runs at the same time. Default: as many as cores allow.", rich_help_panel=WHERE),
-]
-RunOut = Annotated[
-    Path | None,
-    typer.Option("--out", help="The run folder. Default: the next free one in runs/.", rich_help_panel=WHERE),
-]
-JobsOut = Annotated[
-    Path | None, typer.Option("--out", help="The folder of all runs. Default: one in runs/.", rich_help_panel=WHERE)
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only list the runs and the state of each.", rich_help_panel=WHERE)
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.", rich_help_panel=WHERE)]
+Device = Annotated[str | None, where_option(help="auto, cpu, cuda, cuda:1, mps.")]
+Threads = Annotated[int | None, where_option(help="Torch threads on the CPU.")]
+Jobs = Annotated[int | None, where_option(min=1, help="Runs at the same time. Default: as many as cores allow.")]
+RunOut = Annotated[Path | None, where_option("--out", help="The run folder. Default: the next free one in runs/.")]
+JobsOut = Annotated[Path | None, where_option("--out", help="The folder of all runs. Default: one in runs/.")]
+DryRun = Annotated[bool, where_option("--dry-run", help="Only list the runs and the state of each.")]
+Quiet = Annotated[bool, where_option("--quiet", "-q", help="Print only the result.")]
+
+
+def recipe_or_folder(metavar: str, kind: str) -> Any:
+    """Return the argument of a command that begins a recipe, or continues in its folder."""
+    text = f"A TOML file, a shipped {kind} (archloom list recipes), or the folder of an earlier one."
+    return typer.Argument(metavar=metavar, help=text)
 
 
 def merge_options(options: Settings, assignments: Sequence[str] | None, problems: Sequence[str] = ()) -> Settings:

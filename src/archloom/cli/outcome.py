@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.rule import Rule
@@ -12,17 +11,23 @@ from rich.text import Text
 
 from archloom.cli.console import make_fact_table, print_line
 from archloom.cli.posterior import summarize
+from archloom.core.lazy_imports import lazy_imports
 from archloom.searches.architectures import find_space
 from archloom.spaces import SPACES, SearchSpace
 
-if TYPE_CHECKING:  # the command line prints results without importing what makes them
-    from archloom.searches.result import SearchResult
+with lazy_imports():  # help needs no torch
+    import archloom.benchmarks as benchmarks
+    import archloom.reports.cells as cells
+    import archloom.reports.tables as tables
+    import archloom.searches.report as search_report
+    import archloom.searches.result as search_result
+
 
 MOST_FINALISTS = 3  # printed in a terminal
 MOST_CELLS = 4  # drawn in a terminal; spaces without sharing have twenty
 
 
-def print_outcome(result: SearchResult, console: Console) -> None:
+def print_outcome(result: search_result.SearchResult, console: Console) -> None:
     """Print the result of a search, readable in 80 columns."""
     console.print(Rule(Text(result.title, style="bold"), align="left", characters="─"))
     print_line(result.text, console=console)  # whole and on a line of its own, to be copied
@@ -50,47 +55,40 @@ def print_outcome(result: SearchResult, console: Console) -> None:
     print_line(f"train a model of it: archloom retrain {shlex.quote(str(result.folder))}", console=console)
 
 
-def _drawings(result: SearchResult) -> Iterator[str]:
-    from archloom.reports.cells import draw_text
+def _drawings(result: search_result.SearchResult) -> Iterator[str]:
 
     graphs = result.space.graphs(result.architecture)
-    yield from (draw_text(graph) for graph in graphs[:MOST_CELLS])
+    yield from (cells.draw_text(graph) for graph in graphs[:MOST_CELLS])
     if len(graphs) > MOST_CELLS:
         yield f"... and {len(graphs) - MOST_CELLS} more cells, all of them in the report"
 
 
-def _finalists(result: SearchResult) -> Iterator[str]:
+def _finalists(result: search_result.SearchResult) -> Iterator[str]:
     """Yield the best of the finalist race."""
-    from archloom.reports.tables import decimal, duration, whole
-
     if not result.finalists:
         return
-    spent = duration(result.finalists_seconds)
+    spent = tables.duration(result.finalists_seconds)
     yield f"Finalists, each trained briefly at full depth ({spent} in all), ranked by loss and size:"
     for finalist in result.finalists[:MOST_FINALISTS]:
-        loss, size = decimal(finalist.valid_loss, digits=3), whole(finalist.parameters)
+        loss, size = tables.decimal(finalist.valid_loss, digits=3), tables.whole(finalist.parameters)
         yield f"  validation loss {loss} after {finalist.steps} steps, {size} parameters  {finalist.text}"
     if len(result.finalists) > MOST_FINALISTS:
         yield f"  ... and {len(result.finalists) - MOST_FINALISTS} more in the report"
     yield ""
 
 
-def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
-    from archloom.reports.tables import cost_facts, whole
-    from archloom.searches.report import table_facts
+def _facts(result: search_result.SearchResult) -> Iterator[tuple[str, str]]:
 
     if result.table_entry is not None:
-        yield from table_facts(result.table_entry)
-    yield from cost_facts(result.cost)
+        yield from search_report.table_facts(result.table_entry)
+    yield from tables.cost_facts(result.cost)
     yield "Time", result.time_text
-    yield "Peak memory", whole(result.run.peak_memory_mb, unit=" MB")
+    yield "Peak memory", tables.whole(result.run.peak_memory_mb, unit=" MB")
 
 
 def table_hint(space: SearchSpace, data: str) -> str:
     """Return why there is no rank and no regret, and how to get them."""
-    from archloom.benchmarks import BENCHMARKS
-
-    for name, entry in BENCHMARKS.items():
+    for name, entry in benchmarks.BENCHMARKS.items():
         table = entry.load()
         if table.knows(space) and table.dataset_for(data) is not None:
             return (
@@ -102,9 +100,7 @@ def table_hint(space: SearchSpace, data: str) -> str:
 
 def _instead(data: str) -> str:
     """Return the name of another space whose table is installed for these data."""
-    from archloom.benchmarks import BENCHMARKS
-
-    tables = [entry.load() for entry in BENCHMARKS.values()]
-    ready = [table for table in tables if data in table.datasets and table.find(None) is not None]
+    known = [entry.load() for entry in benchmarks.BENCHMARKS.values()]
+    ready = [table for table in known if data in table.datasets and table.find(None) is not None]
     names = [name for name in SPACES if any(table.knows(find_space(name)) for table in ready)]
     return f" --space {names[0]} has a table that is installed." if names else ""

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
+from archloom.cli.console import make_table, open_result_console, print_line, print_warning
+from archloom.core.lazy_imports import lazy_imports
 
-if TYPE_CHECKING:  # help needs no torch
-    from archloom.policies.posterior import Posterior
+with lazy_imports():  # help needs no torch
+    import archloom.policies.posterior as posteriors
+    import archloom.searches.posterior as search_posterior
+    import archloom.searches.report_posterior as report_posterior
+
 
 MOST_DECISIONS = 8  # printed at the end of a search; the report and the command have all
 COLUMNS = 80
@@ -37,41 +41,35 @@ def posterior(
 
         archloom posterior runs/a runs/b
     """
-    from archloom.searches.posterior import posterior
-
-    found = posterior(runs, warn=lambda message: print_line(f"warning: {message}", console=open_message_console()))
+    found = search_posterior.posterior(runs, warn=print_warning)
     if as_json:
         typer.echo(json.dumps(found.to_json(), allow_nan=False, indent=2))
     else:
         print_posterior(found, open_result_console())
 
 
-def print_posterior(found: Posterior, console: Console) -> None:
+def print_posterior(found: posteriors.Posterior, console: Console) -> None:
     """Print all of it, readable in 80 columns."""
-    from archloom.searches.report_posterior import decision_table, describe_posterior, round_share
-
-    table = decision_table(found)
+    table = report_posterior.decision_table(found)
     console.print(make_table(table.columns, table.rows))
     console.print()
     print_line("the most frequent architectures:", console=console)
     for row in found.architectures:  # each whole and at the end of its line, to be copied
-        print_line(f"{round_share(row.frequency):>5}  {row.text}", console=console)
+        print_line(f"{report_posterior.round_share(row.frequency):>5}  {row.text}", console=console)
     console.print()
-    for sentence in describe_posterior(found):
+    for sentence in report_posterior.describe_posterior(found):
         console.print(sentence)
 
 
-def summarize(found: Posterior, *, result: str) -> Iterator[str]:
+def summarize(found: posteriors.Posterior, *, result: str) -> Iterator[str]:
     """Yield a few lines for the end of a search; `result` is the text of the architecture it returned."""
-    from archloom.searches.report_posterior import round_share
-
     amount = f"{found.draws:,} {'draw' if found.sampled else 'position'}{'' if found.draws == 1 else 's'}"
     yield f"Posterior ({amount}{_trust(found)}):"
     shown = list(found.decisions.items())[:MOST_DECISIONS]
     name_width = max((len(name) for name, _ in shown), default=0)
     option_width = max((len(decision.option) for _, decision in shown), default=0)
     for name, decision in shown:
-        share = round_share(decision.probability)
+        share = report_posterior.round_share(decision.probability)
         line = f"  {name:<{name_width}}  {decision.option:<{option_width}}  {share:>5}"
         yield line + _also(decision.alternatives, COLUMNS - len(line))
     if len(found.decisions) > len(shown):
@@ -79,16 +77,16 @@ def summarize(found: Posterior, *, result: str) -> Iterator[str]:
     for row in found.architectures[:1]:
         whole = row.text if len(row.text) <= LONGEST_TEXT else "another one, in the report"
         text = "the result" if row.text == result else whole
-        yield f"most probable architecture: {text} ({round_share(row.frequency)} of {amount})"
+        yield f"most probable architecture: {text} ({report_posterior.round_share(row.frequency)} of {amount})"
 
 
-def _trust(found: Posterior) -> str:
+def _trust(found: posteriors.Posterior) -> str:
     """Return a caveat where shares are no reliable probabilities."""
-    from archloom.searches.report_posterior import has_mixed
-
     if not found.sampled:
         return " of a path without noise: no probabilities"
-    return {True: "", False: "; not mixed: a rough indication", None: "; mixing not measured"}[has_mixed(found)]
+    return {True: "", False: "; not mixed: a rough indication", None: "; mixing not measured"}[
+        report_posterior.has_mixed(found)
+    ]
 
 
 def _also(options: Sequence[str], width: int) -> str:

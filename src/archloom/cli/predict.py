@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
 from archloom.cli.export import Plugins
 from archloom.core.errors import SettingError
+from archloom.core.lazy_imports import lazy_imports
 
-if TYPE_CHECKING:  # torch is imported when a model is asked, not to print help
-    from archloom.export.prediction import Answer
+with lazy_imports():  # help needs no torch
+    import archloom.export.prediction as predictions
+
 
 UNREADABLE = 2  # exit code, as for any bad input
 
@@ -37,12 +39,10 @@ def predict(
 
         archloom predict export/model.onnx holiday.jpg --json
     """
-    from archloom.export.prediction import find_pictures, open_predictor, predict_pictures
-
     if top < 1:
         raise SettingError(f"--top must be at least 1, got {top}")
-    files = find_pictures(images)
-    found = list(predict_pictures(open_predictor(model, plugins=plugins), files, top=top))
+    files = predictions.find_pictures(images)
+    found = list(predictions.predict_pictures(predictions.open_predictor(model, plugins=plugins), files, top=top))
     if as_json:
         typer.echo(json.dumps([_as_json(answer) for answer in found], indent=2))
     else:
@@ -54,7 +54,7 @@ def predict(
         raise typer.Exit(UNREADABLE)
 
 
-def _print(found: Iterable[Answer]) -> None:
+def _print(found: Iterable[predictions.Answer]) -> None:
     rows = [
         (
             str(answer.file),
@@ -75,7 +75,7 @@ def _percent(probability: float) -> str:
     return f"{100 * probability:.1f} %"
 
 
-def _as_json(answer: Answer) -> dict[str, object]:
+def _as_json(answer: predictions.Answer) -> dict[str, object]:
     if answer.problem:
         return {"file": str(answer.file), "error": answer.problem}
     pairs = zip(answer.labels, answer.probabilities, strict=True)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from statistics import fmean
+from typing import Protocol, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -19,19 +20,42 @@ from archloom.core.events import Advanced, Deriving, Event, Listener, Planning, 
 LINES_OF_TRIALS = 10  # how many lines a log gets from a search by trials
 BAR_LINES = 2
 
+EventT = TypeVar("EventT", contravariant=True)
+
 
 @contextmanager
 def show_progress(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
     """Yield a listener that shows progress in the way that suits the console."""
     pace = Pace()
+    with choose_display(console, quiet, pace.update, lambda: _Log(pace, console), lambda: _Bar(pace, console)) as shown:
+        yield shown
+
+
+class Display(Protocol[EventT]):
+    """A listener that another thread draws."""
+
+    def __call__(self, event: EventT) -> None: ...
+
+    def render(self) -> RenderableType: ...
+
+
+@contextmanager
+def choose_display(
+    console: Console,
+    quiet: bool,
+    silent: Callable[[EventT], None],
+    log: Callable[[], Callable[[EventT], None]],
+    live: Callable[[], Display[EventT]],
+) -> Iterator[Callable[[EventT], None]]:
+    """Yield the silent listener, lines for a log, or a live display for a terminal."""
     if quiet:
-        yield pace.update
+        yield silent
     elif not console.is_terminal:
-        yield _Log(pace, console)
+        yield log()
     else:
-        bar = _Bar(pace, console)
-        with Live(console=console, get_renderable=bar.render, transient=True, refresh_per_second=4):
-            yield bar
+        display = live()
+        with Live(console=console, get_renderable=display.render, transient=True, refresh_per_second=4):
+            yield display
 
 
 class Pace:

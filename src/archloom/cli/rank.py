@@ -6,18 +6,21 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
+from archloom.cli.console import make_table, open_message_console, open_result_console, print_line, print_warning
 from archloom.cli.interactive import stop_on_signals
+from archloom.cli.options import data_settings, drop_unset
 from archloom.cli.outputs import check_outputs, write_outputs
+from archloom.core.lazy_imports import lazy_imports
 
-if TYPE_CHECKING:  # help needs no torch
-    from archloom.searches.ranking import RankResult
+with lazy_imports():  # help needs no torch
+    import archloom.searches.ranking as ranking
+    import archloom.searches.report_ranking as report_ranking
 
 
 def rank(
@@ -48,16 +51,11 @@ def rank(
 
         archloom rank runs/a runs/b --samples 200 --recalibrate 20 --out rank.svg --out rank.json
     """
-    from archloom.searches.ranking import rank
-    from archloom.searches.report_ranking import scatter, to_csv
-
     check_outputs(out or [], (".svg", ".json", ".csv"))
     console = open_message_console()
-    settings: dict[str, Any] = {} if device is None else {"machine": {"device": device}}
-    if data_dir is not None:
-        settings["data"] = {"directory": str(data_dir.expanduser().absolute())}
+    settings = drop_unset({"machine": {"device": device}, "data": data_settings(None, data_dir)})
     with stop_on_signals() as stop, _shown(console) as progress:
-        found = rank(
+        found = ranking.rank(
             runs,
             samples=samples,
             seed=seed,
@@ -67,15 +65,15 @@ def rank(
             settings=settings,
             progress=progress,
             stop=stop,
-            warn=lambda message: print_line(f"warning: {message}", console=console),
+            warn=print_warning,
         )
     print_ranks(found, open_result_console())
     write_outputs(
         out or [],
         {
-            ".svg": lambda: scatter(found),
+            ".svg": lambda: report_ranking.scatter(found),
             ".json": lambda: json.dumps([one.to_json() for one in found], indent=2),
-            ".csv": lambda: to_csv(found),
+            ".csv": lambda: report_ranking.to_csv(found),
         },
     )
     if stop():
@@ -83,20 +81,18 @@ def rank(
         raise typer.Exit(stop.exit_code)
 
 
-def print_ranks(found: Sequence[RankResult], console: Console) -> None:
+def print_ranks(found: Sequence[ranking.RankResult], console: Console) -> None:
     """Print one run in sentences, several in a table."""
-    from archloom.searches.report_ranking import describe_ranking, rank_table
-
     if len(found) == 1:
         print_line(found[0].title, console=console)
-        for sentence in describe_ranking(found[0]):
+        for sentence in report_ranking.describe_ranking(found[0]):
             console.print(sentence)
     else:
-        table = rank_table(found)
+        table = report_ranking.rank_table(found)
         console.print(make_table(table.columns, table.rows))
 
 
-def _print_stopped(found: Sequence[RankResult], runs: int, console: Console) -> None:
+def _print_stopped(found: Sequence[ranking.RankResult], runs: int, console: Console) -> None:
     last, left = found[-1], runs - len(found)
     rest = f"; runs that were not begun: {left}" if left else ""
     print_line(

@@ -8,6 +8,10 @@ from typing import Annotated
 import typer
 
 from archloom.cli.console import open_result_console, print_line
+from archloom.core.lazy_imports import lazy_imports
+
+with lazy_imports():  # help needs no torch
+    import archloom.api as api
 
 
 def report(directory: Annotated[Path, typer.Argument(help="The folder of the run.")]) -> None:
@@ -15,6 +19,4 @@ def report(directory: Annotated[Path, typer.Argument(help="The folder of the run
 
     The page needs no network: it can be mailed or archived as it is.
     """
-    from archloom.api import write_report
-
-    print_line(str(write_report(directory)), console=open_result_console())
+    print_line(str(api.write_report(directory)), console=open_result_console())

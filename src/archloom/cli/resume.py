@@ -7,11 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from archloom.cli.console import open_message_console, print_line
+from archloom.cli.console import print_warning
 from archloom.cli.interactive import note_unless, run_interactively
 from archloom.cli.options import DataDir, Device, Quiet, Threads, data_settings, drop_unset
 from archloom.cli.outcome import print_outcome
 from archloom.cli.retrain import print_model
+from archloom.core.lazy_imports import lazy_imports
+
+with lazy_imports():  # help needs no torch
+    import archloom.api as api
+    import archloom.execution.run_folder as run_folder
+    import archloom.retrainings.folder as retrain_folder
 
 
 def resume(
@@ -26,23 +32,17 @@ def resume(
 
     The end is the same as that of a run without an interruption. Options are for what may differ from before.
     """
-    from archloom.api import resume as resume_run
-    from archloom.execution.run_folder import RunFolder
-    from archloom.retrainings.folder import RetrainFolder, is_retraining
-
-    is_model = is_retraining(folder)
+    is_model = retrain_folder.is_retraining(folder)
     machine = {"device": device, "torch_threads": threads}
     settings = drop_unset({"machine": machine, "data": data_settings(None, data_dir)})
     show: Any = print_model if is_model else print_outcome
-    if (RetrainFolder if is_model else RunFolder).open(folder).finished:
+    if (retrain_folder.RetrainFolder if is_model else run_folder.RunFolder).open(folder).finished:
         note_unless(quiet)(f"{folder} is complete; this is its result")
     run_interactively(
-        lambda listener, stop: resume_run(folder, settings=settings, listeners=[listener], stop=stop, warn=_warn),
+        lambda listener, stop: api.resume(
+            folder, settings=settings, listeners=[listener], stop=stop, warn=print_warning
+        ),
         show,
         folder=folder,
         quiet=quiet,
     )
-
-
-def _warn(message: str) -> None:
-    print_line(f"warning: {message}", console=open_message_console())

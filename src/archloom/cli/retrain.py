@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,8 +14,6 @@ from rich.text import Text
 from archloom.cli.console import make_fact_table, print_line
 from archloom.cli.interactive import note_unless, run_interactively
 from archloom.cli.options import (
-    HOW,
-    WHAT,
     Assignments,
     DataDir,
     Device,
@@ -25,12 +23,20 @@ from archloom.cli.options import (
     Seed,
     Threads,
     data_settings,
+    how_option,
     merge_options,
+    what_option,
 )
+from archloom.core.lazy_imports import lazy_imports
 
-if TYPE_CHECKING:  # torch is imported when training begins, not to print help
-    from archloom.retrainings.evaluation import Evaluation
-    from archloom.retrainings.result import RetrainResult
+with lazy_imports():  # help needs no torch
+    import archloom.execution.run as execution_run
+    import archloom.execution.run_folder as run_folder
+    import archloom.reports.tables as tables
+    import archloom.retrainings.evaluation as evaluations
+    import archloom.retrainings.result as retrain_result
+    import archloom.retrainings.run as retrain_run
+    import archloom.searches.run as search_run
 
 
 def retrain(
@@ -42,22 +48,13 @@ def retrain(
         ),
     ],
     *,
-    recipe: Annotated[
-        str, typer.Option(help="A TOML file or a shipped recipe (archloom list recipes).", rich_help_panel=HOW)
-    ] = "auto",
-    budget: Annotated[
-        str | None, typer.Option(help="Time for the recipe auto: 30m, 2h. Default: 30m.", rich_help_panel=HOW)
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs instead of the recipe's.", rich_help_panel=HOW)] = None,
+    recipe: Annotated[str, how_option(help="A TOML file or a shipped recipe (archloom list recipes).")] = "auto",
+    budget: Annotated[str | None, how_option(help="Time for the recipe auto: 30m, 2h. Default: 30m.")] = None,
+    epochs: Annotated[int | None, how_option(help="Epochs instead of the recipe's.")] = None,
     seed: Seed = None,
     assignments: Assignments = None,
-    space: Annotated[
-        str | None, typer.Option(help="The space of a text form that fits several.", rich_help_panel=WHAT)
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(help="Data set (archloom list data). Default: that of the run.", rich_help_panel=WHAT),
-    ] = None,
+    space: Annotated[str | None, what_option(help="The space of a text form that fits several.")] = None,
+    data: Annotated[str | None, what_option(help="Data set (archloom list data). Default: that of the run.")] = None,
     data_dir: DataDir = None,
     path: OwnImages = None,
     out: RunOut = None,
@@ -69,11 +66,6 @@ def retrain(
 
     Ctrl-C saves; archloom resume, or the same command with the same --out, continues.
     """
-    from archloom.execution.run import RunOptions
-    from archloom.execution.run_folder import RunFolder
-    from archloom.retrainings.run import resolve_request, run_retraining
-    from archloom.searches.run import RUNS
-
     options = {
         "seed": seed,
         "space": {"name": space},
@@ -84,12 +76,12 @@ def retrain(
     is_missing = data_dir is not None and not data_dir.expanduser().exists()
     problems = [f"no data folder {data_dir}; check --data-dir"] if is_missing else []
     overrides = merge_options(options, assignments, problems)
-    request = resolve_request(architecture, recipe=recipe, budget=budget, overrides=overrides)
-    folder, note = out or RunFolder.next_free(RUNS, request.spec.stem), note_unless(quiet)
+    request = retrain_run.resolve_request(architecture, recipe=recipe, budget=budget, overrides=overrides)
+    folder, note = out or run_folder.RunFolder.next_free(search_run.RUNS, request.spec.stem), note_unless(quiet)
     note(f"{request.spec.title}; run folder {folder}")
     run_interactively(
-        lambda listener, stop: run_retraining(
-            request, out=folder, options=RunOptions([listener], stop, warn=note), note=note
+        lambda listener, stop: retrain_run.run_retraining(
+            request, out=folder, options=execution_run.RunOptions([listener], stop, warn=note), note=note
         ),
         print_model,
         folder=folder,
@@ -97,7 +89,7 @@ def retrain(
     )
 
 
-def print_model(result: RetrainResult, console: Console) -> None:
+def print_model(result: retrain_result.RetrainResult, console: Console) -> None:
     """Print how good the model is, what it confuses, and what to do with it; readable in 80 columns."""
     console.print(Rule(Text(result.title, style="bold"), align="left", characters="─"))
     print_line(result.text, console=console)  # whole and on a line of its own, to be copied
@@ -111,26 +103,24 @@ def print_model(result: RetrainResult, console: Console) -> None:
     print_line(f"try it: archloom predict {run} IMAGES...", console=console)
 
 
-def _list_facts(result: RetrainResult) -> Iterator[tuple[str, str]]:
-    from archloom.reports.tables import cost_facts, duration, whole  # late: not needed for --help
-    from archloom.retrainings.evaluation import TOP
+def _list_facts(result: retrain_result.RetrainResult) -> Iterator[tuple[str, str]]:
 
     for name, found in (("Test", result.test), ("Validation", result.valid)):
         if found is not None:
-            top = f" (top {TOP}: {found.top5:.2f} %)" if len(result.classes) > TOP else ""
+            top = f" (top {evaluations.TOP}: {found.top5:.2f} %)" if len(result.classes) > evaluations.TOP else ""
             yield f"{name} accuracy", f"{found.top1:.2f} % of {found.images:,} images{top}"
     if result.evaluation is not None:
         yield from _list_classes(result.evaluation, result.classes)
     yield "Model of epoch", f"{result.best_epoch + 1} of {result.run.records}"
-    yield from cost_facts(result.cost)
+    yield from tables.cost_facts(result.cost)
     threads = f"{result.run.threads} thread{'' if result.run.threads == 1 else 's'}"
-    yield "Time", f"{duration(result.run.seconds)} on {result.run.device}, {threads}"
-    yield "Peak memory", whole(result.run.peak_memory_mb, unit=" MB")
+    yield "Time", f"{tables.duration(result.run.seconds)} on {result.run.device}, {threads}"
+    yield "Peak memory", tables.whole(result.run.peak_memory_mb, unit=" MB")
     for line in result.changed:
         yield "Changed", line
 
 
-def _list_classes(evaluation: Evaluation, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _list_classes(evaluation: evaluations.Evaluation, names: Sequence[str]) -> Iterator[tuple[str, str]]:
     known = [(share, name) for share, name in zip(evaluation.per_class, names, strict=True) if share is not None]
     for label, (share, name) in (("Best class", max(known)), ("Worst class", min(known))):
         yield label, f"{name}, {share:.1f} %"

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,7 +16,6 @@ from archloom.cli.interactive import note_unless, stop_cleanly
 from archloom.cli.job_progress import show_job_progress
 from archloom.cli.options import (
     FAILED,
-    HOW,
     Assignments,
     DataDir,
     DryRun,
@@ -26,41 +25,35 @@ from archloom.cli.options import (
     Quiet,
     Seeds,
     data_settings,
+    how_option,
     merge_options,
+    recipe_or_folder,
 )
 from archloom.core.events import JobListener
+from archloom.core.lazy_imports import lazy_imports
 
-if TYPE_CHECKING:  # torch is imported when a pipeline begins, not to print help
-    from archloom.pipelines.results import PipelineResult
-    from archloom.pipelines.spec import PipelineSpec
-    from archloom.retrainings.jobs import RetrainJob
-    from archloom.searches.jobs import SearchJob
+with lazy_imports():  # help needs no torch
+    import archloom.pipelines.report as pipeline_report
+    import archloom.pipelines.results as pipeline_results
+    import archloom.pipelines.run as pipeline_run
+    import archloom.pipelines.spec as pipeline_spec
+    import archloom.retrainings.jobs as retrain_jobs
+    import archloom.searches.jobs as search_jobs
+    import archloom.searches.run as search_run
 
 
 def run(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECIPE|FOLDER",
-            help="A TOML file, a shipped pipeline (archloom list recipes), or the folder of an earlier one.",
-        ),
-    ],
+    recipe: Annotated[str, recipe_or_folder("RECIPE|FOLDER", "pipeline")],
     *,
     path: OwnImages = None,
     data_dir: DataDir = None,
     budget: Annotated[
-        str | None,
-        typer.Option(
-            help="Time for everything, as 15m: fits the epochs of searches and retrainings.", rich_help_panel=HOW
-        ),
+        str | None, how_option(help="Time for everything, as 15m: fits the epochs of searches and retrainings.")
     ] = None,
     seeds: Seeds = None,
-    retrainings: Annotated[
-        int | None, typer.Option(help="Trainings of each architecture.", rich_help_panel=HOW)
-    ] = None,
+    retrainings: Annotated[int | None, how_option(help="Trainings of each architecture.")] = None,
     export: Annotated[
-        list[str] | None,
-        typer.Option(help="Also write the best model as onnx, torch or standalone.", rich_help_panel=HOW),
+        list[str] | None, how_option(help="Also write the best model as onnx, torch or standalone.")
     ] = None,
     assignments: Assignments = None,
     out: JobsOut = None,
@@ -72,15 +65,11 @@ def run(
 
     Finished runs are kept and interrupted ones resume: repeat the command, or name the folder.
     """
-    from archloom.pipelines.run import run_pipeline
-    from archloom.pipelines.spec import PipelineSpec
-    from archloom.searches.run import RUNS
-
     data = data_settings(None, data_dir, path)
     options = {"budget": budget, "seeds": seeds, "retrainings": retrainings, "export": export, "search": {"data": data}}
     note = note_unless(quiet)
-    pipeline, folder = PipelineSpec.open(
-        recipe, RUNS, out=out, overrides=merge_options(options, assignments), note=note
+    pipeline, folder = pipeline_spec.PipelineSpec.open(
+        recipe, search_run.RUNS, out=out, overrides=merge_options(options, assignments), note=note
     )
     if dry_run:
         _list_runs(pipeline, folder, open_result_console())
@@ -94,15 +83,18 @@ def run(
             yield listener
 
     with stop_cleanly("run", folder) as stop:
-        result = run_pipeline(pipeline, folder, workers=jobs, attend=attend, note=note, stop=stop)
+        result = pipeline_run.run_pipeline(pipeline, folder, workers=jobs, attend=attend, note=note, stop=stop)
     print_pipeline(result, folder, open_result_console())
     if result.failures:
         raise typer.Exit(FAILED)
 
 
-def _list_runs(pipeline: PipelineSpec, folder: Path, console: Console) -> None:
+def _list_runs(pipeline: pipeline_spec.PipelineSpec, folder: Path, console: Console) -> None:
     """Print the runs, as far as they are known before the searches."""
-    jobs: list[SearchJob | RetrainJob] = [*pipeline.searches(folder), *pipeline.short_trainings(folder)]
+    jobs: list[search_jobs.SearchJob | retrain_jobs.RetrainJob] = [
+        *pipeline.searches(folder),
+        *pipeline.short_trainings(folder),
+    ]
     if pipeline.settings.protocol == "repeats":
         jobs += pipeline.retrainings(folder, pipeline.seeds)
     console.print(make_table(("run", "state"), [(str(job.folder.relative_to(folder)), job.state) for job in jobs]))
@@ -111,10 +103,8 @@ def _list_runs(pipeline: PipelineSpec, folder: Path, console: Console) -> None:
     print_line(f"folder {folder}", console=console)
 
 
-def print_pipeline(result: PipelineResult, folder: Path, console: Console) -> None:
+def print_pipeline(result: pipeline_results.PipelineResult, folder: Path, console: Console) -> None:
     """Print the whole result, and what to do with it."""
-    from archloom.pipelines.report import explain_picking
-
     print_line(result.title, console=console)
     for table in (result.tabulate_searches(), result.tabulate_models()):
         if table.rows:
@@ -122,7 +112,7 @@ def print_pipeline(result: PipelineResult, folder: Path, console: Console) -> No
             shown = [row[: len(row) - (table.columns[-1] == "architecture")] for row in table.rows]
             console.print(make_table([name for name in table.columns if name != "architecture"], shown))
     print_line("", console=console)
-    console.print(explain_picking(result))
+    console.print(pipeline_report.explain_picking(result))
     for line in result.sentences:
         console.print(line)
     for name, failure in result.failures.items():

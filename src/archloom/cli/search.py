@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from archloom.cli.interactive import note_unless, run_interactively
 from archloom.cli.options import (
-    COST,
-    HOW,
-    WHAT,
     Assignments,
     DataDir,
     Device,
@@ -18,16 +15,23 @@ from archloom.cli.options import (
     RunOut,
     Seed,
     Threads,
+    cost_option,
     data_settings,
     drop_unset,
+    how_option,
+    what_option,
 )
 from archloom.cli.outcome import print_outcome
 from archloom.core.errors import SettingError
+from archloom.core.lazy_imports import lazy_imports
 from archloom.core.recipes import find_recipe
 from archloom.core.settings import Settings, merge, parse_assignments, read_toml
 
-if TYPE_CHECKING:  # torch is imported when a search begins, not to print help
-    from archloom.searches.spec import SearchSpec
+with lazy_imports():  # help needs no torch
+    import archloom.execution.run as execution_run
+    import archloom.execution.run_folder as run_folder
+    import archloom.searches.run as search_run
+    import archloom.searches.spec as search_spec
 
 
 def search(
@@ -35,57 +39,37 @@ def search(
         str | None, typer.Argument(help="A TOML file, or the name of a shipped recipe (archloom list recipes).")
     ] = None,
     *,
-    space: Annotated[
-        str | None, typer.Option(help="Search space (archloom list spaces). Default: nb201.", rich_help_panel=WHAT)
-    ] = None,
-    strategy: Annotated[
-        str | None, typer.Option(help="Strategy (archloom list strategies). Default: gdas.", rich_help_panel=WHAT)
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="A named set of settings of the strategy.", rich_help_panel=WHAT)
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Data set (archloom list data). Default: digits.", rich_help_panel=WHAT)
-    ] = None,
+    space: Annotated[str | None, what_option(help="Search space (archloom list spaces). Default: nb201.")] = None,
+    strategy: Annotated[str | None, what_option(help="Strategy (archloom list strategies). Default: gdas.")] = None,
+    preset: Annotated[str | None, what_option(help="A named set of settings of the strategy.")] = None,
+    data: Annotated[str | None, what_option(help="Data set (archloom list data). Default: digits.")] = None,
     data_dir: DataDir = None,
     budget: Annotated[
         str | None,
-        typer.Option(
-            help="Time for all of it, such as 10m: sizes, epochs and the finalist race are planned to fit.",
-            rich_help_panel=HOW,
-        ),
+        how_option(help="Time for all of it, such as 10m: sizes, epochs and the finalist race are planned to fit."),
     ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Epochs of the shared weights (one-shot strategies).", rich_help_panel=HOW)
-    ] = None,
-    trials: Annotated[
-        int | None, typer.Option(help="Architectures to score (black-box strategies).", rich_help_panel=HOW)
-    ] = None,
+    epochs: Annotated[int | None, how_option(help="Epochs of the shared weights (one-shot strategies).")] = None,
+    trials: Annotated[int | None, how_option(help="Architectures to score (black-box strategies).")] = None,
     seed: Seed = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images per step.", rich_help_panel=HOW)] = None,
-    channels: Annotated[
-        int | None, typer.Option(help="Width of the network's first stage.", rich_help_panel=HOW)
-    ] = None,
+    batch_size: Annotated[int | None, how_option(help="Images per step.")] = None,
+    channels: Annotated[int | None, how_option(help="Width of the network's first stage.")] = None,
     assignments: Assignments = None,
     target: Annotated[
         str | None,
-        typer.Option(
+        cost_option(
             metavar="METRIC=VALUE",
             help="What the architecture should cost: latency=20 (ms), multiply_adds=60e6 or parameters=1e6.",
-            rich_help_panel=COST,
         ),
     ] = None,
     latency_source: Annotated[
         str | None,
-        typer.Option(
+        cost_option(
             help="Where latencies come from: a device of the table (pixel3), your own .csv, or a .json that "
-            "archloom latency fit wrote.",
-            rich_help_panel=COST,
+            "archloom latency fit wrote."
         ),
     ] = None,
     strict_target: Annotated[
-        bool,
-        typer.Option("--strict-target", help="Continue the search until the target is met.", rich_help_panel=COST),
+        bool, cost_option("--strict-target", help="Continue the search until the target is met.")
     ] = False,
     out: RunOut = None,
     device: Device = None,
@@ -97,10 +81,6 @@ def search(
     Options override the recipe, and --set overrides both.
     Ctrl-C saves; archloom resume continues from there.
     """
-    from archloom.execution.run import RunOptions
-    from archloom.execution.run_folder import RunFolder
-    from archloom.searches.run import RUNS, run_search
-
     options = {
         "seed": seed,
         "space": {"name": space},
@@ -112,10 +92,12 @@ def search(
         "machine": {"device": device, "torch_threads": threads},
     }
     spec = resolve_search(recipe, options, assignments or [])
-    folder = out or RunFolder.next_free(RUNS, spec.stem)
+    folder = out or run_folder.RunFolder.next_free(search_run.RUNS, spec.stem)
     note_unless(quiet)(f"{spec.title}; run folder {folder}")
     run_interactively(
-        lambda listener, stop: run_search(spec, out=folder, options=RunOptions([listener], stop)),
+        lambda listener, stop: search_run.run_search(
+            spec, out=folder, options=execution_run.RunOptions([listener], stop)
+        ),
         print_outcome,
         folder=folder,
         quiet=quiet,
@@ -133,14 +115,12 @@ def parse_target(target: str | None) -> Settings:
         raise SettingError(f"--target must be METRIC=NUMBER such as latency=20, got '{target}'") from error
 
 
-def resolve_search(recipe: str | None, options: Settings, assignments: list[str]) -> SearchSpec:
+def resolve_search(recipe: str | None, options: Settings, assignments: list[str]) -> search_spec.SearchSpec:
     """Return the search that a user asks for; a SettingError lists everything that is wrong with it."""
-    from archloom.searches.spec import SearchSpec
-
     given = {} if recipe is None else read_toml(find_recipe(recipe))
     assigned, problems = parse_assignments(assignments)
     try:
-        spec = SearchSpec.resolve(merge(given, drop_unset(options), assigned))
+        spec = search_spec.SearchSpec.resolve(merge(given, drop_unset(options), assigned))
     except SettingError as error:
         raise SettingError([*problems, *error.problems]) from error
     folder = spec.data.directory

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,11 +15,16 @@ from rich.console import Console
 from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
 from archloom.cli.outputs import check_outputs, write_outputs
 from archloom.core.errors import BenchmarkError, SettingError
+from archloom.core.lazy_imports import lazy_imports
 from archloom.searches.architectures import find_space
 from archloom.spaces import SearchSpace
 
-if TYPE_CHECKING:  # numpy is imported when a table is opened
-    from archloom.benchmarks.analysis import Analysis, Numbers
+with lazy_imports():  # help needs no torch
+    import archloom.benchmarks as benchmarks
+    import archloom.benchmarks.analysis as analyses
+    import archloom.benchmarks.latency_file as latency_file
+    import archloom.reports.space as space_report
+
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -84,16 +90,13 @@ def describe(
         _write(out, name, analysis, cost)
 
 
-def _analysis(space: SearchSpace, data: str | None, directory: Path | None) -> Analysis | None:
+def _analysis(space: SearchSpace, data: str | None, directory: Path | None) -> analyses.Analysis | None:
     """Return the analysis by the first available table that knows the space."""
-    from archloom.benchmarks import BENCHMARKS
-    from archloom.benchmarks.analysis import Analysis
-
-    for entry in BENCHMARKS.values():
+    for entry in benchmarks.BENCHMARKS.values():
         kind = entry.load()
         table = kind.find(directory) if kind.knows(space) else None
         if table is not None:
-            return Analysis(table, space, data or table.datasets[0])
+            return analyses.Analysis(table, space, data or table.datasets[0])
     return None
 
 
@@ -104,12 +107,12 @@ def _no_table(name: str) -> str:
     )
 
 
-def _cost(analysis: Analysis, device: str | None, latency_table: Path | None) -> tuple[str, Numbers] | None:
+def _cost(
+    analysis: analyses.Analysis, device: str | None, latency_table: Path | None
+) -> tuple[str, analyses.Numbers] | None:
     """Return the cost to compare with accuracy: the requested latency, else FLOPs if the table has them."""
-    from archloom.benchmarks.latency_file import read_latencies
-
     if latency_table is not None:
-        found = read_latencies(latency_table, analysis.table, dataset=analysis.dataset)
+        found = latency_file.read_latencies(latency_table, analysis.table, dataset=analysis.dataset)
         return f"latency by {latency_table.name}, ms", found[analysis.rows]
     if device is not None:
         return f"latency on {device}, ms", analysis.latencies(device)
@@ -120,9 +123,8 @@ def _cost(analysis: Analysis, device: str | None, latency_table: Path | None) ->
 
 
 def _print_choices(name: str, space: SearchSpace, console: Console) -> None:
-    from archloom.benchmarks.analysis import count_distinct
 
-    classes = count_distinct(space)
+    classes = analyses.count_distinct(space)
     distinct = "" if classes is None else f", {classes:,} of them distinct up to isomorphism"
     print_line(f"{name}: {_count(space.cardinality)} architectures{distinct}", console=console)
     console.print(make_table(("decisions", "", "options"), _decisions(space)))
@@ -142,26 +144,26 @@ def _decisions(space: SearchSpace) -> Iterator[tuple[str, str, str]]:
         yield str(len(names)), shown, ", ".join(options)
 
 
-def _print_accuracies(analysis: Analysis, console: Console) -> None:
-    from archloom.benchmarks.analysis import NEAR, histogram, quantiles
-    from archloom.reports.space import histogram_lines
+def _print_accuracies(analysis: analyses.Analysis, console: Console) -> None:
 
     table, values = analysis.table, analysis.accuracy
     trained = f" after {table.epochs[0]} epochs" if table.epochs else ""
     heading = f"test accuracy on {analysis.dataset}{trained}, % (the {table.name} table, {len(values):,} architectures)"
     print_line(f"\n{heading}", console=console)
-    for line in histogram_lines(histogram(values)):
+    for line in space_report.histogram_lines(analyses.histogram(values)):
         print_line(line, console=console)
-    found = quantiles(values)
+    found = analyses.quantiles(values)
     names = {"0": "lowest", "0.5": "median", "1": "best"}
     columns = [names.get(share, f"{100 * float(share):g} %") for share in found]
     console.print(make_table(columns, [[f"{value:.2f}" for value in found.values()]]))
     near = analysis.near_best()
     share = 100 * near / len(values)
-    print_line(f"within {NEAR:g} point of the best: {near:,} of {len(values):,} ({share:.2f} %)", console=console)
+    print_line(
+        f"within {analyses.NEAR:g} point of the best: {near:,} of {len(values):,} ({share:.2f} %)", console=console
+    )
 
 
-def _print_effects(analysis: Analysis, console: Console) -> None:
+def _print_effects(analysis: analyses.Analysis, console: Console) -> None:
     effects = analysis.effects()
     options = list(dict.fromkeys(option for effect in effects for option in effect.means))
     rows = [
@@ -178,7 +180,7 @@ def _print_effects(analysis: Analysis, console: Console) -> None:
     console.print(make_table(("", *options, "explains"), rows))
 
 
-def _print_agreements(analysis: Analysis, console: Console) -> None:
+def _print_agreements(analysis: analyses.Analysis, console: Console) -> None:
     rows = [
         (f"{one} | {other}", "–" if value is None else f"{value:.3f}") for one, other, value in analysis.agreements()
     ]
@@ -186,8 +188,7 @@ def _print_agreements(analysis: Analysis, console: Console) -> None:
     console.print(make_table(("columns", "correlation"), rows))
 
 
-def _print_costs(analysis: Analysis, console: Console) -> None:
-    from archloom.benchmarks.analysis import spearman
+def _print_costs(analysis: analyses.Analysis, console: Console) -> None:
 
     costs = dict(analysis.costs())
     costs |= {f"latency on {device}, ms": analysis.latencies(device) for device in analysis.table.devices}
@@ -196,23 +197,19 @@ def _print_costs(analysis: Analysis, console: Console) -> None:
     print_line(f"\ncosts on {analysis.dataset}, and their rank correlation with accuracy", console=console)
     rows = []
     for name, values in costs.items():
-        low, median, high = (_number(value) for value in (values.min(), _median(values), values.max()))
-        related = spearman(values, analysis.accuracy)
+        low, median, high = (
+            _number(value) for value in (values.min(), statistics.median(values.tolist()), values.max())
+        )
+        related = analyses.spearman(values, analysis.accuracy)
         rows.append((name, low, median, high, "–" if related is None else f"{related:.3f}"))
     console.print(make_table(("cost", "lowest", "median", "highest", "correlation"), rows))
-
-
-def _median(values: Numbers) -> float:
-    import numpy as np
-
-    return float(np.median(values))
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 10_000 else f"{value:,.3g}" if value < 1 else f"{value:,.2f}"
 
 
-def _print_front(analysis: Analysis, name: str, cost: Numbers, console: Console) -> None:
+def _print_front(analysis: analyses.Analysis, name: str, cost: analyses.Numbers, console: Console) -> None:
     front = analysis.front(cost)
     known = sum(map(math.isfinite, cost))
     print_line(f"\nPareto front of accuracy against {name}: {len(front)} of {known:,} architectures", console=console)
@@ -224,8 +221,7 @@ def _print_front(analysis: Analysis, name: str, cost: Numbers, console: Console)
 # --- writing
 
 
-def _write(out: list[Path], name: str, analysis: Analysis, cost: tuple[str, Numbers] | None) -> None:
-    from archloom.reports.space import front_csv, front_plot
+def _write(out: list[Path], name: str, analysis: analyses.Analysis, cost: tuple[str, analyses.Numbers] | None) -> None:
 
     cost_name, values = cost or ("", analysis.accuracy)
     front = [] if cost is None else analysis.front(values)
@@ -235,10 +231,10 @@ def _write(out: list[Path], name: str, analysis: Analysis, cost: tuple[str, Numb
     write_outputs(
         out,
         {
-            ".svg": lambda: front_plot(
+            ".svg": lambda: space_report.front_plot(
                 values[known].tolist(), analysis.accuracy[known].tolist(), front, title=title, cost_name=cost_name
             ),
-            ".csv": lambda: front_csv(front, cost_name),
+            ".csv": lambda: space_report.front_csv(front, cost_name),
             ".json": lambda: json.dumps(figures, indent=2),
         },
     )

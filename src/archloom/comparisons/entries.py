@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
-from archloom.core.json_object import JsonObject, to_json_object
+from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 
 Timing = Literal["measured", "looked up", "by seconds_per_trial", "unknown"]
 """Where the seconds of an entry come from: looking a score up takes next to no time. Old files do not say."""
@@ -29,16 +29,7 @@ class SeedResult:
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the object that a record holds."""
-        return cls(
-            seed=int(value["seed"]),
-            text=str(value["text"]),
-            value=value["value"],
-            tests={str(name): float(test) for name, test in value["tests"].items()},
-            regret=value["regret"],
-            seconds=float(value["seconds"]),
-            trainings=float(value["trainings"]),
-            curve=tuple(map(float, value["curve"])),
-        )
+        return from_json_object(cls, value)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from archloom.comparisons.entries import Timing
 from archloom.comparisons.plots import StripPlot, draw_curves
-from archloom.comparisons.results import FILE_NAME, VALUE, ComparisonResult
+from archloom.comparisons.results import VALUE, ComparisonResult
 from archloom.comparisons.statistics import SEEDS_FOR_BOOTSTRAP
 from archloom.core.bootstrap import CONFIDENCE
 from archloom.reports.markup import make_printable
 from archloom.reports.pages import render_template
 from archloom.reports.tables import UNKNOWN, Table, decimal, duration, whole
 
-FILES = ("comparison.csv", "comparison.tex", FILE_NAME, "comparison.html")
+FILES = ("comparison.csv", "comparison.tex", ComparisonResult.file_name, "comparison.html")
 TIMINGS: Mapping[Timing, str] = {
     "looked up": "that of looking scores up, without the trainings behind them",
     "by seconds_per_trial": "what their trainings would take, by seconds_per_trial",

@@ -13,7 +13,7 @@ from archloom.comparisons.spec import Published
 from archloom.comparisons.statistics import Verdict
 from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject
-from archloom.core.result_file import read_result_file
+from archloom.core.result_file import StoredResult
 from archloom.reports.frames import make_frame
 from archloom.reports.markup import escape
 from archloom.reports.notebook import to_html
@@ -22,13 +22,12 @@ from archloom.reports.tables import UNKNOWN, Table, decimal, duration, spread
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FILE_NAME, VERSION = "comparison.json", 2
 VALUE = "value"  # the column of entries without a table
 VERDICT_FIGURES = ("difference", "low", "high", "p", "corrected", "superiority")
 
 
 @dataclass(frozen=True, repr=False)
-class ComparisonResult:
+class ComparisonResult(StoredResult):
     """The result of a comparison.
 
     Attributes:
@@ -45,6 +44,8 @@ class ComparisonResult:
         >>> print(result)
         Mine: 0 entries, 0 finished searches
     """
+
+    file_name, version = "comparison.json", 2
 
     title: str
     entries: tuple[EntryResult, ...]
@@ -86,22 +87,6 @@ class ComparisonResult:
     # --- files
 
     @classmethod
-    def read(cls, folder: str | Path) -> Self:
-        """Return the result in the folder of a comparison, also of one that the first edition wrote.
-
-        Args:
-            folder: The folder of the comparison.
-
-        Returns:
-            The result as it was when the comparison last ran.
-
-        Raises:
-            StorageError: If there is no readable `comparison.json`.
-        """
-        path = Path(folder)
-        return read_result_file(path / FILE_NAME, lambda value: cls.from_json(value, folder=path), version=VERSION)
-
-    @classmethod
     def from_json(cls, value: JsonObject, *, folder: Path | None = None) -> Self:
         """Return the result that `to_json` describes."""
         entries = value["entries"]
@@ -117,7 +102,7 @@ class ComparisonResult:
     def to_json(self) -> JsonObject:
         """Return what `comparison.json` holds."""
         return {
-            "version": VERSION,
+            "version": self.version,
             "title": self.title,
             "against": self.against,
             "entries": [{**self.summarize(entry), **entry.to_json()} for entry in self.entries],
@@ -126,7 +111,7 @@ class ComparisonResult:
 
     def summarize(self, entry: EntryResult) -> JsonObject:
         """Return all figures of an entry, with None for those that are not known: a row of `comparison.csv`."""
-        summary: dict[str, Any] = {
+        summary: dict[str, object] = {
             "entry": entry.name,
             "strategy": entry.strategy,
             "metric": entry.metric,

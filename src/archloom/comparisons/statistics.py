@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy  # loads its parts when they are used
 from numpy.typing import ArrayLike, NDArray
 
 from archloom.core.bootstrap import CONFIDENCE, bootstrap_interval
@@ -93,23 +94,19 @@ def estimate_interval(
     own: ArrayLike, other: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> NDArray[np.float64]:
     """Return the bounds of the difference of means, by Welch or, with many seeds, by BCa; samples on the last axis."""
-    from scipy import stats  # late, as in `bootstrap`
-
     if min(np.shape(own)[-1], np.shape(other)[-1]) >= SEEDS_FOR_BOOTSTRAP:
         return bootstrap_interval(
             (own, other), _difference_of_means, resamples=resamples, seed=seed, vectorized=True, axis=-1
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one side may be constant, which is no fault
-        found = stats.ttest_ind(own, other, axis=-1, equal_var=False).confidence_interval(CONFIDENCE)
+        found = scipy.stats.ttest_ind(own, other, axis=-1, equal_var=False).confidence_interval(CONFIDENCE)
     return np.asarray([found.low, found.high])
 
 
 def permutation_p(own: Sequence[float], other: Sequence[float], *, resamples: int = RESAMPLES, seed: int = 0) -> float:
     """Return the two-sided p of the difference of means; exact if there are no more permutations than `resamples`."""
-    from scipy import stats  # late, as in `bootstrap`
-
-    found = stats.permutation_test(
+    found = scipy.stats.permutation_test(
         (np.asarray(own), np.asarray(other)),
         _difference_of_means,
         permutation_type="independent",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy  # loads its parts when they are used
 from numpy.typing import ArrayLike, NDArray
 
 CONFIDENCE = 0.95
@@ -18,9 +19,7 @@ def bootstrap_interval(
     """Return the lower and upper bound of a statistic of the samples; `options` are those of scipy's bootstrap."""
 
     def find_bounds(method: str) -> NDArray[np.float64]:
-        from scipy import stats  # late: takes a moment to import, and only intervals need it
-
-        found = stats.bootstrap(
+        found = scipy.stats.bootstrap(
             samples,
             statistic,
             n_resamples=resamples,

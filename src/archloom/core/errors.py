@@ -71,10 +71,7 @@ class BenchmarkError(ArchloomError):
 
     Examples:
         >>> import archloom
-        >>> try:
-        ...     raise archloom.BenchmarkError("no table covers this space")
-        ... except archloom.ArchloomError as error:
-        ...     print(error)
+        >>> print(archloom.BenchmarkError("no table covers this space"))
         no table covers this space
     """
 
@@ -84,10 +81,7 @@ class StorageError(ArchloomError):
 
     Examples:
         >>> import archloom
-        >>> try:
-        ...     raise archloom.StorageError("runs/a cannot be written")
-        ... except archloom.ArchloomError as error:
-        ...     print(error)
+        >>> print(archloom.StorageError("runs/a cannot be written"))
         runs/a cannot be written
     """
 
@@ -97,10 +91,7 @@ class CheckpointError(StorageError):
 
     Examples:
         >>> import archloom
-        >>> try:
-        ...     raise archloom.CheckpointError("runs/a has no checkpoint")
-        ... except archloom.ArchloomError as error:
-        ...     print(error)
+        >>> print(archloom.CheckpointError("runs/a has no checkpoint"))
         runs/a has no checkpoint
     """
 
@@ -110,10 +101,7 @@ class DivergedError(ArchloomError):
 
     Examples:
         >>> import archloom
-        >>> try:
-        ...     raise archloom.DivergedError("the loss is not a number")
-        ... except archloom.ArchloomError as error:
-        ...     print(error)
+        >>> print(archloom.DivergedError("the loss is not a number"))
         the loss is not a number
     """
 

@@ -24,7 +24,7 @@ class Entry:
     """The import path of a named class or function, and the settings that the name stands for."""
 
     target: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)  # keywords that the target declares
     summary: str = ""
 
     def load(self) -> Any:

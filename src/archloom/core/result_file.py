@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from archloom.core.errors import CheckpointError, one_line
 from archloom.core.files import reading
@@ -31,3 +32,33 @@ def read_result_file(path: Path, parse: Callable[[JsonObject], Result], *, versi
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {one_line(error)})") from error
     raise CheckpointError(f"{path} has version {found}, expected {version} or less; update archloom")
+
+
+class StoredResult(ABC):
+    """A result of many runs, kept in one JSON file of their folder."""
+
+    file_name: ClassVar[str]
+    version: ClassVar[int]
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, value: JsonObject, *, folder: Path | None = None) -> Self:
+        """Return the result that the file holds."""
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Self:
+        """Return the result in a folder, also in one that the first edition wrote.
+
+        Args:
+            folder: The folder of the comparison or pipeline.
+
+        Returns:
+            The result as it was when it was last written.
+
+        Raises:
+            StorageError: If there is no readable file.
+        """
+        path = Path(folder)
+        return read_result_file(
+            path / cls.file_name, lambda value: cls.from_json(value, folder=path), version=cls.version
+        )

@@ -29,7 +29,7 @@ class Sections:
         self._tables = {name: self.table(name) for name in sections}
         self._unfit: set[str] = set()
 
-    def table(self, section: str) -> dict[str, Any]:
+    def table(self, section: str) -> dict[str, Any]:  # Any: not checked yet
         """Return a copy of a table as it was given."""
         value = self.given.get(section, {})
         if isinstance(value, Mapping):

@@ -130,7 +130,7 @@ def _field_defaults(target: Any) -> Settings:
 
 def _parameter_defaults(declaring: Sequence[Any]) -> Settings:
     """Return the defaults of the functions given; where two have a parameter of the same name, the first one counts."""
-    defaults: dict[str, Any] = {}
+    defaults: dict[str, object] = {}
     for function in declaring:
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind is parameter.KEYWORD_ONLY:
@@ -160,7 +160,7 @@ def _name(kind: Any) -> str:
     return str(getattr(kind, "__name__", kind))
 
 
-def _hints(declaration: Any) -> dict[str, Any]:
+def _hints(declaration: Any) -> dict[str, Any]:  # Any: annotations have no common type
     return typing.get_type_hints(declaration, include_extras=True)
 
 
@@ -194,7 +194,7 @@ def check_values(section: str, settings: Mapping[str, Setting], values: Settings
     """Do what `check` does, for the settings of several targets together."""
     if not isinstance(values, Mapping):
         return {}, [f"{section} must be a table of settings, got {_shown(values)}"]
-    coerced: dict[str, Any] = {}
+    coerced: dict[str, object] = {}
     problems: list[str] = []
     for name, value in values.items():
         if name not in settings:
@@ -391,7 +391,7 @@ def _parse_assignment(text: str) -> Settings:
     nested = _parse_value(written.strip(), path=path.strip())
     for name in reversed(names):
         nested = {name: nested}
-    return typing.cast(dict[str, Any], nested)
+    return typing.cast(Settings, nested)
 
 
 def _parse_value(text: str, *, path: str) -> Any:
@@ -409,7 +409,7 @@ def _parse_value(text: str, *, path: str) -> Any:
 
 def merge(*layers: Settings) -> Settings:
     """Return one mapping of all layers, with tables merged; a later layer wins. The layers are not changed."""
-    merged: dict[str, Any] = {}
+    merged: dict[str, object] = {}
     for layer in layers:
         for name, value in layer.items():
             if isinstance(value, Mapping):
@@ -422,7 +422,7 @@ def merge(*layers: Settings) -> Settings:
 
 def flatten(tables: Settings, prefix: str = "") -> Settings:
     """Return nested tables as one, by dotted name."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for name, value in tables.items():
         flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat

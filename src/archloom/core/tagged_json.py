@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from archloom.core.errors import DataError, one_line
 from archloom.core.files import reading
+from archloom.core.json_object import JsonObject
 
 Parsed = TypeVar("Parsed")
 
 
-def read_tagged(path: Path, kind: str, parse: Callable[[dict[str, Any]], Parsed], *, otherwise: str) -> Parsed:
+def read_tagged(path: Path, kind: str, parse: Callable[[JsonObject], Parsed], *, otherwise: str) -> Parsed:
     """Return what `parse` makes of a file of this kind; `otherwise` is the error message for any other file."""
     with reading(path):
         data = path.read_bytes()

@@ -8,14 +8,15 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from archloom.core.errors import DataError, SettingError, one_line, suggestion
 from archloom.core.files import FOLDER_VARIABLE, data_folder
+from archloom.core.lazy_imports import lazy_imports
 from archloom.core.registry import Catalogue, Entry
 
-if TYPE_CHECKING:  # listing the data sets does not import torch
-    from archloom.data.source import ImageData
+with lazy_imports():  # listing the data sets does not import torch
+    import archloom.data.source as source
 
 DATA = Catalogue(
     "data set",
@@ -51,7 +52,7 @@ FACTS = {  # of published data sets: looking scores up in a table does not need 
 }
 
 
-def load(name: str, *, directory: Path | None, **settings: Any) -> ImageData:
+def load(name: str, *, directory: Path | None, **settings: Any) -> source.ImageData:
     """Return the data set of this name, checked; without `directory` it is looked for in $ARCHLOOM_DATA."""
     entry = DATA.find(name)
     function = entry.load()
@@ -66,10 +67,8 @@ def load(name: str, *, directory: Path | None, **settings: Any) -> ImageData:
     return _check(name, data)
 
 
-def _check(name: str, data: object) -> ImageData:
-    from archloom.data.source import ImageData
-
-    if not isinstance(data, ImageData):  # an annotation is only a promise
+def _check(name: str, data: object) -> source.ImageData:
+    if not isinstance(data, source.ImageData):  # an annotation is only a promise
         raise DataError(f"data set '{name}' must return an ImageData, got {type(data).__name__}")
     return data.check()
 

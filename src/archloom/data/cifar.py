@@ -182,7 +182,7 @@ class _ArraysOnly(pickle.Unpickler):
             raise DataError(f"names '{module}.{name}', which no CIFAR file needs; it was not run") from None
 
 
-def _unpickle(path: Path) -> dict[str, Any]:
+def _unpickle(path: Path) -> dict[str, Any]:  # Any: what a file holds, checked where it is used
     try:
         with path.open("rb") as file:
             content = _ArraysOnly(file, most_bytes=path.stat().st_size).load()

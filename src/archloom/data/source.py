@@ -21,6 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from archloom.core.errors import DataError
+from archloom.core.state import StateDict
 from archloom.data.augment import Augment, to_units
 
 Shape = tuple[int, int, int]  # C, H, W
@@ -95,10 +96,10 @@ class FromTorchDataset(Source):
         read = list(self._read_labels()) if labels is None else labels
         self.labels = check_labels(torch.as_tensor(read), len(dataset))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         return {name: value for name, value in vars(self).items() if name != "_lock"}  # a lock cannot be pickled
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: StateDict) -> None:
         vars(self).update(state, _lock=threading.Lock())
 
     def fetch(self, index: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from archloom import fast as kernels
 from archloom.core.files import data_folder
+from archloom.fast.native import load
 
 PACKAGE = "archloom"
 KERNELS_VARIABLE, OFF = "ARCHLOOM_KERNELS", "off"
@@ -104,10 +105,6 @@ def compiled_kernels() -> CompiledKernels:
 
 
 def _loaded_name() -> str:
-    try:
-        from archloom.fast.native import load
-    except ModuleNotFoundError:  # a package without its compiled part
-        return ""
     loaded = load()
     return loaded.name if loaded else ""
 

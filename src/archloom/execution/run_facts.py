@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import archloom
-from archloom.core.json_object import JsonObject, number, to_json_object
+from archloom.core.json_object import JsonObject, from_json_object, to_json_object
+from archloom.core.lazy_imports import lazy_imports
+
+with lazy_imports():  # reading results needs no torch
+    import archloom.execution.machine as machine
 
 
 @dataclass(frozen=True)
@@ -19,9 +23,9 @@ class RunFacts:
     seconds: float  # of all records, those before an interruption included
     seconds_since_start: float  # since it was started or resumed
     peak_memory_mb: float
-    records: int
-    device: str
-    threads: int
+    records: int = 0
+    device: str = ""
+    threads: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
     finished: str = ""  # time in UTC, ISO 8601
 
@@ -30,12 +34,10 @@ class RunFacts:
         """Return the facts of a run that ends now, in this process."""
         import torch  # late: reading results needs no torch
 
-        from archloom.execution.machine import peak_memory_mb
-
         return cls(
             seconds=seconds,
             seconds_since_start=seconds_since_start,
-            peak_memory_mb=peak_memory_mb(device),
+            peak_memory_mb=machine.peak_memory_mb(device),
             records=records,
             device=str(device),
             threads=torch.get_num_threads(),
@@ -46,16 +48,7 @@ class RunFacts:
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the facts that a record holds."""
-        return cls(
-            seconds=number(value.get("seconds")),
-            seconds_since_start=number(value.get("seconds_since_start")),
-            peak_memory_mb=number(value.get("peak_memory_mb")),
-            records=int(value.get("records", 0)),
-            device=str(value.get("device", "")),
-            threads=int(value.get("threads", 0)),
-            versions=dict(value.get("versions", {})),
-            finished=str(value.get("finished", "")),
-        )
+        return from_json_object(cls, value, partial=True)
 
     def to_json(self) -> JsonObject:
         """Return the facts as JSON values."""

@@ -13,7 +13,6 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from safetensors.torch import save
@@ -100,7 +99,7 @@ def _import_model(source: Path) -> Predict:
 # --- what every file has
 
 
-def _list_common_parts(card: ModelCard, network: Source) -> dict[str, Any]:
+def _list_common_parts(card: ModelCard, network: Source) -> dict[str, object]:
     channels, height, width = card.image_shape
     imports = {"from pathlib import Path", *network.imports, *(["import sys"] if channels in MODES else [])}
     return {

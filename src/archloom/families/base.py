@@ -173,14 +173,13 @@ class Family(ABC, Generic[Space]):
                 "leave it out"
             )
         name = next(name for name in self.depth_settings if getattr(space, name))
-        changed: dict[str, Any] = {name: count}
-        return replace(space, **changed)
+        return replace(space, **{name: count})  # type: ignore[arg-type]  # a field by its name
 
     def at_full_depth(self, space: Space) -> Space:
         """Return the space with networks as deep as those that are retrained; unchanged where depth is fixed."""
         return space
 
-    def select_space_settings(self, space: Space, wanted: Settings) -> dict[str, Any]:
+    def select_space_settings(self, space: Space, wanted: Settings) -> Settings:
         """Return what a recipe says of a space, without its depth where that is fixed."""
         fixed = self.depth_settings if self.has_fixed_depth(space) else ()
         return {name: value for name, value in wanted.items() if name not in fixed}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from annotated_doc import Doc
@@ -14,10 +14,10 @@ from torch.utils.checkpoint import checkpoint
 
 from archloom.core.errors import require
 from archloom.core.settings import Settings
-from archloom.families.base import Family, OperationKind, Size, Source
+from archloom.families.base import OperationKind, Source
 from archloom.families.cell_source import Modules, find_convolution, render
 from archloom.families.regularization import DropoutRate, check_rates, flatten
-from archloom.families.width_multiplier import Masked, WidthMultiplier, check_multiplier, scale_width
+from archloom.families.width_multiplier import FixedDepthFamily, Masked, WidthMultiplier, check_multiplier, scale_width
 from archloom.operations.bottleneck import ACTIVATIONS, InvertedBottleneck, SeparableConv, SharedNorm
 from archloom.spaces import Architecture, Mobile
 from archloom.spaces.mobile import BOTTLENECK, ON, ZERO, Layer
@@ -177,18 +177,12 @@ class _Plan:
         return MobileLayer(self.layer_choice(name, make), width, residual=residual, rematerialize=self._rematerialize)
 
 
-class MobileFamily(Family[Mobile]):
+class MobileFamily(FixedDepthFamily[Mobile]):
     """Stacks of inverted bottlenecks. Every layer has decisions of its own: the depth of a space is fixed."""
 
     network = MobileNetwork
-    sizes: ClassVar = [Size({}, {"width_multiplier": times}) for times in (0.25, 0.35, 0.5, 0.75, 1.0, 1.2, 1.4)]
+    width_multipliers = (0.25, 0.35, 0.5, 0.75, 1.0, 1.2, 1.4)
     depth_settings = ("layers",)
-
-    def has_fixed_depth(self, space: Mobile) -> bool:
-        return True
-
-    def describe_size(self, space: Mobile, settings: Settings) -> str:
-        return f"widths times {settings['width_multiplier']:g}"
 
     def stem_for(self, space: Mobile, side: int) -> Settings | None:
         shrinks = space.stem_stride * math.prod(space.strides)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_doc import Doc
 
+from archloom.core.settings import Settings
+from archloom.families.base import Family, Size, Space
 from archloom.spaces.mobile import rounded
 from archloom.supernet import Width
 
@@ -24,3 +27,18 @@ def scale_width(width: Width, multiplier: float) -> Width:
     if multiplier == 1:
         return width
     return replace(width, sizes=tuple(rounded(size * multiplier) for size in width.sizes))
+
+
+class FixedDepthFamily(Family[Space]):
+    """A family in which every layer has decisions of its own: depth is fixed, widths can be scaled."""
+
+    width_multipliers: ClassVar[Sequence[float]]  # from small to published
+
+    def has_fixed_depth(self, space: Space) -> bool:
+        return True
+
+    def sizes_of(self, space: Space) -> Sequence[Size]:
+        return [Size({}, {"width_multiplier": times}) for times in self.width_multipliers]
+
+    def describe_size(self, space: Space, settings: Settings) -> str:
+        return f"widths times {settings['width_multiplier']:g}"

@@ -10,17 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archloom.core.errors import require
 from archloom.core.settings import Settings
-from archloom.families.base import SKIP, Family, Size, Source
+from archloom.families.base import SKIP, Source
 from archloom.families.cell_source import Edge, Modules, find_convolution, list_inside, render, write_sum
 from archloom.families.regularization import DropoutRate, check_rates, flatten
-from archloom.families.width_multiplier import Masked, WidthMultiplier, check_multiplier, scale_width
+from archloom.families.width_multiplier import FixedDepthFamily, Masked, WidthMultiplier, check_multiplier, scale_width
 from archloom.spaces import Architecture, CellGraph, Widths
 from archloom.supernet import Extent, Gates, Resolve, SharedConv2d, SharedLinear, Width, normalize_first_channels
 
@@ -184,18 +183,12 @@ class _Reduction(nn.Module):
         return main + beside
 
 
-class WidthsFamily(Family[Widths]):
+class WidthsFamily(FixedDepthFamily[Widths]):
     """One cell throughout. Every layer has a width of its own: the depth of a space is fixed."""
 
     network = WidthsNetwork
-    sizes: ClassVar = [Size({}, {"width_multiplier": times}) for times in (0.25, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)]
+    width_multipliers = (0.25, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0)
     depth_settings = ("cells_per_stage",)
-
-    def has_fixed_depth(self, space: Widths) -> bool:
-        return True
-
-    def describe_size(self, space: Widths, settings: Settings) -> str:
-        return f"widths times {settings['width_multiplier']:g}"
 
     def source(self, space: Widths, architecture: Architecture, network: nn.Module, settings: Settings) -> Source:
         assert isinstance(network, WidthsNetwork)

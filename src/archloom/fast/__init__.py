@@ -14,8 +14,12 @@ from typing import Literal, get_args
 import torch
 
 from archloom.core.errors import require
+from archloom.core.lazy_imports import lazy_imports
 from archloom.fast.kernel_arguments import Geometry, Slot, Term
 from archloom.fast.kernels import Kernels
+
+with lazy_imports():  # only if they are wanted
+    import archloom.fast.native as native
 
 KernelChoice = Literal["auto", "torch", "plain", "compile"]
 """auto: compiled kernels if there are any, else torch; torch: fused cells in torch; plain: module by module.
@@ -71,9 +75,7 @@ _TORCH = Kernels()
 
 
 def _load_native() -> Kernels | None:
-    from archloom.fast.native import load
-
-    return load()
+    return native.load()
 
 
 __all__ = [

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from archloom.fast import Kernels, Slot, Term
 from archloom.fast.branches import Branch, Dense, Opaque, Pool, Separable, Skip
+from archloom.fast.kernel_arguments import Slots
 
 aten = torch.ops.aten
 
@@ -58,7 +59,7 @@ class BranchGroup(ABC):
         """Return what each branch adds to its target state."""
 
     @abstractmethod
-    def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+    def make_slots(self, state: State, *, weights_wanted: bool) -> Slots:
         """Return a slot for the gradient of each branch's term, None where nothing before it needs a gradient."""
 
     @abstractmethod
@@ -72,7 +73,7 @@ class SkipGroup(BranchGroup):
     def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
         return [Term(state.image, normalized=False)] * self.size
 
-    def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+    def make_slots(self, state: State, *, weights_wanted: bool) -> Slots:
         return [state.slot] * self.size
 
     def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
@@ -93,7 +94,7 @@ class PoolGroup(BranchGroup):
         self._term = Term(self._forward(state.image, self._pool.stride), self._pool.normalized)
         return [self._term] * self.size
 
-    def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+    def make_slots(self, state: State, *, weights_wanted: bool) -> Slots:
         self._slot = None if state.slot is None else Slot()
         return [self._slot] * self.size
 
@@ -103,7 +104,22 @@ class PoolGroup(BranchGroup):
         return []
 
 
-class ConvolutionGroup(BranchGroup):
+class SingleSlotGroup(BranchGroup):
+    """Groups of one branch: a slot for its gradient, and nothing to do on the way back where there is none."""
+
+    def make_slots(self, state: State, *, weights_wanted: bool) -> Slots:
+        self._slot = None if state.slot is None and not weights_wanted else Slot()
+        return [self._slot]
+
+    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
+        return [] if self._slot is None else self._pass_back(state, self._slot, weights_wanted=weights_wanted)
+
+    @abstractmethod
+    def _pass_back(self, state: State, slot: Slot, *, weights_wanted: bool) -> list[Tensor]:
+        """Return the gradients of the weights, and add that of the image to its slot, as far as they are wanted."""
+
+
+class ConvolutionGroup(SingleSlotGroup):
     """Compute one convolution of the rectified state, normalised."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Dense]) -> None:
@@ -124,14 +140,8 @@ class ConvolutionGroup(BranchGroup):
         self._image = image.permute(0, 2, 3, 1).contiguous()
         return [Term(self._image, normalized=True)]
 
-    def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
-        self._slot = None if state.slot is None and not weights_wanted else Slot()
-        return [self._slot]
-
-    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
-        if self._slot is None:
-            return []
-        like, gradient = self._like, self._slot.buffer(self._image)
+    def _pass_back(self, state: State, slot: Slot, *, weights_wanted: bool) -> list[Tensor]:
+        like, gradient = self._like, slot.buffer(self._image)
         by_image, by_weight, _ = aten.convolution_backward(
             gradient.permute(0, 3, 1, 2), state.rectified.permute(0, 3, 1, 2), self._weight, None, like.stride,
             like.padding, like.dilation, False, [0, 0], 1, [state.slot is not None, weights_wanted, False],
@@ -159,7 +169,7 @@ class PointwiseGroup(BranchGroup):
         self._images = self._kernels.products(state.rectified.unsqueeze(0), transposed)
         return [Term(image, normalized=True) for image in self._images]
 
-    def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+    def make_slots(self, state: State, *, weights_wanted: bool) -> Slots:
         if state.slot is None and not weights_wanted:
             return [None] * self.size
         self._gradients = torch.empty_like(self._images)
@@ -227,7 +237,7 @@ class SeparableGroup(BranchGroup):
             result[place] = item
         return result
 
-    def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
+    def make_slots(self, state: State, *, weights_wanted: bool) -> Slots:
         if state.slot is None and not weights_wanted:
             return [None] * self.size
         self._gradient = torch.empty_like(self._image)
@@ -277,7 +287,7 @@ def join_adjacent(weights: Sequence[Tensor]) -> Tensor:
     return first.as_strided(shape, first.stride())
 
 
-class OpaqueGroup(BranchGroup):
+class OpaqueGroup(SingleSlotGroup):
     """Run one candidate of unknown parts, and keep its graph for the backward pass."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Opaque]) -> None:
@@ -299,15 +309,9 @@ class OpaqueGroup(BranchGroup):
             self._result = result.permute(0, 2, 3, 1).contiguous()
         return [Term(self._result.detach(), normalized=False)]
 
-    def make_slots(self, state: State, *, weights_wanted: bool) -> Sequence[Slot | None]:
-        self._slot = None if state.slot is None and not weights_wanted else Slot()
-        return [self._slot]
-
-    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
-        if self._slot is None:
-            return []
+    def _pass_back(self, state: State, slot: Slot, *, weights_wanted: bool) -> list[Tensor]:
         inputs = [*([self._leaf] if state.slot else []), *(self._weights if weights_wanted else [])]
-        found = self._gradients(inputs, self._slot.buffer(self._result))
+        found = self._gradients(inputs, slot.buffer(self._result))
         if state.slot is not None:
             state.slot.add(found.pop(0))
         return found

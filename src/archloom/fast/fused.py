@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from archloom.fast import Kernels, Slot, Term, should_recompute
 from archloom.fast.branch_groups import BranchGroup, State, group_branches
 from archloom.fast.branches import Branch, branch_of
-from archloom.fast.kernel_arguments import check_normalizable
+from archloom.fast.kernel_arguments import Slots, check_normalizable
 from archloom.spaces import Decision
 from archloom.supernet.gate import Gate, Gates
 from archloom.supernet.normalization import refuse_second_derivative, to_nhwc
@@ -248,7 +248,7 @@ class _Cell:
 
     def _prepare(
         self, gradients: Sequence[Tensor | None], inputs_wanted: Sequence[bool], *, weights_wanted: bool
-    ) -> dict[int, Sequence[Slot | None]]:
+    ) -> dict[int, Slots]:
         """Return slots for the gradients of every group's terms, and set those of the states."""
         for number, state in self._states.items():
             asked = number >= self._inputs or (inputs_wanted[number] and _is_used(self._input_nodes[number]))
@@ -268,7 +268,7 @@ class _Cell:
         self,
         incoming: _Incoming,
         gradient: Tensor,
-        slots: Mapping[int, Sequence[Slot | None]],
+        slots: Mapping[int, Slots],
         by_coefficient: Tensor | None,
     ) -> None:
         own = [slots[id(group)][place] for group, place in incoming.groups]

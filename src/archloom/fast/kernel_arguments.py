@@ -6,6 +6,7 @@ of a wider image.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -59,3 +60,8 @@ def check_normalizable(image: Tensor) -> None:
     """Refuse an image with one value per channel, which has no variance, in the words of torch."""
     if image.numel() == image.shape[-1]:
         raise ValueError(f"Expected more than 1 value per channel, got an image of shape {list(image.shape)}")
+
+
+Terms = Sequence[Term]
+Slots = Sequence[Slot | None]  # None: the gradient of that image is not wanted
+Geometries = Sequence[Geometry]

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archloom.fast import depthwise, mix_by_row, mixing
-from archloom.fast.kernel_arguments import Geometry, Slot, Term
+from archloom.fast.kernel_arguments import Geometries, Geometry, Slot, Slots, Term, Terms
 
 aten = torch.ops.aten
 
@@ -26,18 +26,12 @@ class Kernels:
 
     # --- normalise, weigh and add up
 
-    def mix(self, terms: Sequence[Term], weights: Tensor) -> Tensor:
+    def mix(self, terms: Terms, weights: Tensor) -> Tensor:
         """Return the weighted sum of all terms, normalised where the term says so; fills in missing moments."""
         return mixing.choose_mix(terms[0].image)(terms, weights)
 
     def mix_backward(
-        self,
-        gradient: Tensor,
-        terms: Sequence[Term],
-        weights: Tensor,
-        slots: Sequence[Slot | None],
-        *,
-        weights_wanted: bool = True,
+        self, gradient: Tensor, terms: Terms, weights: Tensor, slots: Slots, *, weights_wanted: bool = True
     ) -> Tensor | None:
         """Return the gradient of the weights, if wanted; add the gradient of each term's image to its slot, if any."""
         back = mixing.choose_mix_backward(gradient)
@@ -46,7 +40,7 @@ class Kernels:
     # --- depthwise convolutions of a rectified image
 
     def depthwise(
-        self, term: Term, weights: Sequence[Tensor], geometry: Sequence[Geometry], *, out: Tensor | None = None
+        self, term: Term, weights: Sequence[Tensor], geometry: Geometries, *, out: Tensor | None = None
     ) -> Tensor:
         """Return several depthwise convolutions of one image, [kernels, batch, height, width, channels].
 
@@ -67,7 +61,7 @@ class Kernels:
         gradients: Tensor,
         term: Term,
         weights: Sequence[Tensor],
-        geometry: Sequence[Geometry],
+        geometry: Geometries,
         slot: Slot | None,
         *,
         weights_wanted: bool = True,

@@ -6,19 +6,17 @@ therefore processed together: [pixels, channels] is viewed as [pixels / side, si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from archloom.fast.kernel_arguments import EPSILON, Slot, Term
+from archloom.fast.kernel_arguments import EPSILON, Slots, Term, Terms
 
 aten = torch.ops.aten
 ROW_LENGTH = 512  # numbers in a row: enough to hide the cost of starting the next one
 MATRIX_ROW_LENGTH = 16  # matrix products are fast from here on; longer rows only add zeros to multiply with
 
 
-def mix(terms: Sequence[Term], weights: Tensor) -> Tensor:
+def mix(terms: Terms, weights: Tensor) -> Tensor:
     """Compute `Kernels.mix`."""
     side = pixels_per_row(terms[0].image)
     _compute_moments([term for term in terms if term.normalized and term.moments is None], side)
@@ -33,12 +31,7 @@ def mix(terms: Sequence[Term], weights: Tensor) -> Tensor:
 
 
 def mix_backward(
-    gradient: Tensor,
-    terms: Sequence[Term],
-    weights: Tensor,
-    slots: Sequence[Slot | None],
-    *,
-    weights_wanted: bool = True,
+    gradient: Tensor, terms: Terms, weights: Tensor, slots: Slots, *, weights_wanted: bool = True
 ) -> Tensor | None:
     """Compute `Kernels.mix_backward`.
 
@@ -76,7 +69,7 @@ def _gradient_of_image(gradient: Tensor, term: Term, own: Tensor, side: int) -> 
     return torch.addcmul(shift, gradient, scale).addcmul_(_to_rows(term.image, side), by_image)
 
 
-def _compute_moments(terms: Sequence[Term], side: int) -> None:
+def _compute_moments(terms: Terms, side: int) -> None:
     """Store mean and 1/std of every channel in the terms, [2, channels]."""
     if not terms:
         return
@@ -96,7 +89,7 @@ def _statistics(rows: Tensor) -> Tensor:
     return torch.stack([mean, variance])
 
 
-def _moments_of(terms: Sequence[Term]) -> tuple[Tensor, Tensor]:
+def _moments_of(terms: Terms) -> tuple[Tensor, Tensor]:
     """Return mean and 1/std of all terms, each [terms, channels]; 0 and 1 for terms that are not normalised."""
     moments = []
     for term in terms:

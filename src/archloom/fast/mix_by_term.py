@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from archloom.fast.kernel_arguments import EPSILON, Slot, Term
+from archloom.fast.kernel_arguments import EPSILON, Slots, Term, Terms
 
 aten = torch.ops.aten
 
 
-def mix(terms: Sequence[Term], weights: Tensor) -> Tensor:
+def mix(terms: Terms, weights: Tensor) -> Tensor:
     """Compute `Kernels.mix`."""
     total: Tensor | None = None
     for term, weight in zip(terms, _expand_to_channels(weights, terms[0]), strict=True):
@@ -23,12 +21,7 @@ def mix(terms: Sequence[Term], weights: Tensor) -> Tensor:
 
 
 def mix_backward(
-    gradient: Tensor,
-    terms: Sequence[Term],
-    weights: Tensor,
-    slots: Sequence[Slot | None],
-    *,
-    weights_wanted: bool = True,
+    gradient: Tensor, terms: Terms, weights: Tensor, slots: Slots, *, weights_wanted: bool = True
 ) -> Tensor | None:
     """Compute `Kernels.mix_backward`."""
     by_weight = []

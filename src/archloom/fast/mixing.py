@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from torch import Tensor
 
 from archloom.fast import mix_by_row, mix_by_term
-from archloom.fast.kernel_arguments import Term
+from archloom.fast.kernel_arguments import Terms
 
 FEW = 4096  # pixels of a batch, up to which the number of calls decides
 
 
-def choose_mix(image: Tensor) -> Callable[[Sequence[Term], Tensor], Tensor]:
+def choose_mix(image: Tensor) -> Callable[[Terms, Tensor], Tensor]:
     """Return the faster `Kernels.mix` for images like this one."""
     return mix_by_term.mix if _is_small(image) else mix_by_row.mix
 

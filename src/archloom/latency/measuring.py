@@ -6,15 +6,17 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save
 
 from archloom.core.errors import require
 from archloom.core.json_object import JsonObject
+from archloom.core.settings import Settings
 from archloom.data import FACTS
+from archloom.export import FORMATS
 from archloom.export.deployed import Deployed
+from archloom.export.onnx import Session, onnx_bytes
 from archloom.families import family_of
 from archloom.latency.prediction_timing import REPEATS, Latency, measure_latencies, use_torch_threads
 from archloom.latency.step_timing import Clock, Step
@@ -33,7 +35,7 @@ class Measurement:
 
     text: str
     trained: bool
-    network: Mapping[str, Any]
+    network: Settings
     classes: int
     image_shape: tuple[int, int, int]
     parameters: int
@@ -159,9 +161,6 @@ def _calls(model: Deployed, *, batch: int, threads: int, onnx: bool, tell: Calla
 
     calls: dict[str, Step] = {"torch": in_torch}
     if onnx:
-        from archloom.export import FORMATS
-        from archloom.export.onnx import Session, onnx_bytes
-
         if FORMATS["onnx"].missing:
             tell("ONNX Runtime is left out: pip install 'archloom[onnx]'")
         else:

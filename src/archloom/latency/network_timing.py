@@ -13,6 +13,7 @@ from archloom.core.errors import SettingError
 from archloom.core.settings import settings_of
 from archloom.export import FORMATS
 from archloom.export.deployed import Deployed
+from archloom.export.onnx import Session, onnx_bytes
 from archloom.families import build_network, select_deployed_settings
 from archloom.latency.prediction_timing import WARM_UP
 from archloom.latency.step_timing import Clock, Step, time_rounds
@@ -66,8 +67,6 @@ def _prepare_in_onnxruntime(space: SearchSpace, setup: TimingSetup) -> Prepare:
     """Return the same for ONNX graphs of the networks."""
     if FORMATS["onnx"].missing:
         raise SettingError("--device onnxruntime needs an extra: pip install 'archloom[onnx]'")
-    from archloom.export.onnx import Session, onnx_bytes  # late: an optional extra
-
     colours = setup.image_shape[0]
 
     def prepare(architecture: Architecture) -> Step:

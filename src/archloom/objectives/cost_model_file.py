@@ -10,7 +10,7 @@ from typing import Self
 
 from archloom.core.errors import SettingError
 from archloom.core.files import write_atomically
-from archloom.core.json_object import JsonObject, to_json_object
+from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 from archloom.core.settings import Settings, settings_of
 from archloom.core.tagged_json import read_tagged
 from archloom.objectives.cost_source import ModelledCost
@@ -40,20 +40,7 @@ class TimingSetup:
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the setup that a file holds."""
-        colours, height, width = map(int, value["image_shape"])
-        return cls(
-            space=str(value["space"]),
-            space_settings=dict(value["space_settings"]),
-            classes=int(value["classes"]),
-            image_shape=(colours, height, width),
-            batch=int(value["batch"]),
-            network=dict(value["network"]),
-            device=str(value["device"]),
-            threads=int(value["threads"]),
-            repeats=int(value["repeats"]),
-            seed=int(value["seed"]),
-            versions=dict(value["versions"]),
-        )
+        return from_json_object(cls, value)
 
     def to_json(self) -> JsonObject:
         """Return the setup as JSON values."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject
-from archloom.core.result_file import read_result_file
+from archloom.core.result_file import StoredResult
 from archloom.pipelines.plots import draw_models, plot_models
 from archloom.pipelines.spread import VarianceSplit, split_variance
 from archloom.reports.frames import make_frame
@@ -19,8 +19,6 @@ from archloom.reports.tables import Table, decimal, duration, spread, whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-FILE_NAME, VERSION = "pipeline.json", 2
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class ModelSummary:
 
 
 @dataclass(frozen=True, repr=False)
-class PipelineResult:
+class PipelineResult(StoredResult):
     """The result of a pipeline.
 
     Attributes:
@@ -70,6 +68,8 @@ class PipelineResult:
         >>> print(PipelineResult("Mine", "repeats", 2, 4))
         Mine: 0 of 2 searches, 0 of 4 retrainings finished
     """
+
+    file_name, version = "pipeline.json", 2
 
     title: str
     protocol: str
@@ -106,22 +106,6 @@ class PipelineResult:
     # --- files
 
     @classmethod
-    def read(cls, folder: str | Path) -> Self:
-        """Return the result in the folder of a pipeline, also of one that the first edition wrote.
-
-        Args:
-            folder: The folder of the pipeline.
-
-        Returns:
-            The result as it was when the pipeline last ran.
-
-        Raises:
-            StorageError: If there is no readable `pipeline.json`.
-        """
-        path = Path(folder)
-        return read_result_file(path / FILE_NAME, lambda value: cls.from_json(value, folder=path), version=VERSION)
-
-    @classmethod
     def from_json(cls, value: JsonObject, *, folder: Path | None = None) -> Self:
         """Return the result that `to_json` describes; the first edition does not hold the number of retrainings."""
         models = tuple(ModelSummary(**{**model, "path": Path(model["path"])}) for model in value["trained"])
@@ -142,7 +126,7 @@ class PipelineResult:
         """Return what `pipeline.json` holds."""
         best, variance = self.best, self.spread
         return {
-            "version": VERSION,
+            "version": self.version,
             "title": self.title,
             "protocol": self.protocol,
             "searches": self.search_count,

@@ -17,7 +17,7 @@ from archloom.execution.run_folder import RunFolder
 from archloom.export import export_model
 from archloom.pipelines.evaluation import choose_searches, evaluate_pipeline, summarize_searches
 from archloom.pipelines.report import render_pipeline
-from archloom.pipelines.results import FILE_NAME, PipelineResult
+from archloom.pipelines.results import PipelineResult
 from archloom.pipelines.spec import PipelineSpec, sample_of
 from archloom.retrainings.jobs import RetrainJob
 from archloom.retrainings.report import write_retrain_report
@@ -169,5 +169,5 @@ def _write(result: PipelineResult, folder: Path) -> None:
     for run in result.searches:
         if not (run.path / "report.html").is_file():
             write_search_report(RunFolder(run.path))
-    write_atomically(folder / FILE_NAME, (json.dumps(result.to_json(), indent=1) + "\n").encode())
+    write_atomically(folder / result.file_name, (json.dumps(result.to_json(), indent=1) + "\n").encode())
     write_atomically(folder / "report.html", render_pipeline(result, folder).encode())

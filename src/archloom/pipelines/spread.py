@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import scipy  # loads its parts when they are used
+
 
 @dataclass(frozen=True)
 class VarianceSplit:
@@ -85,7 +87,5 @@ def _estimate_components(groups: Sequence[Sequence[float]]) -> tuple[float | Non
 
 
 def _test_difference(groups: Sequence[Sequence[float]]) -> float | None:
-    from scipy.stats import f_oneway  # late: takes a moment to import
-
-    p = float(f_oneway(*groups).pvalue)
+    p = float(scipy.stats.f_oneway(*groups).pvalue)
     return None if math.isnan(p) else p  # all values are equal

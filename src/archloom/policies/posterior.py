@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from archloom.core.json_object import JsonObject, to_json_object
+from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 from archloom.spaces import Architecture
 
 
@@ -71,23 +71,7 @@ class Posterior:
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the posterior that a record holds."""
-        mixing = value.get("mixing")
-        return cls(
-            draws=int(value["draws"]),
-            different_architectures=int(value["different_architectures"]),
-            decisions={
-                str(name): DecisionPosterior(dict(row["best"]), tuple(row["credible_set"]), float(row["entropy"]))
-                for name, row in value["decisions"].items()
-            },
-            architectures=tuple(
-                ArchitectureFrequency(str(row["text"]), Architecture(row["architecture"]), float(row["frequency"]))
-                for row in value["architectures"]
-            ),
-            burn_in=int(value.get("burn_in", 0)),
-            sampled=bool(value.get("sampled", True)),
-            mixing=mixing and Mixing(**mixing),
-            runs=tuple(map(str, value.get("runs", ()))),
-        )
+        return from_json_object(cls, value)
 
     def to_json(self) -> JsonObject:
         """Return the posterior as JSON values."""

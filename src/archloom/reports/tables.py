@@ -157,3 +157,8 @@ def spread(values: Sequence[float]) -> str:
     if not values:
         return UNKNOWN
     return decimal(statistics.mean(values)) + (f" ± {decimal(statistics.stdev(values))}" if len(values) > 1 else "")
+
+
+def list_lines(facts: Mapping[str, str]) -> str:
+    """Return named facts as text, a line each."""
+    return "\n".join(f"{name}: {fact}" for name, fact in facts.items())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from archloom.core.json_object import JsonObject, number, to_json_object
+from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 from archloom.data.loader import Loader
 
 MOST_MISTAKES = 24
@@ -55,15 +55,7 @@ class Evaluation:
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the evaluation that a file holds."""
-        return cls(
-            images=int(value["images"]),
-            top1=number(value["top1"]),
-            top5=number(value["top5"]),
-            loss=number(value["loss"]),
-            confusion=tuple(tuple(int(count) for count in row) for row in value["confusion"]),
-            per_class=tuple(None if share is None else float(share) for share in value["per_class"]),
-            worst=tuple(Mistake(**row) for row in value.get("worst", ())),
-        )
+        return from_json_object(cls, value)
 
     def to_json(self) -> JsonObject:
         """Return the evaluation as a JSON object; `worst` only where there is something."""

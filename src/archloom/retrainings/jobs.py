@@ -8,14 +8,14 @@ from pathlib import Path
 from archloom.core.events import JobListener
 from archloom.core.settings import Settings, merge
 from archloom.execution.executors import Stop, progress_listener
+from archloom.execution.jobs import FolderJob
 from archloom.execution.run import RunOptions
-from archloom.execution.run_folder import State
 from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.run import RetrainRequest, resolve_request, run_retraining
 
 
 @dataclass(frozen=True)
-class RetrainJob:
+class RetrainJob(FolderJob):
     """Train the architecture that a search found, from scratch."""
 
     search: int  # the seed of the search
@@ -28,19 +28,9 @@ class RetrainJob:
     short: bool = False  # only compares searches, so it needs validation images
 
     @property
-    def name(self) -> str:
-        """Return the name of the folder."""
-        return self.folder.name
-
-    @property
     def run_folder(self) -> RetrainFolder:
         """Return the run folder of the job."""
         return RetrainFolder(self.folder)
-
-    @property
-    def state(self) -> State:
-        """Return the state of the run folder."""
-        return self.run_folder.state
 
     def run(self, emit: JobListener, stop: Stop) -> None:
         """Begin the training, or resume it where it was interrupted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from archloom.core.json_object import JsonObject, number, to_json_object
+from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 from archloom.retrainings.evaluation import Evaluation
 
 
@@ -52,13 +52,7 @@ class RetrainRecord:
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the record that a line of metrics.jsonl holds; both editions write the same names."""
-        needed = ("seconds", "learning_rate", "train_loss", "train_accuracy", "images_per_second")
-        optional = ("valid_accuracy", "valid_top5", "valid_loss", "ema_valid_accuracy", "valid_seconds")
-        return cls(
-            epoch=int(value["epoch"]),
-            **{name: number(value.get(name)) for name in needed},
-            **{name: number(value[name]) for name in optional if value.get(name) is not None},
-        )
+        return from_json_object(cls, value, partial=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import scipy  # loads its parts when they are used
+
 from archloom.core.settings import Settings
 from archloom.execution.run_folder import RunFolder
 from archloom.reports.cells import draw_cells
@@ -146,9 +148,7 @@ def write_verdict(evaluation: Evaluation, part: str) -> str:
 
 def wilson_interval(percent: float, images: int) -> tuple[float, float]:
     """Return Wilson's 95 % interval of an accuracy, in percent: the range for other images of the same kind."""
-    from scipy.stats import binomtest  # late: slow to import
-
-    found = binomtest(round(percent / 100 * images), images).proportion_ci(0.95, method="wilson")
+    found = scipy.stats.binomtest(round(percent / 100 * images), images).proportion_ci(0.95, method="wilson")
     return 100 * float(found.low), 100 * float(found.high)
 
 

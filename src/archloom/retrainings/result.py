@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from archloom.core.errors import ArchloomError, CheckpointError, one_line
-from archloom.core.json_object import JsonObject, to_json_object
+from archloom.core.errors import ArchloomError
+from archloom.core.json_object import JsonObject, from_json_object, to_json_object
+from archloom.core.result_file import read_result_file
 from archloom.core.settings import Settings
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
@@ -20,7 +21,7 @@ from archloom.objectives.cost import Cost
 from archloom.reports.cells import draw_cells
 from archloom.reports.frames import make_frame
 from archloom.reports.markup import escape
-from archloom.reports.tables import duration
+from archloom.reports.tables import duration, list_lines
 from archloom.retrainings.evaluation import Evaluation
 from archloom.retrainings.model_file import BEST
 from archloom.retrainings.records import RetrainOutcome, RetrainRecord
@@ -80,27 +81,9 @@ class RetrainResult(RetrainOutcome):
     @classmethod
     def from_json(cls, value: JsonObject, *, history: Sequence[RetrainRecord], folder: Path) -> Self:
         """Return the result that result.json holds."""
-        return cls(
-            test=value["test"] and Evaluation.from_json(value["test"]),
-            valid=value["valid"] and Evaluation.from_json(value["valid"]),
-            best_epoch=int(value["best_epoch"]),
-            space=dict(value["space"]),
-            architecture=dict(value["architecture"]),
-            text=str(value["text"]),
-            recipe=str(value["recipe"]),
-            data=str(value["data"]),
-            seed=int(value["seed"]),
-            classes=tuple(map(str, value["classes"])),
-            changed=tuple(map(str, value["changed"])),
-            network=dict(value["network"]),
-            image_shape=tuple(value["image_shape"]),
-            cost=Cost(**value["cost"]),
-            run=RunFacts.from_json(value["run"]),
-            history=tuple(history),
-            folder=folder,
-        )
+        return from_json_object(cls, value, history=tuple(history), folder=folder)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return what result.json holds: all but the history, which is in metrics.jsonl."""
         own = {name: value for name, value in vars(self).items() if name not in ("history", "folder")}
         parts = {name: value and value.to_json() for name, value in (("test", self.test), ("valid", self.valid))}
@@ -143,15 +126,9 @@ class RetrainResult(RetrainOutcome):
         return f"{duration(self.run.seconds)} for {self.run.records:,} {unit} on {self.run.device}"
 
     def __repr__(self) -> str:
-        return "\n".join(
-            (
-                f"architecture: {self.text} ({self.title})",
-                f"accuracy: {self.accuracy_text}",
-                f"cost: {self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds",
-                f"time: {self.time_text}",
-                f"model: {self.model}",
-            )
-        )
+        cost = f"{self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds"
+        facts = {"accuracy": self.accuracy_text, "cost": cost, "time": self.time_text, "model": str(self.model)}
+        return list_lines({"architecture": f"{self.text} ({self.title})", **facts})
 
     def _repr_html_(self) -> str:
         """Return the result for a notebook: the cells, the accuracy and the learning curves."""
@@ -192,18 +169,14 @@ def read_retrain_result(run: RunFolder) -> RetrainResult | None:
     Raises:
         CheckpointError: If a file is damaged, or written by a later version.
     """
-    value = run.read_result()
-    if value is None:
+    if not run.architecture_path.is_file():
         return None
-    if value.get("version", 1) > VERSION:
-        raise CheckpointError(
-            f"{run.architecture_path} has version {value['version']}, expected {VERSION} or less; update archloom"
-        )
-    try:
-        return RetrainResult.from_json(value, history=read_records(run), folder=run.path)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {one_line(error)}"
-        raise CheckpointError(f"{run.architecture_path} is damaged ({reason})") from error
+    history = read_records(run)
+    return read_result_file(
+        run.architecture_path,
+        lambda value: RetrainResult.from_json(value, history=history, folder=run.path),
+        version=VERSION,
+    )
 
 
 def read_records(run: RunFolder) -> tuple[RetrainRecord, ...]:

@@ -5,22 +5,20 @@ from __future__ import annotations
 import base64
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
 
 from archloom.core.files import reading, write_atomically
-
-if TYPE_CHECKING:
-    import numpy as np
-    from PIL.Image import Image
-    from torch import Tensor
 
 SIDE = 96  # pixels
 
 
 def keep_thumbnails(path: Path, images: Tensor) -> None:
     """Write images [n, C, H, W], bytes or floats, as one row of squares."""
-    from PIL import Image
-
     row = Image.new("RGB", (SIDE * max(1, len(images)), SIDE), "white")
     for place, image in enumerate(images):
         picture = _picture(image)
@@ -31,8 +29,6 @@ def keep_thumbnails(path: Path, images: Tensor) -> None:
 
 def read_thumbnails(path: Path, count: int) -> list[str]:
     """Return the squares that `keep_thumbnails` wrote as data URLs; none if the file is missing or does not fit."""
-    from PIL import Image, UnidentifiedImageError
-
     if count == 0 or not path.is_file():
         return []
     with reading(path):
@@ -47,17 +43,13 @@ def read_thumbnails(path: Path, count: int) -> list[str]:
     return ["data:image/png;base64," + base64.b64encode(_png(square)).decode("ascii") for square in squares]
 
 
-def _picture(image: Tensor) -> Image:
-    from PIL import Image
-
+def _picture(image: Tensor) -> Image.Image:
     pixels = _bytes(image).permute(1, 2, 0).cpu().numpy()
     return Image.fromarray(_three_channels(pixels), "RGB")
 
 
 def _bytes(image: Tensor) -> Tensor:
     """Return bytes unchanged; floats in 0..1 scaled; others scaled from their own range."""
-    import torch
-
     if image.dtype == torch.uint8:
         return image
     image = image.float()
@@ -69,22 +61,18 @@ def _bytes(image: Tensor) -> Tensor:
 
 def _three_channels(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return [H, W, 3]; images without three colours show their first channel in grey."""
-    import numpy as np
-
     colours = pixels[..., :3] if pixels.shape[-1] >= 3 else pixels[..., :1].repeat(3, axis=-1)
     return np.ascontiguousarray(colours)
 
 
-def _fit_into_square(picture: Image) -> Image:
+def _fit_into_square(picture: Image.Image) -> Image.Image:
     """Return the image scaled to fit a square; small images are enlarged pixel by pixel."""
-    from PIL import Image, ImageOps
-
     grows = max(picture.size) < SIDE
     method = Image.Resampling.NEAREST if grows else Image.Resampling.BILINEAR
     return ImageOps.contain(picture, (SIDE, SIDE), method=method)
 
 
-def _png(picture: Image) -> bytes:
+def _png(picture: Image.Image) -> bytes:
     buffer = io.BytesIO()
     picture.save(buffer, format="PNG")
     return buffer.getvalue()

@@ -30,6 +30,7 @@ from archloom.searches.finalist_race import Begin, ShortTraining
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.monitor import Monitor
 from archloom.searches.one_shot import OneShotLoop
+from archloom.searches.paths import trained_paths
 from archloom.searches.race_proposals import LARGEST
 from archloom.searches.race_runner import RaceRunner
 from archloom.searches.short_training import StandaloneScore, build_standalone, seeded
@@ -297,13 +298,12 @@ class SearchBuilder:
         )
 
     def _path_score(self) -> Score:
-        from archloom.searches.paths import trained_paths  # late: it builds a search itself
-
         run = self._settings.shared_run
         assert run is not None, "checked with the settings"
         machine, folder = settings_of(self._spec.machine), self._spec.data.directory
         own = {"machine": machine, **({} if folder is None else {"data": {"directory": folder}})}
-        paths = trained_paths(run, images=self._settings.evaluation_images, data=self._given, settings=own)
+        images = self._settings.evaluation_images
+        paths = trained_paths(run, build_search, images=images, data=self._given, settings=own)
         if paths.space.decisions != self._space.decisions:
             raise SettingError(
                 f"search.shared_run {run} searched other decisions than those of space '{self._spec.space.name}'"

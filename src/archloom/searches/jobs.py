@@ -11,8 +11,9 @@ from archloom.core.errors import SettingError
 from archloom.core.events import JobListener
 from archloom.core.settings import Settings, flatten, write_toml
 from archloom.execution.executors import Stop, progress_listener
+from archloom.execution.jobs import FolderJob
 from archloom.execution.run import RunOptions
-from archloom.execution.run_folder import RunFolder, State
+from archloom.execution.run_folder import RunFolder
 from archloom.searches.run import resume_search, run_search
 from archloom.searches.spec import SearchSpec
 
@@ -21,7 +22,7 @@ MAY_DIFFER = ("machine.", "data.directory")  # where a run is resumed; neither c
 
 
 @dataclass(frozen=True)
-class SearchJob:
+class SearchJob(FolderJob):
     """One search in its folder."""
 
     entry: str  # of a comparison
@@ -30,19 +31,9 @@ class SearchJob:
     folder: Path
 
     @property
-    def name(self) -> str:
-        """Return the name of the folder."""
-        return self.folder.name
-
-    @property
     def run_folder(self) -> RunFolder:
         """Return the run folder of the job."""
         return RunFolder(self.folder)
-
-    @property
-    def state(self) -> State:
-        """Return the state of the run folder."""
-        return self.run_folder.state
 
     def run(self, emit: JobListener, stop: Stop) -> None:
         """Begin the search, or resume it where it was interrupted; the report is written later."""

@@ -11,7 +11,6 @@ from archloom.core.settings import Settings, merge
 from archloom.data.source import ImageData
 from archloom.execution.run_folder import RunFolder
 from archloom.families import build_network, select_deployed_settings
-from archloom.searches.build import build_search
 from archloom.searches.one_shot import OneShotLoop, SharedAccuracy
 from archloom.searches.recalibration import recalibrate
 from archloom.searches.short_training import seeded
@@ -48,6 +47,7 @@ class Paths:
 
 def trained_paths(
     run: Path,
+    build_search: Callable[..., object],
     *,
     images: int,
     recalibrate: int = 0,
@@ -58,7 +58,8 @@ def trained_paths(
     """Return the paths of a one-shot run, finished or not, with the weights of its latest checkpoint.
 
     A path is evaluated on `images` validation images, with running statistics from `recalibrate` training batches (0:
-    batch statistics). `settings` may change the device and the data folder.
+    batch statistics). `settings` may change the device and the data folder. `build_search` is an argument because
+    `searches.build` itself scores with paths.
     """
     require(
         {

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from archloom.core.errors import CheckpointError, SettingError
-from archloom.core.settings import Settings
+from archloom.core.settings import Settings, flatten
 from archloom.execution.run_folder import RunFolder
 from archloom.policies import Chain
 from archloom.policies.posterior import Posterior
@@ -97,13 +96,5 @@ def _refuse_different(runs: Sequence[RunFolder], experiments: Sequence[SearchSpe
 
 def _relevant_settings(experiment: SearchSpec) -> Settings:
     """Return the settings on which draws depend: all but the seed, the machine, and where the data are."""
-    flat = _flatten({name: values for name, values in experiment.to_settings().items() if name in SECTIONS})
+    flat = flatten({name: values for name, values in experiment.to_settings().items() if name in SECTIONS})
     return {name: value for name, value in flat.items() if not name.startswith(("machine.", "data.directory"))}
-
-
-def _flatten(table: Settings, prefix: str = "") -> Settings:
-    """Return the values of nested tables by dotted name."""
-    flat: dict[str, Any] = {}
-    for name, value in table.items():
-        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from archloom.core.json_object import JsonObject, number
+from archloom.core.json_object import JsonObject, from_json_object
 from archloom.searches.finalist_race import RaceOutcome, is_reference, unpack_bits
 from archloom.searches.race_proposals import LARGEST, RANDOM
 from archloom.searches.records import FinalistRecord
@@ -39,15 +39,7 @@ class Difference:
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the difference that a JSON object holds."""
-        return cls(
-            other=str(value["other"]),
-            points=number(value["points"]),
-            low=number(value["low"]),
-            high=number(value["high"]),
-            steps=int(value["steps"]),
-            seeds=int(value["seeds"]),
-            images=int(value["images"]),
-        )
+        return from_json_object(cls, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,17 +59,7 @@ class RaceResult:
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the result that a JSON object holds."""
-        return cls(
-            derived=value.get("derived"),
-            winner_origin=str(value["winner_origin"]),
-            trained=int(value["trained"]),
-            contestants=int(value["contestants"]),
-            beaten_random=int(value["beaten_random"]),
-            random=int(value["random"]),
-            best_by_accuracy=str(value.get("best_by_accuracy", "")),
-            references=tuple(map(Difference.from_json, value.get("references") or ())),
-            cut_short=bool(value.get("cut_short", False)),
-        )
+        return from_json_object(cls, value)
 
     @property
     def sentence(self) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # loads its parts when they are used
 from numpy.typing import NDArray
 
 from archloom.benchmarks.analysis import is_in_space
@@ -103,13 +104,11 @@ def measure_rank_quality(scored: Sequence[ScoredPath], column: Column, *, seed: 
 
 def measure_agreement(scored: Sequence[ScoredPath], *, seed: int = 0) -> RankAgreement:
     """Return both coefficients of a sample."""
-    from scipy import stats  # takes a second to import, which a search need not wait for
-
     shared, table = (np.array(values, dtype=np.float64) for values in _columns(scored))
     return RankAgreement(
         count=len(scored),
-        kendall=_estimate(lambda x, y: float(stats.kendalltau(x, y).statistic), shared, table, seed),
-        spearman=_estimate(lambda x, y: float(stats.spearmanr(x, y).statistic), shared, table, seed),
+        kendall=_estimate(lambda x, y: float(scipy.stats.kendalltau(x, y).statistic), shared, table, seed),
+        spearman=_estimate(lambda x, y: float(scipy.stats.spearmanr(x, y).statistic), shared, table, seed),
     )
 
 

@@ -13,6 +13,7 @@ from archloom.core.json_object import JsonObject, to_json_object
 from archloom.core.settings import Settings, merge
 from archloom.data.source import ImageData
 from archloom.execution.run_folder import RunFolder
+from archloom.searches.build import build_search
 from archloom.searches.paths import refuse_without_shared_weights, trained_paths
 from archloom.searches.rank_correlation import RankQuality, ScoredPath, measure_rank_quality, sample_rows, score_rows
 from archloom.searches.spec import SearchSpec
@@ -149,7 +150,7 @@ class _RankableRun:
         stop: Callable[[], bool],
     ) -> RankResult:
         column = self._table.column(self._dataset, metric=metric)
-        paths = trained_paths(self._path, **options)
+        paths = trained_paths(self._path, build_search, **options)
         rows = sample_rows(self._table, paths.space, self._dataset, count=samples, seed=seed)
         scored: list[ScoredPath] = []
         progress(str(self._path), 0, len(rows))

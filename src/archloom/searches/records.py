@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from archloom.benchmarks.base import TableEntry
 from archloom.core.errors import CheckpointError, one_line
-from archloom.core.json_object import JsonObject, number, to_json_object
+from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 from archloom.spaces import Architecture
+
+_FIRST_EDITION = {"standing": "table_entry", "scores": "probabilities", "worth": "reward", "pursued": "strict"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +42,7 @@ class Health:
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the record that a JSON object holds."""
-        return cls(
-            skip=number(value.get("skip")),
-            none=number(value.get("none")),
-            pool=number(value.get("pool")),
-            entropy=_optional(value.get("entropy")),
-            entropy_least=_optional(value.get("entropy_least")),
-            gap=_optional(value.get("gap")),
-            eigenvalue=_optional(value.get("eigenvalue")),
-            alarm=value.get("alarm"),
-        )
+        return from_json_object(cls, value, partial=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,19 +81,7 @@ class EpochRecord:
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the record that a JSON object holds."""
-        rows, health = value.get("probabilities", value.get("scores")), value.get("health")
-        return cls(
-            epoch=int(value["epoch"]),
-            seconds=number(value.get("seconds")),
-            images_per_second=number(value.get("images_per_second")),
-            memory_mb=number(value.get("memory_mb")),
-            metrics={str(name): number(figure) for name, figure in value["metrics"].items()},
-            learning_rate=number(value.get("learning_rate")),
-            derived_accuracy=number(value.get("derived_accuracy")),
-            probabilities=rows and {str(name): [number(one) for one in row] for name, row in rows.items()},
-            **_described(value),
-            health=health and Health.from_json(health),
-        )
+        return from_json_object(cls, _rename(value), partial=True)
 
     def to_json(self) -> JsonObject:
         """Return the record as a line of metrics.jsonl."""
@@ -143,20 +124,7 @@ class TrialRecord:
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the record that a JSON object holds."""
-        trial = int(value["trial"])
-        return cls(
-            trial=trial,
-            score=number(value.get("score")),
-            best=number(value.get("best")),
-            epochs=int(value.get("epochs", 0)),
-            pruned=bool(value.get("pruned", False)),
-            trainings=number(value.get("trainings", trial + 1)),
-            seconds=number(value.get("seconds")),
-            **_described(value),
-            reward=_optional(value.get("reward", value.get("worth"))),
-            cost=_optional(value.get("cost")),
-            met=value.get("met"),
-        )
+        return from_json_object(cls, {"trainings": value["trial"] + 1, **_rename(value)}, partial=True)
 
     def to_json(self) -> JsonObject:
         """Return the record as a line of metrics.jsonl."""
@@ -214,18 +182,7 @@ class FinalistRecord:
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the record that a JSON object holds."""
-        return cls(
-            str(value.get("text", "")),
-            Architecture(value["architecture"]),
-            int(value["steps"]),
-            _optional(value["valid_loss"]),
-            number(value["valid_accuracy"]),
-            int(value["parameters"]),
-            origin=str(value.get("origin", "")),
-            repeat=int(value.get("repeat", 0)),
-            correct=str(value.get("correct", "")),
-            seconds=number(value.get("seconds", 0.0)),
-        )
+        return from_json_object(cls, {"text": "", **value})
 
 
 @dataclass(frozen=True)
@@ -272,31 +229,9 @@ class TargetResult:
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the record that a JSON object holds."""
-        strict = value.get("strict", value.get("pursued"))
-        return cls(
-            value=float(value["value"]),
-            unit=str(value["unit"]),
-            source=str(value["source"]),
-            cost=float(value["cost"]),
-            miss=float(value["miss"]),
-            met=bool(value["met"]),
-            reward=str(value["reward"]),
-            beta=float(value["beta"]),
-            binding_beta=_optional(value.get("binding_beta")),
-            sentence=str(value["sentence"]),
-            strict=strict and StrictSteps(**strict),
-        )
+        return from_json_object(cls, _rename(value))
 
 
-def _described(value: JsonObject) -> JsonObject:
-    """Return the fields that describe an architecture."""
-    entry = value.get("table_entry", value.get("standing"))
-    return {
-        "architecture": Architecture(value["architecture"]),
-        "text": str(value["text"]),
-        "table_entry": entry and TableEntry.from_json(entry),
-    }
-
-
-def _optional(value: Any) -> float | None:
-    return None if value is None else float(value)
+def _rename(value: JsonObject) -> JsonObject:
+    """Return a record with the names of today."""
+    return {new: value[old] for old, new in _FIRST_EDITION.items() if old in value} | dict(value)

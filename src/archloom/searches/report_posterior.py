@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -69,9 +70,7 @@ def _effective_sentence(mixing: Mixing, parts: str) -> str:
 
 
 def _unknown_mixing() -> str:
-    from importlib.util import find_spec
-
-    if find_spec("arviz_stats") is None:
+    if importlib.util.find_spec("arviz_stats") is None:
         return f"Install archloom[chains] to see effective sample size and R-hat: without them, {NOT_MIXED}."
     return (
         "How well the chain mixed was not measured: too few draws that differ, or no ArviZ when the search ended "

@@ -7,6 +7,8 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import scipy  # loads its parts when they are used
+
 from archloom.reports.figures import PALETTE, grid, svg
 from archloom.reports.markup import make_printable, shorten
 from archloom.reports.tables import UNKNOWN, Table, decimal
@@ -137,9 +139,7 @@ def scatter(results: Sequence[RankResult]) -> str:
 
 def _to_ranks(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return ranks from the lowest; equals get the mean of theirs."""
-    from scipy.stats import rankdata
-
-    return list(zip(*(rankdata(column).tolist() for column in zip(*points, strict=True)), strict=True))
+    return list(zip(*(scipy.stats.rankdata(column).tolist() for column in zip(*points, strict=True)), strict=True))
 
 
 def _draw_points(axes: Axes, ranked: RankResult, points: Sequence[tuple[float, float]]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import archloom  # retraining is a layer above searches: the package exports it
 from archloom.benchmarks.base import TableEntry
 from archloom.core.json_object import JsonObject, to_json_object
 from archloom.core.result_file import read_result_file
@@ -22,7 +23,7 @@ from archloom.policies.posterior import Posterior
 from archloom.reports.cells import draw_cells
 from archloom.reports.frames import make_frame
 from archloom.reports.markup import escape
-from archloom.reports.tables import duration
+from archloom.reports.tables import duration, list_lines
 from archloom.searches.race_verdict import RaceResult
 from archloom.searches.records import (
     EarlyStop,
@@ -170,15 +171,8 @@ class SearchResult(SearchOutcome):
         return f"{duration(self.run.seconds)} for {self.run.records:,} {unit} on {self.run.device}"
 
     def __repr__(self) -> str:
-        return "\n".join(
-            (
-                f"architecture: {self.text} ({self.title})",
-                f"verdict: {self.verdict}",
-                f"cost: {self.cost_text}",
-                f"time: {self.time_text}",
-                f"folder: {self.folder}",
-            )
-        )
+        facts = {"verdict": self.verdict, "cost": self.cost_text, "time": self.time_text, "folder": str(self.folder)}
+        return list_lines({"architecture": f"{self.text} ({self.title})", **facts})
 
     def _repr_html_(self) -> str:
         """Return the result for a notebook: the cells, the verdict and the curve of the search."""
@@ -207,8 +201,6 @@ class SearchResult(SearchOutcome):
         Returns:
             The `RetrainResult`.
         """
-        import archloom  # late: retraining is a layer above searches, and the package exports it
-
         return archloom.retrain(str(self.folder), **options)
 
 

@@ -6,6 +6,7 @@ black-box search and the command line's help load without torch.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -325,3 +326,10 @@ class SearchSpace(ABC):
         if not isinstance(value, dict) or not all(isinstance(option, str) for option in value.values()):
             raise ParseError("an architecture in JSON is an object of strings: {decision: option, ...}")
         return self.check(value)
+
+
+def combine_options(decisions: Sequence[Decision]) -> Iterator[Architecture]:
+    """Yield every combination of options, the last decision changing fastest."""
+    names = [decision.name for decision in decisions]
+    for choice in itertools.product(*(decision.options for decision in decisions)):
+        yield Architecture(dict(zip(names, choice, strict=True)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Annotated, ClassVar
 from annotated_doc import Doc
 
 from archloom.core.errors import ParseError, require
-from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, SearchSpace
+from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, SearchSpace, combine_options
 
 OPERATIONS = (NONE, "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 
@@ -62,9 +61,7 @@ class Nb201(SearchSpace):
 
     def enumerate(self) -> Iterator[Architecture]:
         """Yield every architecture."""
-        names = [decision.name for decision in self.decisions]
-        for choice in itertools.product(*(decision.options for decision in self.decisions)):
-            yield Architecture(dict(zip(names, choice, strict=True)))
+        return combine_options(self.decisions)
 
     def parse(self, text: str) -> Architecture:
         """Read `|op~0|+|op~0|op~1|+...`."""

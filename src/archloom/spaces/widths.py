@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 from annotated_doc import Doc
 
 from archloom.core.errors import ParseError, SettingError, require
-from archloom.spaces.base import Architecture, CellGraph, Decision, Feature, SearchSpace
+from archloom.spaces.base import Architecture, CellGraph, Decision, Feature, SearchSpace, combine_options
 from archloom.spaces.nb201 import Nb201
 
 STAGES = 3
@@ -77,9 +77,7 @@ class Widths(SearchSpace):
 
     def enumerate(self) -> Iterator[Architecture]:
         """Yield every architecture."""
-        names = [decision.name for decision in self.decisions]
-        for choice in itertools.product(*(decision.options for decision in self.decisions)):
-            yield Architecture(dict(zip(names, choice, strict=True)))
+        return combine_options(self.decisions)
 
     def parse(self, text: str) -> Architecture:
         """Read `8:16:24:32:64`."""

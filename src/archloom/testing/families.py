@@ -11,19 +11,14 @@ from archloom.core.settings import Settings
 from archloom.families import Family, OperationKind, family_of
 from archloom.spaces import SearchSpace
 from archloom.supernet import EveryOption, Only, inherit, path_gates
-from archloom.testing.spaces import build_space, network_settings, sample
+from archloom.testing.spaces import NamedSpace, network_settings, sample
 from archloom.testing.strategies import check_help
 
 SIDE, CLASSES, COLOURS = 8, 3, 3
 
 
-class FamilyContract:
+class FamilyContract(NamedSpace):
     """What every family of networks must do, as tests. Subclass it in a test file and name a space of the family.
-
-    Attributes:
-        space: the name of a space of the family, as `module:Class`.
-        settings: settings of the space that keep networks small.
-        network: settings of the network; by default two channels, or none where widths are searched.
 
     Examples:
         >>> from archloom.testing import FamilyContract
@@ -32,15 +27,7 @@ class FamilyContract:
         >>> TestNetworks().test_a_standalone_network_computes_what_its_path_computes()
     """
 
-    space: str
-    settings: Settings = {}  # noqa: RUF012 - a subclass or an instance may set its own
-    network: Settings | None = None
-
-    def build(self) -> SearchSpace:
-        """Return the space."""
-        return build_space(self.space, self.settings)
-
-    def build_networks(self) -> tuple[SearchSpace, Family[Any], dict[str, Any]]:
+    def build_networks(self) -> tuple[SearchSpace, Family[Any], Settings]:
         """Return the space, its family and the arguments of a network for tiny images."""
         space = self.build()
         shape = {"classes": CLASSES, "colours": COLOURS}

@@ -10,6 +10,7 @@ import torch
 
 from archloom.core.json_object import to_json_object
 from archloom.core.settings import Settings, merge
+from archloom.core.state import StateDict
 from archloom.data.arrays import from_tensors
 from archloom.data.source import ImageData
 from archloom.execution.checkpoint import encode
@@ -80,7 +81,7 @@ def make_search(
     return build_search(SearchSpec.resolve(settings), data=data or make_tiny_data())
 
 
-def finish(search: SearchLoop[Any]) -> dict[str, Any]:
+def finish(search: SearchLoop[Any]) -> StateDict:
     """Run a search to its end and return its final state with its outcome.
 
     Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import fields
-from typing import Any
 
 import torch
 
@@ -30,19 +29,13 @@ def sample(space: SearchSpace, count: int = 30) -> list[Architecture]:
     return [space.sample(rng) for _ in range(count)]
 
 
-class SpaceContract:
-    """What every search space must do, as tests. Subclass it in a test file and name your space.
+class NamedSpace:
+    """The space that a contract is tested on.
 
     Attributes:
         space: the name of the space, as `module:Class`.
-        settings: settings of the space.
+        settings: settings of the space; small ones keep tests fast.
         network: settings of its network; by default two channels, or none where widths are searched.
-
-    Examples:
-        >>> from archloom.testing import SpaceContract
-        >>> class TestCell(SpaceContract):
-        ...     space = "nb201_mini"
-        >>> TestCell().test_text_and_json_read_back_what_was_written()
     """
 
     space: str
@@ -52,6 +45,17 @@ class SpaceContract:
     def build(self) -> SearchSpace:
         """Return the space."""
         return build_space(self.space, self.settings)
+
+
+class SpaceContract(NamedSpace):
+    """What every search space must do, as tests. Subclass it in a test file and name your space.
+
+    Examples:
+        >>> from archloom.testing import SpaceContract
+        >>> class TestCell(SpaceContract):
+        ...     space = "nb201_mini"
+        >>> TestCell().test_text_and_json_read_back_what_was_written()
+    """
 
     def test_samples_are_valid_and_differ(self) -> None:
         """Sampling reaches many architectures, all of them valid."""
@@ -180,7 +184,7 @@ class SpaceContract:
         check_help(SPACES.find(self.space).load())
 
 
-def network_settings(space: SearchSpace, given: Settings | None) -> dict[str, Any]:
+def network_settings(space: SearchSpace, given: Settings | None) -> Settings:
     """Return the settings of a small network; where widths are searched, there is no setting for them."""
     if given is not None:
         return dict(given)

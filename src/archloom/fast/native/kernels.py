@@ -13,7 +13,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from archloom.fast.kernel_arguments import Geometry, Slot, Term
+from archloom.fast.kernel_arguments import Geometries, Slot, Slots, Term, Terms
 from archloom.fast.kernels import Kernels
 
 INTERFACE = 4  # of the library; kernels.hpp has the same number
@@ -49,7 +49,7 @@ class NativeKernels(Kernels):
 
     # --- normalise, weigh and add up
 
-    def mix(self, terms: Sequence[Term], weights: Tensor) -> Tensor:
+    def mix(self, terms: Terms, weights: Tensor) -> Tensor:
         first = terms[0].image
         rows = _term_rows(terms, weights, first.shape)
         if rows is None:
@@ -70,13 +70,7 @@ class NativeKernels(Kernels):
         return out
 
     def mix_backward(
-        self,
-        gradient: Tensor,
-        terms: Sequence[Term],
-        weights: Tensor,
-        slots: Sequence[Slot | None],
-        *,
-        weights_wanted: bool = True,
+        self, gradient: Tensor, terms: Terms, weights: Tensor, slots: Slots, *, weights_wanted: bool = True
     ) -> Tensor | None:
         shape, distance = gradient.shape, _pixel_stride(gradient)
         rows = (
@@ -101,7 +95,7 @@ class NativeKernels(Kernels):
     # --- depthwise convolutions of a rectified image
 
     def depthwise(
-        self, term: Term, weights: Sequence[Tensor], geometry: Sequence[Geometry], *, out: Tensor | None = None
+        self, term: Term, weights: Sequence[Tensor], geometry: Geometries, *, out: Tensor | None = None
     ) -> Tensor:
         image = term.image
         if not _is_covered(term, weights, geometry):
@@ -126,7 +120,7 @@ class NativeKernels(Kernels):
         gradients: Tensor,
         term: Term,
         weights: Sequence[Tensor],
-        geometry: Sequence[Geometry],
+        geometry: Geometries,
         slot: Slot | None,
         *,
         weights_wanted: bool = True,
@@ -275,17 +269,17 @@ def _is_readable(term: Term) -> bool:
     return bool(_pixel_stride(term.image)) and (term.moments is None or _is_dense(term.moments))
 
 
-def _have_moments(terms: Sequence[Term]) -> bool:
+def _have_moments(terms: Terms) -> bool:
     """Return whether the forward pass has stored the moments that the backward pass needs."""
     return all(term.moments is not None or not term.normalized for term in terms)
 
 
-def _are_writable(slots: Sequence[Slot | None], shape: torch.Size) -> bool:
+def _are_writable(slots: Slots, shape: torch.Size) -> bool:
     images = [slot.image for slot in slots if slot is not None and slot.image is not None]
     return all(image.shape == shape and _pixel_stride(image) for image in images)
 
 
-def _is_covered(term: Term, weights: Sequence[Tensor], geometry: Sequence[Geometry]) -> bool:
+def _is_covered(term: Term, weights: Sequence[Tensor], geometry: Geometries) -> bool:
     """Return whether the library has loops for these kernels."""
     channels, stride = term.image.shape[-1], geometry[0].stride
     return (
@@ -310,7 +304,7 @@ def _can_multiply(images: Tensor, matrices: Tensor) -> bool:
 # --- the form of its arguments
 
 
-def _term_rows(terms: Sequence[Term], weights: Tensor, shape: torch.Size) -> list[list[int]] | None:
+def _term_rows(terms: Terms, weights: Tensor, shape: torch.Size) -> list[list[int]] | None:
     """Return the terms as 64-bit numbers (`Term` in mix.hpp) without slots, None if the library does not cover them."""
     if weights.shape != (len(terms),) or not _is_dense(weights):
         return None
@@ -328,9 +322,7 @@ def _join(rows: list[list[int]]) -> array[int]:
     return array("q", chain.from_iterable(rows))
 
 
-def _kernel_rows(
-    weights: Sequence[Tensor], geometry: Sequence[Geometry], by_weight: Sequence[Tensor] | None
-) -> array[int]:
+def _kernel_rows(weights: Sequence[Tensor], geometry: Geometries, by_weight: Sequence[Tensor] | None) -> array[int]:
     """Return the kernels as rows of 64-bit numbers (`Kernel` in depthwise.hpp)."""
     rows = array("q")
     for number, (weight, shape) in enumerate(zip(weights, geometry, strict=True)):
