@@ -176,9 +176,9 @@ class FinalistRace:
     def _first_round(
         self, trainings: _Trainings, entrants: Sequence[Entrant], propose: Propose, describe: Callable[[str], None]
     ) -> list[FinalistRecord]:
-        units = self.contestants + sum(one.cost for one in self.rounds)
-        # the later rounds keep their share of the time, whatever the first one would like to take
-        trainings.reserve = trainings.left() * sum(one.cost for one in self.rounds) / units
+        later = sum(one.cost for one in self.rounds)
+        if math.isfinite(left := trainings.left()):  # later rounds keep their share, whatever this one would take
+            trainings.reserve = left * later / (self.contestants + later)
         records: list[FinalistRecord] = []
         waiting = list(entrants)[: max(1, self.contestants)]
         while waiting:
@@ -204,9 +204,9 @@ class FinalistRace:
         survivors = min(one.survivors, trainings.count_fitting(steps * one.repeats))
         if survivors < FEWEST_SURVIVORS:
             raise TimeIsUpError
-        kept = ranked[:survivors]
-        if not any(is_reference(record) for record in kept):
-            kept = [*kept[: max(1, survivors - 1)], *[record for record in ranked if is_reference(record)][:1]]
+        kept, references = ranked[:survivors], [record for record in ranked if is_reference(record)]
+        if references and references[0] not in kept:
+            kept = [*kept[:-1], references[0]]
         describe(f"finalist race: training the best {len(kept)} again for {steps} steps")
         return trainings.run([Entrant(r.architecture, r.origin) for r in kept], steps, range(one.repeats))
 
