@@ -147,7 +147,7 @@ def test_the_largest_darts_cell_keeps_two_inputs_per_node() -> None:
 
     top = largest(space, cost)
     assert top is not None and set(top.values()) == {"sep_conv_5x5", "none"}
-    assert [option for option in top.values()].count("sep_conv_5x5") == 8  # two cells, two nodes, two inputs
+    assert list(top.values()).count("sep_conv_5x5") == 8  # two cells, two nodes, two inputs
     least = cheapest(space, cost)
     assert least is not None and not any("conv" in option for option in least.values())
     assert sum(option != "none" for option in least.values()) == 8

@@ -11,11 +11,11 @@ import pytest
 from archloom.benchmarks.digits import DigitsTable
 from archloom.core.errors import ArchloomError, BenchmarkError, DataError, SettingError
 from archloom.core.settings import settings_of
-from archloom.data import Facts
 from archloom.objectives import CostTable
 from archloom.objectives.cost_model_file import CostModelFile, TimingSetup
 from archloom.objectives.linear_cost import fit_linear_cost
 from archloom.objectives.target import TargetSettings
+from archloom.searches.final_network import FinalNetwork
 from archloom.searches.spec import SearchSpec
 from archloom.searches.target_check import check_target
 from archloom.searches.targets import find_target
@@ -52,7 +52,8 @@ def write(path: Path) -> Path:
 
 def found(table=None, **settings):
     section = TargetSettings(**settings)
-    return find_target(section, SPACE, table=table, facts=Facts(10, (3, 8, 8)), network={"channels": 4})
+    final = FinalNetwork(SPACE, {"channels": 4}, 10, (3, 8, 8))
+    return find_target(section, SPACE, table=table, final=final)
 
 
 def test_no_target_unless_asked_for():
@@ -60,7 +61,7 @@ def test_no_target_unless_asked_for():
 
 
 @pytest.mark.parametrize("metric", ["parameters", "multiply_adds"])
-def test_counts_are_of_the_network_that_is_searched(metric):
+def test_counts_are_of_the_final_network(metric):
     target = found(metric=metric, value=1e4)
     drawn = SPACE.sample(random.Random(0))
     table = CostTable(SPACE, classes=10, image_shape=(3, 8, 8), channels=4)

@@ -81,7 +81,7 @@ def _facts(result: SearchResult) -> Iterator[tuple[str, str]]:
 
     if result.table_entry is not None:
         yield from table_facts(result.table_entry)
-    yield from cost_facts(result.cost)
+    yield from cost_facts(result.cost, final_network=result.final_network)
     yield "Time", result.time_text
     yield "Peak memory", whole(result.run.peak_memory_mb, unit=" MB")
 

@@ -187,6 +187,9 @@ class MobileFamily(Family[Mobile]):
     def has_fixed_depth(self, space: Mobile) -> bool:
         return True
 
+    def final_size(self, space: Mobile) -> Size:
+        return Size({}, {"width_multiplier": 1.0})
+
     def describe_size(self, space: Mobile, settings: Settings) -> str:
         return f"widths times {settings['width_multiplier']:g}"
 

@@ -194,6 +194,9 @@ class WidthsFamily(Family[Widths]):
     def has_fixed_depth(self, space: Widths) -> bool:
         return True
 
+    def final_size(self, space: Widths) -> Size:
+        return Size({}, {"width_multiplier": 1.0})
+
     def describe_size(self, space: Widths, settings: Settings) -> str:
         return f"widths times {settings['width_multiplier']:g}"
 

@@ -15,14 +15,15 @@ from archloom.core.errors import ArchloomError, SettingError
 from archloom.core.events import Listener
 from archloom.core.seeds import derive_seed
 from archloom.core.settings import Settings, settings_of
-from archloom.data import Facts
 from archloom.data.loader import Loader
 from archloom.data.source import ImageData
 from archloom.data.splits import Split
 from archloom.execution.executors import ProcessExecutor, SerialExecutor
 from archloom.families import build_network, family_of
+from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target
 from archloom.searches.black_box import BlackBoxLoop, PathScore, TableScore
+from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.finalist_race import Begin, FinalistRace, ShortTraining
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.monitor import Monitor
@@ -30,7 +31,7 @@ from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.short_training import StandaloneScore, build_standalone, seeded
 from archloom.searches.spec import SearchSpec
 from archloom.searches.studies import Score, SharedStudy, Study
-from archloom.searches.targets import find_target
+from archloom.searches.targets import find_limit, find_target
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import BlackBox
 from archloom.supernet import EveryOption, SharedWeights, WeightSettings
@@ -68,7 +69,7 @@ class _Builder:
         strategy = self._spec.build_strategy(self._space)
         name = self._spec.data_set.name  # not that of the files: a folder may be called like a published data set
         found = find_benchmark(self._space, name, self._spec.data.directory)
-        look_up, target = TableLookup(found, data=name), self._target(found)
+        look_up, target, limit = TableLookup(found, data=name), self._target(found), self._limit(found)
         strict = self._spec.target.strict
         if isinstance(strategy, BlackBox):
             if strict:
@@ -85,6 +86,7 @@ class _Builder:
                 look_up=look_up,
                 listeners=listeners,
                 target=target,
+                limit=limit,
             )
         split = self._split()
         strategy.to(self._device)
@@ -104,19 +106,25 @@ class _Builder:
             look_up=look_up,
             listeners=listeners,
             target=target,
+            limit=limit,
         )
+
+    @cached_property
+    def _final(self) -> FinalNetwork:
+        known = self._given is None and self._spec.facts is not None
+        return FinalNetwork.of(self._spec, facts_of(self._spec, None if known else self._data))
 
     def _target(self, found: tuple[Benchmark, str] | None) -> Target | None:
         if self._spec.target.metric == "none":
             return None
-        facts = None if self._given is not None else self._spec.facts
-        return find_target(
-            self._spec.target,
-            self._space,
-            table=None if found is None else found[0],
-            facts=facts or Facts(len(self._data.classes), (self._data.channels, *self._data.resolution)),
-            network=self._spec.network.settings,
-        )
+        table = None if found is None else found[0]
+        return find_target(self._spec.target, self._space, table=table, final=self._final)
+
+    def _limit(self, found: tuple[Benchmark, str] | None) -> Limit | None:
+        if self._spec.limit.metric == "none":
+            return None
+        table = None if found is None else found[0]
+        return find_limit(self._spec.limit, self._space, table=table, final=self._final)
 
     def _monitor(self) -> Monitor | None:
         settings = self._spec.monitor

@@ -16,8 +16,10 @@ from archloom.core.json_object import JsonObject
 from archloom.core.state import StateDict
 from archloom.data.loader import Batch, Loader
 from archloom.execution.machine import peak_memory_mb
+from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target, suggest_beta
 from archloom.searches.finalist_race import FinalistRace
+from archloom.searches.limit_check import check_limit, fit_limit, limit_sentence, make_log_probability
 from archloom.searches.loop import SearchLoop
 from archloom.searches.monitor import Monitor
 from archloom.searches.random_baseline import compare_with_random, describe_entry, join_sentences
@@ -77,14 +79,17 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         race: FinalistRace | None = None,
         monitor: Monitor | None = None,
         target: Target | None = None,
+        limit: Limit | None = None,
         strict_share: float = 0.0,  # extra steps at most, as a share of all steps, if the target is missed
         **common: Any,
     ) -> None:
         super().__init__(space, **common)
         self.strategy, self.weights = strategy, weights
-        self._target, self._strict_share = target, strict_share
+        self._target, self._limit, self._strict_share = target, limit, strict_share
         if target is not None:
             strategy.set_target(target)
+        elif limit is not None:
+            strategy.set_target(limit.to_target())
         self._train, self._valid, self._epochs = train, valid, epochs
         self.train, self.evaluation = train, evaluation  # `archloom rank` evaluates trained weights with them
         self._evaluate = SharedAccuracy(space, weights, evaluation)
@@ -159,7 +164,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
 
     def _record(self, epoch: int) -> EpochRecord:
         """Return the record of an epoch, with the architecture that the search would return now."""
-        architecture = self.strategy.best(self._reward, final=False)
+        architecture = self.space.prune(self.strategy.best(self._reward, final=False))
         probabilities = self.strategy.probabilities()
         record = EpochRecord(
             epoch=epoch,
@@ -227,14 +232,16 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         samples = self._random_baseline_samples
         baseline = compare_with_random(self.space, architecture, self._compare, samples=samples, rng=rng)
         checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
-        findings = self.strategy.findings()
-        sentences = (describe_entry(described["table_entry"]), baseline.sentence, target_sentence(checked))
+        findings, limit = self.strategy.findings(), check_limit(self._limit, architecture)
+        sentences = [describe_entry(described["table_entry"]), baseline.sentence, target_sentence(checked)]
+        sentences.append(limit_sentence(limit))
         return SearchOutcome(
             **described,
             verdict=join_sentences(sentences),
             shared_accuracy=baseline.shared_accuracy,
             random_baseline=baseline.random_baseline,
             target=checked,
+            limit=limit,
             finalists=finalists,
             finalists_seconds=race_seconds,
             early_stop=early_stop,
@@ -244,8 +251,9 @@ class OneShotLoop(SearchLoop[EpochRecord]):
 
     def _choose_architecture(self) -> tuple[Architecture, tuple[FinalistRecord, ...], float | None]:
         """Return the final architecture, and the finalists and seconds of the finalist race if there was one."""
-        derived = self.strategy.best(self._reward, final=True)
-        finalists = [one for one in self.strategy.finalists() if self._allowed(one)]
+        derived = self._fit_limit(self.strategy.best(self._reward, final=True))
+        proposed = [derived, *self.strategy.finalists()] if self._limit is not None else self.strategy.finalists()
+        finalists = [one for one in dict.fromkeys(map(self.space.prune, proposed)) if self._allowed(one)]
         if self._race is None or len(finalists) < 2:
             return derived, (), None
         start = self._clock()
@@ -258,17 +266,27 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             stop=self._stop,
         )
         named = tuple(replace(one, text=self.space.format(self.space.check(one.architecture))) for one in records)
-        return winner, named, self._clock() - start
+        return self._fit_limit(winner), named, self._clock() - start
 
-    # --- a target
+    # --- a target, a limit
 
     def _allowed(self, architecture: Architecture) -> bool:
-        return self._target is None or self._target.is_met_by(architecture)
+        meets_target = self._target is None or self._target.is_met_by(architecture)
+        return meets_target and (self._limit is None or self._limit.allows(architecture))
+
+    def _fit_limit(self, architecture: Architecture) -> Architecture:
+        """Return the architecture without dead edges, and changed until the limit allows it."""
+        probabilities = self.strategy.probabilities()
+        quality = self._evaluate if probabilities is None else make_log_probability(self.space, probabilities)
+        return fit_limit(self._limit, self.space, architecture, quality, allowed=self._allowed)
 
     def _reward(self, architecture: Architecture) -> float:
-        """Return the accuracy of a path, minus the penalty for missing the target if there is one."""
+        """Return the accuracy of a path, minus penalties for missing the target and for exceeding the limit."""
         accuracy = self._evaluate(architecture)
-        return accuracy if self._target is None else self._target.compute_reward(accuracy, architecture)
+        reward = accuracy if self._target is None else self._target.compute_reward(accuracy, architecture)
+        if self._limit is None or self._limit.allows(self.space.prune(architecture)):
+            return reward
+        return self._limit.to_target().compute_reward(reward, architecture) - 1  # below every allowed path
 
     def _sample_costs(self) -> list[tuple[float, float]]:
         """Return quality, as the strategy measures it, and cost of architectures sampled uniformly."""

@@ -280,6 +280,28 @@ class TargetResult:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class LimitResult:
+    """What the final architecture costs, and the limit that it keeps to."""
+
+    value: float
+    unit: str
+    source: str
+    cost: float
+    sentence: str
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        """Return the record that a JSON object holds."""
+        return cls(
+            value=float(value["value"]),
+            unit=str(value["unit"]),
+            source=str(value["source"]),
+            cost=float(value["cost"]),
+            sentence=str(value["sentence"]),
+        )
+
+
 def _described(value: JsonObject) -> JsonObject:
     """Return the fields that describe an architecture."""
     entry = value.get("table_entry", value.get("standing"))

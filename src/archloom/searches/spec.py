@@ -29,18 +29,33 @@ from archloom.data.parts import DataParts
 from archloom.data.source import ImageData
 from archloom.execution.machine import Machine, pick_device
 from archloom.families import build_network, family_of
+from archloom.objectives.limits import LimitSettings
 from archloom.objectives.target import TargetSettings
+from archloom.searches.final_network import FinalSettings, resize
 from archloom.searches.monitor import MonitorSettings
 from archloom.spaces import SPACES, SearchSpace
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot
 from archloom.supernet import EveryOption, WeightSettings
 
-SECTIONS = ("space", "strategy", "network", "data", "weights", "search", "target", "monitor", "machine")
+SECTIONS = (
+    "space",
+    "strategy",
+    "network",
+    "data",
+    "weights",
+    "search",
+    "target",
+    "limit",
+    "final",
+    "monitor",
+    "machine",
+)
 NOT_DETERMINING = ("machine.", "data.directory", "search.trials", "search.study", "search.tensorboard")
 GIVEN = "given"  # the name of data that Python code passes instead of a data set to load
 
 Parts = TypeVar("Parts", bound=DataParts)
+CostSettings = TypeVar("CostSettings", TargetSettings, LimitSettings)
 
 FOR_SMALL_DATA: Mapping[str, Mapping[str, Settings]] = {
     # 1,797 images make few steps: a small network, weights that learn fast, and an architecture that waits for them;
@@ -147,6 +162,8 @@ class SearchSpec:
     weights: WeightSettings
     search: SearchSettings
     target: TargetSettings
+    limit: LimitSettings
+    final: FinalSettings
     monitor: MonitorSettings
     machine: Machine
     data: DataSettings
@@ -196,9 +213,12 @@ class SearchSpec:
         _try_sections(sections, **made)
         if made["search"] is not None:
             sections.attempt("search", lambda: _check_finalist_width(made["search"], parts["network"]))
+        if made["final"] is not None:
+            sections.attempt("final", lambda: _try_final(parts["space"], parts["network"], made["final"]))
         sections.problems.raise_if_any()
         made["search"] = made["search"].with_absolute_paths()
         made["target"] = _with_absolute_source(made["target"])
+        made["limit"] = _with_absolute_source(made["limit"])
         assert data is not None, "problems were raised"
         return cls(seed=seed, **parts, **made, data=data, data_set=own)
 
@@ -217,7 +237,9 @@ class SearchSpec:
         """Return what the scores of a black-box search depend on, by dotted name: no seed, no paths."""
         flat = flatten({name: values for name, values in self.to_settings().items() if name in SECTIONS})
         plain = json.loads(json.dumps(flat, default=str))  # as a database returns it
-        omitted = ("target.",) if self.target.metric == "none" else ()  # older studies have no such section
+        unused = [name for name in ("target", "limit") if getattr(self, name).metric == "none"]
+        unused += ["final"] if len(unused) == 2 else []  # nothing counts costs
+        omitted = tuple(f"{name}." for name in unused)  # older studies have no such sections
         return {name: value for name, value in plain.items() if not name.startswith((*NOT_DETERMINING, *omitted))}
 
     @property
@@ -254,6 +276,8 @@ SECTION_TYPES: Mapping[str, type] = {
     "weights": WeightSettings,
     "search": SearchSettings,
     "target": TargetSettings,
+    "limit": LimitSettings,
+    "final": FinalSettings,
     "monitor": MonitorSettings,
     "machine": Machine,
 }
@@ -386,8 +410,14 @@ def _try_network(space: SearchSpace, settings: Settings) -> None:
         _BUILT.add(what)
 
 
-def _with_absolute_source(target: TargetSettings) -> TargetSettings:
-    """Return the target with an absolute path where its source is a file; the name of a device stays as it is."""
+def _try_final(space: Component, network: Component, final: FinalSettings) -> None:
+    """Raise a SettingError if the final network cannot have the size that is asked for."""
+    if final != FinalSettings():
+        resize(build_space(space), network.settings, final)
+
+
+def _with_absolute_source(target: CostSettings) -> CostSettings:
+    """Return the target or limit with an absolute path where its source is a file; a device stays as it is."""
     return replace(target, source=_absolute(str(target.file))) if target.file is not None else target
 
 
