@@ -33,6 +33,22 @@ Assignments = Annotated[
         rich_help_panel=HOW,
     ),
 ]
+AtMost = Annotated[
+    str | None,
+    typer.Option(
+        metavar="METRIC=VALUE",
+        help="What the final network may cost at most: multiply_adds=60e6, parameters=1e6 or latency=20 (ms).",
+        rich_help_panel=COST,
+    ),
+]
+LatencySource = Annotated[
+    str | None,
+    typer.Option(
+        help="Where latencies come from: a device of the table (pixel3), your own .csv, or a .json that "
+        "archloom latency fit wrote.",
+        rich_help_panel=COST,
+    ),
+]
 Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, mps.", rich_help_panel=WHERE)]
 Threads = Annotated[int | None, typer.Option(help="Torch threads on the CPU.", rich_help_panel=WHERE)]
 Jobs = Annotated[
@@ -50,6 +66,23 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only list the runs and the state of each.", rich_help_panel=WHERE)
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.", rich_help_panel=WHERE)]
+
+
+def parse_cost(option: str, given: str | None) -> Settings:
+    """Return the metric and the value that an option such as `--target latency=20` names."""
+    if given is None:
+        return {}
+    metric, _, amount = given.partition("=")
+    try:
+        return {"metric": metric.strip(), "value": float(amount)}
+    except ValueError as error:
+        raise SettingError(f"{option} must be METRIC=NUMBER such as latency=20, got '{given}'") from error
+
+
+def limit_settings(at_most: str | None, latency_source: str | None) -> Settings:
+    """Return the section `limit`; the source is for a latency."""
+    limit = parse_cost("--at-most", at_most)
+    return {**limit, "source": latency_source if limit.get("metric") == "latency" else None}
 
 
 def merge_options(options: Settings, assignments: Sequence[str] | None, problems: Sequence[str] = ()) -> Settings:

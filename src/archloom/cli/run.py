@@ -18,14 +18,17 @@ from archloom.cli.options import (
     FAILED,
     HOW,
     Assignments,
+    AtMost,
     DataDir,
     DryRun,
     Jobs,
     JobsOut,
+    LatencySource,
     OwnImages,
     Quiet,
     Seeds,
     data_settings,
+    limit_settings,
     merge_options,
 )
 from archloom.core.events import JobListener
@@ -62,6 +65,8 @@ def run(
         list[str] | None,
         typer.Option(help="Also write the best model as onnx, torch or standalone.", rich_help_panel=HOW),
     ] = None,
+    at_most: AtMost = None,
+    latency_source: LatencySource = None,
     assignments: Assignments = None,
     out: JobsOut = None,
     jobs: Jobs = None,
@@ -77,7 +82,8 @@ def run(
     from archloom.searches.run import RUNS
 
     data = data_settings(None, data_dir, path)
-    options = {"budget": budget, "seeds": seeds, "retrainings": retrainings, "export": export, "search": {"data": data}}
+    sections = {"data": data, "limit": limit_settings(at_most, latency_source)}
+    options = {"budget": budget, "seeds": seeds, "retrainings": retrainings, "export": export, "search": sections}
     note = note_unless(quiet)
     pipeline, folder = PipelineSpec.open(
         recipe, RUNS, out=out, overrides=merge_options(options, assignments), note=note

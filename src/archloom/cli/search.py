@@ -12,14 +12,18 @@ from archloom.cli.options import (
     HOW,
     WHAT,
     Assignments,
+    AtMost,
     DataDir,
     Device,
+    LatencySource,
     Quiet,
     RunOut,
     Seed,
     Threads,
     data_settings,
     drop_unset,
+    limit_settings,
+    parse_cost,
 )
 from archloom.cli.outcome import print_outcome
 from archloom.core.errors import SettingError
@@ -64,18 +68,12 @@ def search(
         str | None,
         typer.Option(
             metavar="METRIC=VALUE",
-            help="What the architecture should cost: latency=20 (ms), multiply_adds=60e6 or parameters=1e6.",
+            help="What the final network should cost: latency=20 (ms), multiply_adds=60e6 or parameters=1e6.",
             rich_help_panel=COST,
         ),
     ] = None,
-    latency_source: Annotated[
-        str | None,
-        typer.Option(
-            help="Where latencies come from: a device of the table (pixel3), your own .csv, or a .json that "
-            "archloom latency fit wrote.",
-            rich_help_panel=COST,
-        ),
-    ] = None,
+    at_most: AtMost = None,
+    latency_source: LatencySource = None,
     strict_target: Annotated[
         bool,
         typer.Option("--strict-target", help="Continue the search until the target is met.", rich_help_panel=COST),
@@ -94,6 +92,7 @@ def search(
     from archloom.execution.run_folder import RunFolder
     from archloom.searches.run import RUNS, run_search
 
+    limit = limit_settings(at_most, latency_source)
     options = {
         "seed": seed,
         "space": {"name": space},
@@ -101,7 +100,12 @@ def search(
         "data": data_settings(data, data_dir),
         "search": {"epochs": epochs, "trials": trials, "batch_size": batch_size},
         "network": {"channels": channels},
-        "target": {**parse_target(target), "source": latency_source, "strict": strict_target or None},
+        "target": {
+            **parse_cost("--target", target),
+            "source": None if limit["source"] and target is None else latency_source,
+            "strict": strict_target or None,
+        },
+        "limit": limit,
         "machine": {"device": device, "torch_threads": threads},
     }
     spec = resolve_search(recipe, options, assignments or [])
@@ -113,17 +117,6 @@ def search(
         folder=folder,
         quiet=quiet,
     )
-
-
-def parse_target(target: str | None) -> Settings:
-    """Return the metric and the value of a target, as the command line gives it."""
-    if target is None:
-        return {}
-    metric, _, amount = target.partition("=")
-    try:
-        return {"metric": metric.strip(), "value": float(amount)}
-    except ValueError as error:
-        raise SettingError(f"--target must be METRIC=NUMBER such as latency=20, got '{target}'") from error
 
 
 def resolve_search(recipe: str | None, options: Settings, assignments: list[str]) -> SearchSpec:
