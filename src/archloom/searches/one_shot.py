@@ -164,7 +164,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
 
     def _record(self, epoch: int) -> EpochRecord:
         """Return the record of an epoch, with the architecture that the search would return now."""
-        architecture = self.space.prune(self.strategy.best(self._reward, final=False))
+        architecture = self.strategy.best(self._reward, final=False)
         probabilities = self.strategy.probabilities()
         record = EpochRecord(
             epoch=epoch,
