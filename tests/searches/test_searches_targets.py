@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,13 @@ def test_studies_that_were_begun_before_there_were_targets_go_on():
     assert not any(name.startswith("target.") for name in SearchSpec.resolve({}).determining_settings())
     aimed = SearchSpec.resolve({"target": {"metric": "parameters", "value": 1e4}})
     assert aimed.determining_settings()["target.value"] == 1e4
+
+
+def test_a_model_of_other_networks_says_so(tmp_path):
+    path = write(tmp_path / "here.json")
+    model = CostModelFile.read(path)
+    assert model.to_source(SPACE, path, image_shape=(1, 8, 8)).caveat == ""
+    assert model.to_source(SPACE, path, image_shape=(3, 32, 32)).caveat == "for images of 8x8"
+    timed = replace(model, setup=replace(SETUP, network={"channels": 16}, space_settings={"cells_per_stage": 5}))
+    wanted = "of networks with another network.channels, space.cells_per_stage"
+    assert timed.to_source(SPACE, path, network={"channels": 4}).caveat == wanted

@@ -160,7 +160,7 @@ class CostModelFile:
         other = [f"space.{name}" for name, value in self.setup.space_settings.items() if own.get(name) != value]
         other += [f"network.{name}" for name, value in self.setup.network.items() if network.get(name, value) != value]
         parts = [f"of networks with another {', '.join(sorted(other))}"] if other else []
-        if image_shape != self.setup.image_shape:
+        if image_shape[1:] != self.setup.image_shape[1:]:  # other colours change the first convolution only
             parts.append(f"for images of {'x'.join(map(str, self.setup.image_shape[1:]))}")
         return " ".join(parts)
 
