@@ -141,7 +141,8 @@ def test_mistakes_are_reported_before_timing(archloom: Archloom, machine, tmp_pa
 
 def test_search_uses_the_model_for_its_target(archloom: Archloom, machine, tmp_path: Path) -> None:
     out, run = tmp_path / "here.json", tmp_path / "run"
-    archloom("latency", "fit", "--space", "nb201_mini", "--out", str(out))
+    final = ("--set", "space.cells_per_stage=5", "--size", "8")
+    archloom("latency", "fit", "--space", "nb201_mini", *final, "--out", str(out))
     options = ("--space", "nb201_mini", "--strategy", "random_search", "--trials", "3", "--out", str(run))
     finished = archloom("search", *options, "--target", "latency=39", "--latency-source", str(out))
     assert finished.code == 0, finished.err

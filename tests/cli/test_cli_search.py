@@ -167,3 +167,30 @@ def test_an_old_name_of_a_setting_works_and_prints_one_line(archloom: Archloom, 
         "note: machine.threads is now machine.torch_threads; the old name still works",
         "error: search.epochs must be at least 1, got 0",
     ]
+
+
+def test_at_most_sets_a_limit_that_the_result_keeps(
+    archloom: Archloom, tiny: tuple[str, ...], digits_table: Path, tmp_path: Path
+) -> None:
+    options = ("--space", "nb201_mini", "--strategy", "random_search", "--trials", "3", "--out", "run")
+    finished = archloom("search", *options, "--at-most", "parameters=100e3")
+    assert finished.code == 0, finished.err
+    content = json.loads((tmp_path / "run" / "architecture.json").read_text(encoding="utf-8"))
+    assert content["limit"]["value"] == 100e3 and content["cost"]["parameters"] == content["limit"]["cost"] <= 100e3
+    assert content["final_network"] == "5 cells per stage, 16 channels, 8x8 images"
+    printed = " ".join(finished.out.split())
+    assert "the final network: 5 cells" in printed and "at most 100,000 allowed" in printed
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("parameters", "--at-most must be METRIC=NUMBER such as latency=20, got 'parameters'"),
+        ("parameters=10", "limit.value must be at least"),
+        ("latency=10", "limit.metric 'latency' needs limit.source"),
+        ("weights=10", "limit.metric"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused_in_one_line(archloom: Archloom, given: str, message: str) -> None:
+    wrong = archloom("search", "--space", "nb201_mini", "--at-most", given, "--out", "run")
+    assert wrong.code == 2 and message in wrong.err and "Traceback" not in wrong.err

@@ -11,7 +11,7 @@ import pytest
 from archloom.comparisons.spec import (
     ComparisonSpec,
     LatencyLimit,
-    Limit,
+    ResultLimit,
     longest_first,
     parse_seeds,
     seeds_text,
@@ -180,8 +180,8 @@ def test_a_mistake_is_one_clear_line(text: str, line: str) -> None:
 
 
 def test_a_limit_is_something_only_where_it_says_something() -> None:
-    assert not Limit()
-    assert Limit(flops=1.0) and Limit(latency=LatencyLimit(device="pixel3", ms=5))
+    assert not ResultLimit()
+    assert ResultLimit(flops=1.0) and ResultLimit(latency=LatencyLimit(device="pixel3", ms=5))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from archloom.cli.listing import CATALOGUES
-from archloom.comparisons.spec import ComparisonSettings, Limit
+from archloom.comparisons.spec import ComparisonSettings, ResultLimit
 from archloom.core.settings import schema
 from archloom.pipelines.spec import PipelineSettings
 from archloom.retrainings.spec import RetrainData
@@ -21,7 +21,7 @@ def test_every_setting_of_what_has_a_name_has_help(kind: str, name: str) -> None
     check_help(CATALOGUES[kind][name].load())
 
 
-@pytest.mark.parametrize("section", [RetrainData, ComparisonSettings, Limit, PipelineSettings])
+@pytest.mark.parametrize("section", [RetrainData, ComparisonSettings, ResultLimit, PipelineSettings])
 def test_every_setting_of_a_section_without_a_name_has_help(section: type) -> None:
     assert schema(section)
     check_help(section)

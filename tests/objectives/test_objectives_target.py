@@ -117,3 +117,38 @@ def test_settings_become_a_target():
     settings = TargetSettings(metric="latency", source="pixel3", value=7.0, beta=-0.2, reward="hard")
     target = make_target(settings, SOURCE)
     assert (target.value, target.beta, target.reward, target.tolerance) == (7.0, -0.2, "hard", 0.02)
+
+
+@pytest.mark.parametrize(
+    ("reward", "cost", "wanted"),
+    [
+        ("absolute", 40.0, 0.8),
+        ("absolute", 60.0, 0.8 - 0.1 * 0.5),
+        ("absolute", 20.0, 0.8),  # cheaper is as good
+        ("soft", 80.0, 0.8 * 2**-0.1),
+        ("soft", 20.0, 0.8),
+    ],
+)
+def test_a_one_sided_reward_acts_above_the_value_only(reward, cost, wanted):
+    target = Target(source=SOURCE, value=40.0, reward=reward, beta=-0.1, one_sided=True)
+    assert target.compute_reward(0.8, of_cost(cost)) == pytest.approx(wanted, abs=1e-15)
+
+
+def test_a_one_sided_target_is_met_up_to_its_value_exactly():
+    target = Target(source=SOURCE, value=40.0, tolerance=0.5, one_sided=True)
+    assert target.is_met_by(of_cost(0.0)) and target.is_met_by(of_cost(40.0))
+    assert not target.is_met_by(of_cost(50.0))  # within the tolerance of another target
+
+
+@pytest.mark.parametrize("reward", ["absolute", "soft"])
+def test_a_one_sided_penalty_is_zero_below_the_value_and_pulls_down_above(reward):
+    even = {d.name: torch.full((4,), 0.25, dtype=torch.float64, requires_grad=True) for d in SPACE.decisions}
+    expected = SOURCE.expected_cost(even).item()
+    below = Target(source=SOURCE, value=1.1 * expected, reward=reward, beta=-0.3, one_sided=True)
+    assert below.penalty(even).item() == 0.0
+    above = Target(source=SOURCE, value=expected / 2, reward=reward, beta=-0.3, one_sided=True)
+    penalty = above.penalty(even)
+    assert penalty.item() == pytest.approx(0.3 if reward == "absolute" else 0.3 * math.log(2))
+    penalty.backward()
+    gradient = even[SPACE.decisions[0].name].grad
+    assert gradient[3] > gradient[0] == 0.0  # the costly option, and the free one

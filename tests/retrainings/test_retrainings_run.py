@@ -288,3 +288,13 @@ def test_the_page_of_a_run_is_written(tmp_path: Path, monkeypatch: pytest.Monkey
     assert asked[0]([0, 3]).shape == (2, 1, 8, 8)  # the test images, for thumbnails of the worst mistakes
     page = archloom.write_report(tmp_path / "run").read_text()
     assert f"{result.test.top1:.1f}" in page
+
+
+def test_dead_edges_are_removed_with_one_line(tmp_path: Path) -> None:
+    lines: list[str] = []
+    dead = "|nor_conv_3x3~0|+|nor_conv_1x1~0|none~1|"
+    settings = tiny(data={"split": "random"}, training={"epochs": 1})
+    result = train(tmp_path / "run", dead, settings=settings, note=lines.append)
+    assert result.text == "|none~0|+|nor_conv_1x1~0|none~1|"
+    assert lines.count("dead edges removed: |none~0|+|nor_conv_1x1~0|none~1|") == 1
+    assert train(tmp_path / "run", dead, settings=settings).text == result.text  # the same retraining

@@ -173,6 +173,7 @@ def make(images, *, strategy="tunas", strict=True, **settings):
             "random_baseline_samples": 2,
             "finalist_steps": 0,
         },
+        "final": {"channels": 2, "depth": 1},  # as searched
         "target": {"metric": "multiply_adds", "value": 25_243.0, "beta": -0.1, "strict": strict, **settings},
         "machine": {"torch_threads": 1, "device": "cpu"},
         "monitor": {"action": "off"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,11 @@ import pytest
 from archloom.benchmarks.digits import DigitsTable
 from archloom.core.errors import ArchloomError, BenchmarkError, DataError, SettingError
 from archloom.core.settings import settings_of
-from archloom.data import Facts
 from archloom.objectives import CostTable
 from archloom.objectives.cost_model_file import CostModelFile, TimingSetup
 from archloom.objectives.linear_cost import fit_linear_cost
 from archloom.objectives.target import TargetSettings
+from archloom.searches.final_network import FinalNetwork
 from archloom.searches.spec import SearchSpec
 from archloom.searches.target_check import check_target
 from archloom.searches.targets import find_target
@@ -52,7 +53,8 @@ def write(path: Path) -> Path:
 
 def found(table=None, **settings):
     section = TargetSettings(**settings)
-    return find_target(section, SPACE, table=table, facts=Facts(10, (3, 8, 8)), network={"channels": 4})
+    final = FinalNetwork(SPACE, {"channels": 4}, 10, (3, 8, 8))
+    return find_target(section, SPACE, table=table, final=final)
 
 
 def test_no_target_unless_asked_for():
@@ -60,7 +62,7 @@ def test_no_target_unless_asked_for():
 
 
 @pytest.mark.parametrize("metric", ["parameters", "multiply_adds"])
-def test_counts_are_of_the_network_that_is_searched(metric):
+def test_counts_are_of_the_final_network(metric):
     target = found(metric=metric, value=1e4)
     drawn = SPACE.sample(random.Random(0))
     table = CostTable(SPACE, classes=10, image_shape=(3, 8, 8), channels=4)
@@ -145,3 +147,13 @@ def test_studies_that_were_begun_before_there_were_targets_go_on():
     assert not any(name.startswith("target.") for name in SearchSpec.resolve({}).determining_settings())
     aimed = SearchSpec.resolve({"target": {"metric": "parameters", "value": 1e4}})
     assert aimed.determining_settings()["target.value"] == 1e4
+
+
+def test_a_model_of_other_networks_says_so(tmp_path):
+    path = write(tmp_path / "here.json")
+    model = CostModelFile.read(path)
+    assert model.to_source(SPACE, path, image_shape=(1, 8, 8)).caveat == ""
+    assert model.to_source(SPACE, path, image_shape=(3, 32, 32)).caveat == "for images of 8x8"
+    timed = replace(model, setup=replace(SETUP, network={"channels": 16}, space_settings={"cells_per_stage": 5}))
+    wanted = "of networks with another network.channels, space.cells_per_stage"
+    assert timed.to_source(SPACE, path, network={"channels": 4}).caveat == wanted

@@ -33,6 +33,20 @@ Assignments = Annotated[
         help="Any setting by its dotted name, such as search.epochs=5; may be repeated. Overrides options and recipe.",
     ),
 ]
+AtMost = Annotated[
+    str | None,
+    cost_option(
+        metavar="METRIC=VALUE",
+        help="What the final network may cost at most: multiply_adds=60e6, parameters=1e6 or latency=20 (ms).",
+    ),
+]
+LatencySource = Annotated[
+    str | None,
+    cost_option(
+        help="Where latencies come from: a device of the table (pixel3), your own .csv, or a .json that "
+        "archloom latency fit wrote.",
+    ),
+]
 Device = Annotated[str | None, where_option(help="auto, cpu, cuda, cuda:1, mps.")]
 Threads = Annotated[int | None, where_option(help="Torch threads on the CPU.")]
 Jobs = Annotated[int | None, where_option(min=1, help="Runs at the same time. Default: as many as cores allow.")]
@@ -46,6 +60,23 @@ def recipe_or_folder(metavar: str, kind: str) -> Any:
     """Return the argument of a command that begins a recipe, or continues in its folder."""
     text = f"A TOML file, a shipped {kind} (archloom list recipes), or the folder of an earlier one."
     return typer.Argument(metavar=metavar, help=text)
+
+
+def parse_cost(option: str, given: str | None) -> Settings:
+    """Return the metric and the value that an option such as `--target latency=20` names."""
+    if given is None:
+        return {}
+    metric, _, amount = given.partition("=")
+    try:
+        return {"metric": metric.strip(), "value": float(amount)}
+    except ValueError as error:
+        raise SettingError(f"{option} must be METRIC=NUMBER such as latency=20, got '{given}'") from error
+
+
+def limit_settings(at_most: str | None, latency_source: str | None) -> Settings:
+    """Return the section `limit`; the source is for a latency."""
+    limit = parse_cost("--at-most", at_most)
+    return {**limit, "source": latency_source if limit.get("metric") == "latency" else None}
 
 
 def merge_options(options: Settings, assignments: Sequence[str] | None, problems: Sequence[str] = ()) -> Settings:

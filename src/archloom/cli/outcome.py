@@ -81,7 +81,7 @@ def _facts(result: search_result.SearchResult) -> Iterator[tuple[str, str]]:
 
     if result.table_entry is not None:
         yield from search_report.table_facts(result.table_entry)
-    yield from tables.cost_facts(result.cost)
+    yield from tables.cost_facts(result.cost, final_network=result.final_network)
     yield "Time", result.time_text
     yield "Peak memory", tables.whole(result.run.peak_memory_mb, unit=" MB")
 

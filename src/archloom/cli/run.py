@@ -17,15 +17,18 @@ from archloom.cli.job_progress import show_job_progress
 from archloom.cli.options import (
     FAILED,
     Assignments,
+    AtMost,
     DataDir,
     DryRun,
     Jobs,
     JobsOut,
+    LatencySource,
     OwnImages,
     Quiet,
     Seeds,
     data_settings,
     how_option,
+    limit_settings,
     merge_options,
     recipe_or_folder,
 )
@@ -55,6 +58,8 @@ def run(
     export: Annotated[
         list[str] | None, how_option(help="Also write the best model as onnx, torch or standalone.")
     ] = None,
+    at_most: AtMost = None,
+    latency_source: LatencySource = None,
     assignments: Assignments = None,
     out: JobsOut = None,
     jobs: Jobs = None,
@@ -66,7 +71,8 @@ def run(
     Finished runs are kept and interrupted ones resume: repeat the command, or name the folder.
     """
     data = data_settings(None, data_dir, path)
-    options = {"budget": budget, "seeds": seeds, "retrainings": retrainings, "export": export, "search": {"data": data}}
+    sections = {"data": data, "limit": limit_settings(at_most, latency_source)}
+    options = {"budget": budget, "seeds": seeds, "retrainings": retrainings, "export": export, "search": sections}
     note = note_unless(quiet)
     pipeline, folder = pipeline_spec.PipelineSpec.open(
         recipe, search_run.RUNS, out=out, overrides=merge_options(options, assignments), note=note

@@ -9,8 +9,10 @@ import typer
 from archloom.cli.interactive import note_unless, run_interactively
 from archloom.cli.options import (
     Assignments,
+    AtMost,
     DataDir,
     Device,
+    LatencySource,
     Quiet,
     RunOut,
     Seed,
@@ -19,6 +21,8 @@ from archloom.cli.options import (
     data_settings,
     drop_unset,
     how_option,
+    limit_settings,
+    parse_cost,
     what_option,
 )
 from archloom.cli.outcome import print_outcome
@@ -58,16 +62,11 @@ def search(
         str | None,
         cost_option(
             metavar="METRIC=VALUE",
-            help="What the architecture should cost: latency=20 (ms), multiply_adds=60e6 or parameters=1e6.",
+            help="What the final network should cost: latency=20 (ms), multiply_adds=60e6 or parameters=1e6.",
         ),
     ] = None,
-    latency_source: Annotated[
-        str | None,
-        cost_option(
-            help="Where latencies come from: a device of the table (pixel3), your own .csv, or a .json that "
-            "archloom latency fit wrote."
-        ),
-    ] = None,
+    at_most: AtMost = None,
+    latency_source: LatencySource = None,
     strict_target: Annotated[
         bool, cost_option("--strict-target", help="Continue the search until the target is met.")
     ] = False,
@@ -81,6 +80,7 @@ def search(
     Options override the recipe, and --set overrides both.
     Ctrl-C saves; archloom resume continues from there.
     """
+    limit = limit_settings(at_most, latency_source)
     options = {
         "seed": seed,
         "space": {"name": space},
@@ -88,7 +88,12 @@ def search(
         "data": data_settings(data, data_dir),
         "search": {"budget": budget, "epochs": epochs, "trials": trials, "batch_size": batch_size},
         "network": {"channels": channels},
-        "target": {**parse_target(target), "source": latency_source, "strict": strict_target or None},
+        "target": {
+            **parse_cost("--target", target),
+            "source": None if limit["source"] and target is None else latency_source,
+            "strict": strict_target or None,
+        },
+        "limit": limit,
         "machine": {"device": device, "torch_threads": threads},
     }
     spec = resolve_search(recipe, options, assignments or [])
@@ -102,17 +107,6 @@ def search(
         folder=folder,
         quiet=quiet,
     )
-
-
-def parse_target(target: str | None) -> Settings:
-    """Return the metric and the value of a target, as the command line gives it."""
-    if target is None:
-        return {}
-    metric, _, amount = target.partition("=")
-    try:
-        return {"metric": metric.strip(), "value": float(amount)}
-    except ValueError as error:
-        raise SettingError(f"--target must be METRIC=NUMBER such as latency=20, got '{target}'") from error
 
 
 def resolve_search(recipe: str | None, options: Settings, assignments: list[str]) -> search_spec.SearchSpec:

@@ -10,10 +10,9 @@ from typing import Literal
 
 from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.comparisons.entries import EntryResult, SeedResult, Timing
-from archloom.comparisons.spec import ComparisonSpec, Contender, Limit
+from archloom.comparisons.spec import ComparisonSpec, Contender, ResultLimit
 from archloom.core.errors import ArchloomError, BenchmarkError, SettingError
-from archloom.data import Facts
-from archloom.objectives import CostTable
+from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.jobs import SearchJob
 from archloom.searches.records import EpochRecord, SearchRecord, TrialRecord
 from archloom.searches.result import SearchResult, read_result
@@ -227,7 +226,7 @@ def _list_test_accuracies(history: Sequence[SearchRecord]) -> tuple[float, ...]:
 # --- limits
 
 
-def _list_limits(spec: SearchSpec, table: Table | None, limit: Limit) -> list[tuple[Measure, float]]:
+def _list_limits(spec: SearchSpec, table: Table | None, limit: ResultLimit) -> list[tuple[Measure, float]]:
     """Return every limited cost and its limit."""
     limits: list[tuple[Measure, float]] = []
     if limit.parameters is not None:
@@ -244,13 +243,9 @@ def _list_limits(spec: SearchSpec, table: Table | None, limit: Limit) -> list[tu
 
 
 def _find_cost(spec: SearchSpec, table: Table | None, column: str, attribute: str, factor: float) -> Measure:
-    """Return a cost from the table, whose networks were trained, or else of the network that is searched."""
+    """Return a cost from the table, whose networks were trained, or else of the final network."""
     if table is not None and column in table[0].metrics:
         benchmark, dataset = table
         return lambda architecture: factor * benchmark.query(architecture, dataset, metric=column)
-    facts = spec.facts
-    if facts is None:
-        data = spec.load_data()
-        facts = Facts(len(data.classes), (data.channels, *data.resolution))
-    costs = CostTable(spec.build_space(), classes=facts.classes, image_shape=facts.image_shape, **spec.network.settings)
+    costs = FinalNetwork.of(spec, facts_of(spec, None)).cost_table()
     return lambda architecture: float(getattr(costs.cost(architecture), attribute))

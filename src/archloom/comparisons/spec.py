@@ -42,7 +42,7 @@ class LatencyLimit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limit:
+class ResultLimit:
     """What an architecture may cost to count in a verdict."""
 
     parameters: Annotated[float | None, Doc("by the table, else of the network that is searched")] = None
@@ -70,7 +70,7 @@ class ComparisonSettings:
         Literal["trials", "seconds"] | None, Doc("cost; left out: trials if black-box, seconds if one-shot")
     ] = None
     seconds_per_trial: Annotated[float | None, Doc("what one training costs, where scores come from a table")] = None
-    limit: Annotated[Limit, Doc("results that cost more are excluded")] = Limit()
+    limit: Annotated[ResultLimit, Doc("results that cost more are excluded")] = ResultLimit()
     all: Annotated[Settings, Doc("sections that hold for every entry")] = field(default_factory=dict)
     entry: Annotated[Settings, Doc("what is compared, by name")] = field(default_factory=dict)
     published: Annotated[Settings, Doc("figures of others, to be printed beside")] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class ComparisonSpec:
         return cls.resolve(source.settings, beside=source.beside, seeds=seeds, overrides=overrides), source.folder
 
     @property
-    def limit(self) -> Limit:
+    def limit(self) -> ResultLimit:
         """Return the largest cost that a result may have to count."""
         return self.settings.limit
 

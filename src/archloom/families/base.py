@@ -179,6 +179,10 @@ class Family(ABC, Generic[Space]):
         """Return the space with networks as deep as those that are retrained; unchanged where depth is fixed."""
         return space
 
+    def final_size(self, space: Space) -> Size:
+        """Return the size of the network that is trained after a search; by default, that of the search."""
+        return Size()
+
     def select_space_settings(self, space: Space, wanted: Settings) -> Settings:
         """Return what a recipe says of a space, without its depth where that is fixed."""
         fixed = self.depth_settings if self.has_fixed_depth(space) else ()

@@ -47,6 +47,7 @@ from archloom.supernet import Dag, Gates, Prediction, Resolve
 
 FULL_DEPTH = 20  # cells of the networks that DARTS retrains
 FULL_BLOCK = 6  # and cells per block of those of GDAS
+FULL_WIDTH = 36  # channels of both
 LARGE = 96  # pixels from which images get the stem that divides their resolution by eight
 
 
@@ -209,6 +210,10 @@ class DartsFamily(Family[Darts]):
         if space.cells_per_block:
             return replace(space, cells_per_block=max(FULL_BLOCK, space.cells_per_block))
         return replace(space, cells=max(FULL_DEPTH, space.cells))
+
+    def final_size(self, space: Darts) -> Size:
+        full = self.at_full_depth(space)
+        return Size({"cells": full.cells, "cells_per_block": full.cells_per_block}, {"channels": FULL_WIDTH})
 
     def stem_for(self, space: Darts, side: int) -> Settings:
         return {"stem": "imagenet"} if side >= LARGE else {}

@@ -32,6 +32,7 @@ from archloom.supernet import Dag, Gates, Prediction, Resolve
 
 STAGES = 3
 FULL_DEPTH = 5  # cells per stage of the networks in the published table
+FULL_WIDTH = 16  # channels of their first stage
 
 
 class Nb201Network(nn.Module):
@@ -138,6 +139,9 @@ class Nb201Family(Family[Nb201]):
 
     def at_full_depth(self, space: Nb201) -> Nb201:
         return replace(space, cells_per_stage=max(FULL_DEPTH, space.cells_per_stage))
+
+    def final_size(self, space: Nb201) -> Size:
+        return Size({"cells_per_stage": self.at_full_depth(space).cells_per_stage}, {"channels": FULL_WIDTH})
 
     def source(self, space: Nb201, architecture: Architecture, network: nn.Module, settings: Settings) -> Source:
         cell, cells = _write_cell(space, architecture), space.cells_per_stage

@@ -40,5 +40,8 @@ class FixedDepthFamily(Family[Space]):
     def sizes_of(self, space: Space) -> Sequence[Size]:
         return [Size({}, {"width_multiplier": times}) for times in self.width_multipliers]
 
+    def final_size(self, space: Space) -> Size:
+        return Size({}, {"width_multiplier": 1.0})
+
     def describe_size(self, space: Space, settings: Settings) -> str:
         return f"widths times {settings['width_multiplier']:g}"

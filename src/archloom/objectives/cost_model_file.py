@@ -117,26 +117,39 @@ class CostModelFile:
         content = {"kind": KIND, "version": VERSION, **self.setup.to_json(), **own, "weights": rows}
         write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
 
-    def to_source(self, space: SearchSpace, path: Path) -> ModelledCost:
+    def to_source(
+        self,
+        space: SearchSpace,
+        path: Path,
+        *,
+        network: Settings | None = None,
+        image_shape: tuple[int, int, int] | None = None,
+    ) -> ModelledCost:
         """Return the model as the cost of a target, for a space with the decisions that it was fitted on.
+
+        The caveat names what the timed networks have otherwise than the network that the cost is about.
 
         Raises:
             SettingError: If the space has other decisions.
         """
         if self.decisions != _list_options(space):
             raise SettingError(
-                f"target.source {path} was fitted for other decisions than this space has; fit one for it"
+                f"the cost model {path} was fitted for other decisions than this space has; fit one for it"
             )
         machine = f"{self.setup.device}, {self.setup.threads} threads, batch {self.setup.batch}"
         model = LinearCost(space, self.intercept, self.weights)
-        caveat = self._describe_other_layout(space)
+        caveat = self._describe_differences(space, network or {}, image_shape or self.setup.image_shape)
         return ModelledCost(model, unit=self.unit, provenance=f"{path.name} ({machine})", caveat=caveat)
 
-    def _describe_other_layout(self, space: SearchSpace) -> str:
+    def _describe_differences(self, space: SearchSpace, network: Settings, image_shape: tuple[int, int, int]) -> str:
         """Return how the timed networks differ from those of a space with the same decisions."""
         own = json.loads(json.dumps(settings_of(space)))  # as a file holds it
-        other = sorted(name for name, value in self.setup.space_settings.items() if own.get(name) != value)
-        return f"of networks with another space.{', space.'.join(other)}" if other else ""
+        other = [f"space.{name}" for name, value in self.setup.space_settings.items() if own.get(name) != value]
+        other += [f"network.{name}" for name, value in self.setup.network.items() if network.get(name, value) != value]
+        parts = [f"of networks with another {', '.join(sorted(other))}"] if other else []
+        if image_shape[1:] != self.setup.image_shape[1:]:  # other colours change the first convolution only
+            parts.append(f"for images of {'x'.join(map(str, self.setup.image_shape[1:]))}")
+        return " ".join(parts)
 
 
 def _list_options(space: SearchSpace) -> dict[str, list[str]]:

@@ -47,16 +47,10 @@ class TargetSettings:
     strict_share: Annotated[float, Doc("most of these steps, as a share of the steps of the search")] = 0.5
 
     def __post_init__(self) -> None:
-        is_set, latency = self.metric != "none", self.metric == "latency"
         require(
             {
-                f"target.value needs target.metric, got {self.value}": is_set or self.value is None,
-                f"target.strict needs target.metric, got {self.strict}": is_set or not self.strict,
-                f"target.metric '{self.metric}' needs target.value": not is_set or self.value is not None,
-                f"target.value must be above 0, got {self.value}": self.value is None or 0 < self.value < math.inf,
-                "target.metric 'latency' needs target.source: a device of the benchmark table, a .csv of your own, or "
-                "a .json that archloom latency fit wrote": not latency or bool(self.source),
-                f"target.source is for target.metric 'latency', got '{self.source}'": latency or self.source is None,
+                **check_cost_settings("target", self.metric, self.value, self.source),
+                f"target.strict needs target.metric, got {self.strict}": self.metric != "none" or not self.strict,
                 f"target.beta must be below 0, got {self.beta}": self.beta < 0,
                 f"target.tolerance must lie in (0, 1), got {self.tolerance}": 0 < self.tolerance < 1,
                 f"target.strict_share must be above 0, got {self.strict_share}": self.strict_share > 0,
@@ -66,18 +60,40 @@ class TargetSettings:
     @property
     def file(self) -> Path | None:
         """Return the source, if it is a file."""
-        return Path(self.source) if self.source and self.source.endswith((".csv", ".json")) else None
+        return find_source_file(self.source)
+
+
+def check_cost_settings(section: str, metric: str, value: float | None, source: str | None) -> dict[str, bool]:
+    """Return the rules of a section that names a cost, and whether each is kept."""
+    is_set, latency = metric != "none", metric == "latency"
+    return {
+        f"{section}.value needs {section}.metric, got {value}": is_set or value is None,
+        f"{section}.metric '{metric}' needs {section}.value": not is_set or value is not None,
+        f"{section}.value must be above 0, got {value}": value is None or 0 < value < math.inf,
+        f"{section}.metric 'latency' needs {section}.source: a device of the benchmark table, a .csv of your own, or "
+        "a .json that archloom latency fit wrote": not latency or bool(source),
+        f"{section}.source is for {section}.metric 'latency', got '{source}'": latency or source is None,
+    }
+
+
+def find_source_file(source: str | None) -> Path | None:
+    """Return the source of a latency, if it is a file."""
+    return Path(source) if source and source.endswith((".csv", ".json")) else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A cost to reach, and the reward for reaching it."""
+    """A cost to reach, and the reward for reaching it; one-sided, a cost to stay below.
+
+    One-sided, penalty and reward act on costs above the value only, and every cost up to it meets the target.
+    """
 
     source: CostSource
     value: float
     reward: Reward = "absolute"
     beta: float = -0.1
     tolerance: float = 0.02
+    one_sided: bool = False
     _known: dict[Architecture, float] = field(default_factory=dict, repr=False, compare=False)
 
     def cost(self, architecture: Architecture) -> float:
@@ -92,24 +108,30 @@ class Target:
             return quality + self.cost_term(architecture)
         relative = self.cost(architecture) / self.value
         factor = math.pow(max(relative, CHEAPEST), self.beta)
-        return quality * (min(1.0, factor) if self.reward == "hard" else factor)
+        return quality * (min(1.0, factor) if self._acts_above_only else factor)
 
     @property
     def is_additive(self) -> bool:
         """Return whether the reward is the sum of the quality and a cost term."""
         return self.reward == "absolute"
 
+    @property
+    def _acts_above_only(self) -> bool:
+        return self.one_sided or self.reward == "hard"
+
     def cost_term(self, architecture: Architecture) -> float:
         """Return the cost term of an additive reward; it is 0 at the target and negative elsewhere."""
-        return self.beta * abs(self.miss(architecture))
+        miss = self.miss(architecture)
+        return self.beta * (max(0.0, miss) if self.one_sided else abs(miss))
 
     def penalty(self, probabilities: Probabilities) -> Tensor:
         """Return the penalty on a loss for the expected cost; for multiplicative rewards, their negative logarithm."""
         relative = self.source.expected_cost(probabilities) / self.value
         if self.is_additive:
-            return -self.beta * (relative - 1).abs()
+            miss = relative - 1
+            return -self.beta * (miss.clamp_min(0) if self.one_sided else miss.abs())
         logarithm = relative.clamp_min(CHEAPEST).log()
-        return -self.beta * (logarithm.clamp_min(0) if self.reward == "hard" else logarithm)
+        return -self.beta * (logarithm.clamp_min(0) if self._acts_above_only else logarithm)
 
     def with_beta(self, beta: float) -> Target:
         """Return the same target with another weight."""
@@ -122,7 +144,9 @@ class Target:
         return self.cost(architecture) / self.value - 1
 
     def is_met_by(self, architecture: Architecture) -> bool:
-        """Return whether the cost is within the tolerance."""
+        """Return whether the cost is within the tolerance; one-sided, whether it is at most the value."""
+        if self.one_sided:
+            return self.cost(architecture) <= self.value
         return abs(self.miss(architecture)) <= self.tolerance
 
 

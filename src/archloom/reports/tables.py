@@ -64,11 +64,12 @@ def duration(seconds: object) -> str:
 # --- tables
 
 
-def cost_facts(cost: Cost | None) -> list[tuple[str, str]]:
-    """Return what a network costs."""
+def cost_facts(cost: Cost | None, *, final_network: str = "") -> list[tuple[str, str]]:
+    """Return what a network costs, and which network that is."""
     if cost is None:
         return []
-    return [("Parameters", whole(cost.parameters)), ("Multiply-adds", whole(cost.multiply_adds))]
+    counted = [("Counted in", f"the final network: {final_network}")] if final_network else []
+    return [("Parameters", whole(cost.parameters)), ("Multiply-adds", whole(cost.multiply_adds)), *counted]
 
 
 def timing_facts(

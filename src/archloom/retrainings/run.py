@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class RetrainRequest:
     overrides: Settings  # the part that the user gave
     origin: Origin
     budget: str | None = None
+    pruned: str = ""  # a line on dead edges that were removed
 
 
 def retrain(
@@ -116,16 +117,17 @@ def resolve_request(
             )
     space = overrides.get("space", {})
     found = find_architecture(source, space_name=space.get("name") if isinstance(space, Mapping) else None)
-    origin = find_origin(source, found)
+    origin, alive = find_origin(source, found), found.space.prune(found.architecture)
     given = compose(
         found.space_name,
         found.space,
-        found.architecture,
+        alive,
         recipe=(recipe, read_toml(find_retraining(recipe))),
         inherited=origin.data,
         overrides=overrides,
     )
-    return RetrainRequest(RetrainSpec.resolve(given), given, overrides, origin, budget)
+    pruned = "" if alive == found.architecture else f"dead edges removed: {found.space.format(alive)}"
+    return RetrainRequest(RetrainSpec.resolve(given), given, overrides, origin, budget, pruned)
 
 
 def run_retraining(
@@ -145,6 +147,8 @@ def run_retraining(
 
     def build() -> RetrainRun:
         images = data or request.spec.load_data()
+        if request.pruned:
+            note(request.pruned)
         for warning in check_trainable(images):
             note(f"warning: {warning}")
         return RetrainRun(
@@ -180,7 +184,9 @@ def _refuse_other(folder: RunFolder, request: RetrainRequest) -> None:
     config = folder.config
     if config.get("kind") != KIND:
         folder.refuse_if_taken()
-    there, wanted = flatten(RetrainSpec.resolve(config).to_settings()), flatten(request.spec.to_settings())
+    other = RetrainSpec.resolve(config)
+    other = replace(other, architecture=other.build_space().prune(other.architecture))  # an older run has dead edges
+    there, wanted = flatten(other.to_settings()), flatten(request.spec.to_settings())
     architecture = (name for name in wanted if name.startswith("architecture."))
     for name in (*flatten(request.overrides), *architecture, "recipe", "data.name"):
         if not name.startswith(MAY_DIFFER) and there.get(name) != wanted.get(name):

@@ -11,8 +11,10 @@ from archloom.core.errors import SettingError
 from archloom.core.events import Advanced
 from archloom.core.json_object import JsonObject
 from archloom.core.state import StateDict
+from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target
 from archloom.searches.history import best_trial
+from archloom.searches.limit_check import check_limit, fit_limit, limit_sentence
 from archloom.searches.loop import SearchLoop
 from archloom.searches.random_baseline import describe_entry, join_sentences
 from archloom.searches.records import TrialRecord
@@ -56,7 +58,8 @@ class PathScore:
 class BlackBoxLoop(SearchLoop[TrialRecord]):
     """Search by scores alone; the result is the best-scored architecture, with a target the best that meets it.
 
-    A strategy gets the reward of an architecture: its score, minus the penalty for missing the target if there is one.
+    A strategy gets the reward of an architecture: its score, minus penalties for missing the target and for exceeding
+    the limit. A trial that exceeds the limit is never the result.
     """
 
     unit = "trial"
@@ -72,12 +75,14 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         trials: int,
         study: Study | None = None,
         target: Target | None = None,
+        limit: Limit | None = None,
         **common: Any,
     ) -> None:
         super().__init__(space, **common)
-        self._target = target
-        if target is not None:
-            strategy.set_target(target)
+        self._target, self._limit = target, limit
+        self._targets = [one for one in (target, None if limit is None else limit.to_target()) if one is not None]
+        if self._targets:
+            strategy.set_target(self._targets[0])
         self.strategy, self._score, self._trials = strategy, score, trials
         self._study = study or LocalStudy()
 
@@ -135,7 +140,12 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
 
     def _reward(self, score: float, architecture: Architecture) -> float:
         """Return the reward in percent, like the score."""
-        return score if self._target is None else 100 * self._target.compute_reward(score / 100, architecture)
+        if not self._targets:
+            return score
+        reward = score / 100
+        for target in self._targets:
+            reward = target.compute_reward(reward, architecture)
+        return 100 * reward
 
     def _is_intermediate(self, scored: Scored) -> bool:
         return scored.epochs < self._score.epochs
@@ -156,14 +166,15 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
             seconds=finished.seconds,
             **self.describe(architecture),
         )
-        if self._target is not None:
-            cost, met = self._target.cost(architecture), self._target.is_met_by(architecture)
+        if self._targets:
+            cost = self._targets[0].cost(architecture)
+            met = all(target.is_met_by(architecture) for target in self._targets)
             record = replace(record, reward=self._reward(last.score, architecture), cost=cost, met=met)
         return replace(record, best=self._best_score(record))
 
     def _best_score(self, record: TrialRecord) -> float:
         """Return the best score so far; with a target, of the trials that meet it."""
-        if self._target is None:
+        if not self._targets:
             before = self.history[-1].best if self.history else record.score
             return before if record.pruned else max(record.score, before)
         rivals = [other for other in self.history if not other.pruned]
@@ -171,21 +182,37 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
 
     def conclude(self) -> SearchOutcome:
         """Return the best architecture and what is known of it."""
-        winner = best_trial(self.history)
+        winner = best_trial([record for record in self.history if self._keeps_limit(record)] or self.history)
+        architecture = self._fit_limit(winner)
         different = len({record.text for record in self.history})
         best = f"Best score of {different} different architectures: {winner.score:.2f}."
-        checked, findings = None, self.strategy.findings()
+        if not self._keeps_limit(winner):
+            best += " No trial kept to the limit: this one was changed until it does, and was not scored again."
+        checked, limit, findings = None, check_limit(self._limit, architecture), self.strategy.findings()
         if self._target is not None:
-            checked = check_target(self._target, winner.architecture, self._sample_costs)
+            checked = check_target(self._target, architecture, self._sample_costs)
+        described = self.describe(architecture)
+        sentences = (best, describe_entry(described["table_entry"]), target_sentence(checked), limit_sentence(limit))
         return SearchOutcome(
-            architecture=winner.architecture,
-            text=winner.text,
-            table_entry=winner.table_entry,
-            verdict=join_sentences((best, describe_entry(winner.table_entry), target_sentence(checked))),
+            **described,
+            verdict=join_sentences(sentences),
             target=checked,
+            limit=limit,
             posterior=findings.posterior,
             findings=findings.others,
         )
+
+    def _keeps_limit(self, record: TrialRecord) -> bool:
+        return self._limit is None or self._limit.allows(self.space.prune(record.architecture))
+
+    def _fit_limit(self, winner: TrialRecord) -> Architecture:
+        """Return the architecture of a trial without dead edges, and with as few changes as the limit demands."""
+        own = winner.architecture
+
+        def closeness(one: Architecture) -> float:
+            return -float(sum(one[name] != own[name] for name in own))
+
+        return fit_limit(self._limit, self.space, own, closeness)
 
     def _sample_costs(self) -> list[tuple[float, float]]:
         """Return quality and cost of all trials."""

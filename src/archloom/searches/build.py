@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -16,16 +15,16 @@ from archloom.core.errors import ArchloomError, SettingError
 from archloom.core.events import Listener
 from archloom.core.seeds import derive_seed
 from archloom.core.settings import Component, Settings, settings_of
-from archloom.data import Facts
 from archloom.data.loader import Loader
 from archloom.data.source import ImageData
 from archloom.data.splits import Split
 from archloom.execution.executors import ProcessExecutor, SerialExecutor
 from archloom.families import build_network, family_of
-from archloom.objectives import CostTable
+from archloom.objectives.limits import Limit, largest
 from archloom.objectives.target import Target
 from archloom.searches.black_box import BlackBoxLoop, PathScore, TableScore
 from archloom.searches.budget import Budget
+from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.finalist_race import Begin, ShortTraining
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.monitor import Monitor
@@ -36,7 +35,7 @@ from archloom.searches.race_runner import RaceRunner
 from archloom.searches.short_training import StandaloneScore, build_standalone, seeded
 from archloom.searches.spec import SearchSpec, build_space
 from archloom.searches.studies import Score, SharedStudy, Study
-from archloom.searches.targets import find_target
+from archloom.searches.targets import find_limit, find_target
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox
 from archloom.supernet import EveryOption, SharedWeights, WeightSettings
@@ -79,7 +78,7 @@ class SearchBuilder:
         strategy = self._spec.build_strategy(self._space)
         name = self._spec.data_set.name  # not that of the files: a folder may be called like a published data set
         found = find_benchmark(self._space, name, self._spec.data.directory)
-        look_up, target = TableLookup(found, data=name), self._target(found)
+        look_up, target, limit = TableLookup(found, data=name), self._target(found), self._limit(found)
         strict = self._spec.target.strict
         if isinstance(strategy, BlackBox):
             if strict:
@@ -96,6 +95,7 @@ class SearchBuilder:
                 look_up=look_up,
                 listeners=listeners,
                 target=target,
+                limit=limit,
             )
         split = self._search_split()
         strategy.to(self._device)
@@ -109,32 +109,38 @@ class SearchBuilder:
             comparison=self._whole_batches(self._held_out[: self._settings.evaluation_images], "evaluation 1"),
             epochs=self._settings.epochs,
             random_baseline_samples=self._settings.random_baseline_samples,
-            race=self.race(),
+            race=self._race(limit),
             budget=budget,
             monitor=self._monitor(),
             strict_share=self._spec.target.strict_share if strict else 0.0,
             look_up=look_up,
             listeners=listeners,
             target=target,
+            limit=limit,
         )
+
+    @cached_property
+    def _final(self) -> FinalNetwork:
+        known = self._given is None and self._spec.facts is not None
+        return FinalNetwork.of(self._spec, facts_of(self._spec, None if known else self._data))
 
     def _target(self, found: tuple[Benchmark, str] | None) -> Target | None:
         if self._spec.target.metric == "none":
             return None
-        facts = None if self._given is not None else self._spec.facts
-        return find_target(
-            self._spec.target,
-            self._space,
-            table=None if found is None else found[0],
-            facts=facts or Facts(len(self._data.classes), (self._data.channels, *self._data.resolution)),
-            network=self._spec.network.settings,
-        )
+        table = None if found is None else found[0]
+        return find_target(self._spec.target, self._space, table=table, final=self._final)
+
+    def _limit(self, found: tuple[Benchmark, str] | None) -> Limit | None:
+        if self._spec.limit.metric == "none":
+            return None
+        table = None if found is None else found[0]
+        return find_limit(self._spec.limit, self._space, table=table, final=self._final)
 
     def _monitor(self) -> Monitor | None:
         settings = self._spec.monitor
         return None if settings.action == "off" else Monitor(settings, epochs=self._settings.epochs)
 
-    def race(self) -> RaceRunner | None:
+    def _race(self, limit: Limit | None) -> RaceRunner | None:
         """Return the finalist race, or None where the settings have none."""
         settings = self._spec.race
         if not settings.is_on:
@@ -147,28 +153,18 @@ class SearchBuilder:
             settings=settings,
             training=training,
             executor=ProcessExecutor(count, shared=[training]) if parallel else SerialExecutor(),
-            references=self.references(),
+            references=self.references(limit),
             seed=self._spec.seed,
             machine=replace(self._spec.machine, torch_threads=1) if parallel else None,
         )
 
-    def references(self) -> dict[str, Architecture]:
+    def references(self, limit: Limit | None = None) -> dict[str, Architecture]:
         """Return what a user would take without a search: the space's references, and the largest architecture."""
         named = {name: self._space.prune(one) for name, one in self._space.references().items()}
-        return {**named, LARGEST: self._space.prune(self._largest())}
-
-    def _largest(self) -> Architecture:
-        costs = CostTable(self._space, **self._cost_facts, **self._spec.network.settings)
-        base = self._space.sample(random.Random(0))
-        scores = {
-            d.name: [float(costs.cost(base.with_option(d.name, option)).multiply_adds) for option in d.options]
-            for d in self._space.decisions
-        }
-        return self._space.decode(scores, keep_none=False)
-
-    @property
-    def _cost_facts(self) -> dict[str, Any]:
-        return {"classes": len(self._data.classes), "image_shape": (self._data.channels, *self._data.resolution)}
+        costs = self._final.cost_table()
+        allowed = (lambda one: True) if limit is None else limit.allows
+        found = largest(self._space, lambda one: float(costs.cost(one).multiply_adds), allowed)
+        return named if found is None else {**named, LARGEST: found}
 
     def short_training(self) -> ShortTraining:
         """Return what trains a contestant of the race; it learns on all images that are not held out."""

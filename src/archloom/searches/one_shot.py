@@ -16,8 +16,10 @@ from archloom.core.json_object import JsonObject
 from archloom.core.state import StateDict
 from archloom.data.loader import Batch, Loader
 from archloom.execution.machine import peak_memory_mb
+from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target, suggest_beta
 from archloom.searches.budget import SUPERNET_END, Budget, StepPace
+from archloom.searches.limit_check import check_limit, fit_limit, limit_sentence, make_log_probability
 from archloom.searches.loop import SearchLoop
 from archloom.searches.monitor import Monitor
 from archloom.searches.race_runner import RaceRunner
@@ -86,14 +88,17 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         budget: Budget | None = None,
         monitor: Monitor | None = None,
         target: Target | None = None,
+        limit: Limit | None = None,
         strict_share: float = 0.0,  # extra steps at most, as a share of all steps, if the target is missed
         **common: Any,
     ) -> None:
         super().__init__(space, **common)
         self.strategy, self.weights = strategy, weights
-        self._target, self._strict_share = target, strict_share
+        self._target, self._limit, self._strict_share = target, limit, strict_share
         if target is not None:
             strategy.set_target(target)
+        elif limit is not None:
+            strategy.set_target(limit.to_target())
         self._train, self._valid, self._epochs = train, valid, epochs
         self._steps = epochs * train.steps  # fewer where the time is over before
         self._budget = budget
@@ -241,12 +246,12 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         """Choose the final architecture and return what is known of it."""
         self.emit(Deriving("choosing the final architecture"))
         early_stop, strict = self._roll_back(), self._enforce_target()
-        derived = self.space.prune(self.strategy.best(self._reward, final=True)) if self.total else None
+        derived = self._fit_limit(self.strategy.best(self._reward, final=True)) if self.total else None
         architecture, race, finalists, race_seconds = self._run_race(derived)
         described = self.describe(architecture)
         baseline = self._compare_with_random(architecture)
         checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
-        findings = self.strategy.findings()
+        findings, limit = self.strategy.findings(), check_limit(self._limit, architecture)
         sentences = (
             "" if race is None else race.sentence,
             defect_sentence(self.space, architecture),
@@ -254,6 +259,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             self._undecided_sentence(race),
             "" if baseline is None or race is not None else baseline.sentence,
             target_sentence(checked),
+            limit_sentence(limit),
         )
         return SearchOutcome(
             **described,
@@ -263,6 +269,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             random_baseline=() if baseline is None else baseline.random_baseline,
             target=checked,
             race=race,
+            limit=limit,
             finalists=finalists,
             finalists_seconds=race_seconds,
             early_stop=early_stop,
@@ -306,15 +313,25 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         )
         return winner, race, records, self._clock() - start
 
-    # --- a target
+    # --- a target, a limit
 
     def _allowed(self, architecture: Architecture) -> bool:
-        return self._target is None or self._target.is_met_by(architecture)
+        meets_target = self._target is None or self._target.is_met_by(architecture)
+        return meets_target and (self._limit is None or self._limit.allows(architecture))
+
+    def _fit_limit(self, architecture: Architecture) -> Architecture:
+        """Return the architecture without dead edges, and changed until the limit allows it."""
+        probabilities = self.strategy.probabilities()
+        quality = self._evaluate if probabilities is None else make_log_probability(self.space, probabilities)
+        return fit_limit(self._limit, self.space, architecture, quality, allowed=self._allowed)
 
     def _reward(self, architecture: Architecture) -> float:
-        """Return the accuracy of a path, minus the penalty for missing the target if there is one."""
+        """Return the accuracy of a path, minus penalties for missing the target and for exceeding the limit."""
         accuracy = self._evaluate(architecture)
-        return accuracy if self._target is None else self._target.compute_reward(accuracy, architecture)
+        reward = accuracy if self._target is None else self._target.compute_reward(accuracy, architecture)
+        if self._limit is None or self._limit.allows(self.space.prune(architecture)):
+            return reward
+        return self._limit.to_target().compute_reward(reward, architecture) - 1  # below every allowed path
 
     def _sample_costs(self) -> list[tuple[float, float]]:
         """Return quality, as the strategy measures it, and cost of architectures sampled uniformly."""

@@ -235,3 +235,19 @@ class TargetResult:
 def _rename(value: JsonObject) -> JsonObject:
     """Return a record with the names of today."""
     return {new: value[old] for old, new in _FIRST_EDITION.items() if old in value} | dict(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitResult:
+    """What the final architecture costs, and the limit that it keeps to."""
+
+    value: float
+    unit: str
+    source: str
+    cost: float
+    sentence: str
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        """Return the record that a JSON object holds."""
+        return from_json_object(cls, value)

@@ -126,7 +126,8 @@ def _quality(data: ReportData) -> dict[str, object]:
     same = [record for record in data.epochs if data.chosen and record.architecture == data.chosen.architecture]
     if same:
         facts.append(("Accuracy with shared weights", percent(same[-1].derived_accuracy)))
-    facts += cost_facts(None if data.result is None else data.result.cost)
+    if data.result is not None:
+        facts += cost_facts(data.result.cost, final_network=data.result.final_network)
     unknown = (
         "No benchmark table covers this architecture, so its rank is not known. Retrain it to learn its accuracy: "
         "accuracy with shared weights is only a hint."

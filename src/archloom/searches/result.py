@@ -28,6 +28,7 @@ from archloom.searches.race_verdict import RaceResult
 from archloom.searches.records import (
     EarlyStop,
     FinalistRecord,
+    LimitResult,
     SearchRecord,
     TargetResult,
     TrialRecord,
@@ -57,6 +58,7 @@ class SearchOutcome:
     target: TargetResult | None = None
     derived: Architecture | None = None  # by the search alone; the race may have chosen another
     race: RaceResult | None = None
+    limit: LimitResult | None = None
     finalists: Sequence[FinalistRecord] = ()  # of the finalist race, the best one first
     finalists_seconds: float | None = None
     early_stop: EarlyStop | None = None  # where the monitor ended the search
@@ -79,7 +81,8 @@ class SearchResult(SearchOutcome):
         text: The architecture in its usual text form.
         verdict: Plain sentences: how good it is known to be.
         table_entry: Scores, rank and regret in a benchmark table, where one covers the space.
-        cost: Parameters and multiply-adds of the network that was searched.
+        cost: Parameters and multiply-adds of the final network, the one that will be trained.
+        final_network: Its size and images in words; empty in older files, whose cost is that of the searched network.
         history: One record per epoch (`EpochRecord`) or trial (`TrialRecord`).
         folder: The run folder.
         posterior: Probabilities of options, for strategies that draw from a posterior.
@@ -99,6 +102,7 @@ class SearchResult(SearchOutcome):
     data: str
     seed: int
     cost: Cost
+    final_network: str = ""
     run: RunFacts
     history: tuple[SearchRecord, ...]
     folder: Path
@@ -110,6 +114,7 @@ class SearchResult(SearchOutcome):
         """Return the result that architecture.json holds."""
         named = {new: value.get(new, value.get(old)) for new, old in _FIRST_EDITION.items()}
         entry, stop, target = named["table_entry"], named["early_stop"], value.get("target")
+        limit = value.get("limit")
         return cls(
             architecture=space.check(value["architecture"]),
             text=str(value["text"]),
@@ -120,6 +125,7 @@ class SearchResult(SearchOutcome):
             target=target and TargetResult.from_json(target),
             derived=value.get("derived") and space.check(value["derived"]),
             race=value.get("race") and RaceResult.from_json(value["race"]),
+            limit=limit and LimitResult.from_json(limit),
             finalists=tuple(map(FinalistRecord.from_json, value.get("finalists") or ())),
             finalists_seconds=value.get("finalists_seconds"),
             early_stop=stop and EarlyStop(**stop),
@@ -130,6 +136,7 @@ class SearchResult(SearchOutcome):
             data=str(value["data"]),
             seed=int(value["seed"]),
             cost=Cost(**value["cost"]),
+            final_network=str(value.get("final_network", "")),
             run=RunFacts.from_json(value["run"]),
             history=tuple(history),
             folder=folder,
@@ -161,7 +168,8 @@ class SearchResult(SearchOutcome):
     @property
     def cost_text(self) -> str:
         """Return parameters and multiply-adds in words."""
-        return f"{self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds"
+        place = f" in the final network: {self.final_network}" if self.final_network else ""
+        return f"{self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds{place}"
 
     @property
     def time_text(self) -> str:
@@ -205,8 +213,9 @@ class SearchResult(SearchOutcome):
 
 
 _NAMES = {
-    "version", "space", "strategy", "data", "seed", "cost", "run", "architecture", "text", "verdict", "shared_accuracy",
-    "target", "derived", "race", "finalists", "finalists_seconds", *_FIRST_EDITION, *_FIRST_EDITION.values(),
+    "version", "space", "strategy", "data", "seed", "cost", "final_network", "run", "architecture", "text", "verdict",
+    "shared_accuracy", "target", "limit", "derived", "race", "finalists", "finalists_seconds", *_FIRST_EDITION,
+    *_FIRST_EDITION.values(),
 }  # fmt: skip
 
 

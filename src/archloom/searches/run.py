@@ -26,6 +26,7 @@ from archloom.objectives import CostTable
 from archloom.reports.cells import draw_cells
 from archloom.searches.budget import CLOCKS, Budget
 from archloom.searches.build import build_search
+from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.plan import complete_search
 from archloom.searches.records import SearchRecord
@@ -144,14 +145,13 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
         self, folder: RunFolder, spec: SearchSpec, data: ImageData | None, budget: Budget | None = None
     ) -> None:
         self._spec = spec
-        facts = spec.facts if data is None else None
-        if facts is None:  # only reading the data shows their shape
-            data = data or spec.load_data()
-            facts = Facts(len(data.classes), (data.channels, *data.resolution))
+        if data is None and spec.facts is None:  # only reading the data shows their shape
+            data = spec.load_data()
+        facts = facts_of(spec, data)
         self._data_name = spec.data_set.name if data is None else data.name
         super().__init__(folder, build_search(spec, data=data, budget=budget))
-        # before the search: a network that cannot be counted is refused now
-        self._costs = _cost_table(self.loop.space, facts, spec.network.settings)
+        _refuse_uncountable(self.loop.space, facts, spec.network.settings)
+        self._final = FinalNetwork.of(spec, facts)
 
     @property
     def settings(self) -> Settings:
@@ -177,7 +177,8 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
             strategy=self._spec.strategy.name,
             data=self._data_name,
             seed=self._spec.seed,
-            cost=self._costs.cost(outcome.architecture),
+            cost=self._final.count(outcome.architecture),
+            final_network=self._final.description,
             run=RunFacts.collect(
                 seconds=sum(record.seconds for record in history),
                 seconds_since_start=seconds,
@@ -237,14 +238,15 @@ def _look_up_probable(space: SearchSpace, result: SearchResult | None, look_up: 
     return {text: entry.test for text, entry in entries.items() if entry is not None}
 
 
-_COSTS: dict[str, CostTable] = {}  # many runs of one process may be of one space and network
+_COUNTED: set[str] = set()  # many runs of one process may be of one space and network
 
 
-def _cost_table(space: SearchSpace, facts: Facts, network: Settings) -> CostTable:
+def _refuse_uncountable(space: SearchSpace, facts: Facts, network: Settings) -> None:
+    """Raise a SettingError for a network whose cost cannot be counted: before the search, and not at its end."""
     what = repr((space, facts, sorted(network.items())))
-    if what not in _COSTS:
-        _COSTS[what] = CostTable(space, classes=facts.classes, image_shape=facts.image_shape, **network)
-    return _COSTS[what]
+    if what not in _COUNTED:
+        CostTable(space, classes=facts.classes, image_shape=facts.image_shape, **network)
+        _COUNTED.add(what)
 
 
 def as_image_data(data: Any) -> ImageData | None:

@@ -30,7 +30,9 @@ from archloom.data.parts import DataParts
 from archloom.data.source import ImageData
 from archloom.execution.machine import Machine, pick_device
 from archloom.families import build_network, family_of
+from archloom.objectives.limits import LimitSettings
 from archloom.objectives.target import TargetSettings
+from archloom.searches.final_network import FinalSettings, resize
 from archloom.searches.monitor import MonitorSettings
 from archloom.searches.race_settings import RaceSettings
 from archloom.spaces import SPACES, SearchSpace
@@ -38,11 +40,25 @@ from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot
 from archloom.supernet import EveryOption, WeightSettings
 
-SECTIONS = ("space", "strategy", "network", "data", "weights", "search", "race", "target", "monitor", "machine")
+SECTIONS = (
+    "space",
+    "strategy",
+    "network",
+    "data",
+    "weights",
+    "search",
+    "race",
+    "target",
+    "limit",
+    "final",
+    "monitor",
+    "machine",
+)
 NOT_DETERMINING = ("machine.", "data.directory", "search.trials", "search.study", "search.tensorboard")
 GIVEN = "given"  # the name of data that Python code passes instead of a data set to load
 
 Parts = TypeVar("Parts", bound=DataParts)
+CostSettings = TypeVar("CostSettings", TargetSettings, LimitSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +150,8 @@ class SearchSpec:
     search: SearchSettings
     race: RaceSettings
     target: TargetSettings
+    limit: LimitSettings
+    final: FinalSettings
     monitor: MonitorSettings
     machine: Machine
     data: DataSettings
@@ -183,9 +201,12 @@ class SearchSpec:
         _try_sections(sections, **made)
         if made["race"] is not None and not len(sections.problems):
             sections.attempt("race", lambda: _try_race(made["race"], parts["space"], parts["network"]))
+        if made["final"] is not None:
+            sections.attempt("final", lambda: _try_final(parts["space"], parts["network"], made["final"]))
         sections.problems.raise_if_any()
         made["search"] = made["search"].with_absolute_paths()
         made["target"] = _with_absolute_source(made["target"])
+        made["limit"] = _with_absolute_source(made["limit"])
         assert data is not None, "problems were raised"
         return cls(seed=seed, **parts, **made, data=data, data_set=own, given=merge(layers, sections.given))
 
@@ -204,7 +225,9 @@ class SearchSpec:
         """Return what the scores of a black-box search depend on, by dotted name: no seed, no paths."""
         flat = flatten({name: values for name, values in self.to_settings().items() if name in SECTIONS})
         plain = json.loads(json.dumps(flat, default=str))  # as a database returns it
-        omitted = ("target.",) if self.target.metric == "none" else ()  # older studies have no such section
+        unused = [name for name in ("target", "limit") if getattr(self, name).metric == "none"]
+        unused += ["final"] if len(unused) == 2 else []  # nothing counts costs
+        omitted = tuple(f"{name}." for name in unused)  # older studies have no such sections
         return {name: value for name, value in plain.items() if not name.startswith((*NOT_DETERMINING, *omitted))}
 
     @property
@@ -242,6 +265,8 @@ SECTION_TYPES: Mapping[str, type] = {
     "search": SearchSettings,
     "race": RaceSettings,
     "target": TargetSettings,
+    "limit": LimitSettings,
+    "final": FinalSettings,
     "monitor": MonitorSettings,
     "machine": Machine,
 }
@@ -367,8 +392,14 @@ def _try_network(space: SearchSpace, settings: Settings) -> None:
         _BUILT.add(what)
 
 
-def _with_absolute_source(target: TargetSettings) -> TargetSettings:
-    """Return the target with an absolute path where its source is a file; the name of a device stays as it is."""
+def _try_final(space: Component, network: Component, final: FinalSettings) -> None:
+    """Raise a SettingError if the final network cannot have the size that is asked for."""
+    if final != FinalSettings():
+        resize(build_space(space), network.settings, final)
+
+
+def _with_absolute_source(target: CostSettings) -> CostSettings:
+    """Return the target or limit with an absolute path where its source is a file; a device stays as it is."""
     return replace(target, source=_absolute(str(target.file))) if target.file is not None else target
 
 

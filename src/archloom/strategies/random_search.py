@@ -16,7 +16,7 @@ from archloom.strategies.base import BlackBox, StrategyFindings, Trial
 
 
 class RandomSearch(BlackBox):
-    """Sample and score. With a target, sample again before scoring if the cost is too high or too low."""
+    """Sample and score. With a target or a limit, sample again before scoring if the cost does not meet it."""
 
     stateful: ClassVar[tuple[str, ...]] = ("samples", "accepted")
     former_names: ClassVar[Mapping[str, str]] = {"samples": "drawn"}
@@ -54,6 +54,12 @@ class RandomSearch(BlackBox):
             if self._accepts(target, architecture):
                 self.accepted += 1
                 return architecture
+        if target.one_sided:
+            raise SettingError(
+                f"none of {self._most_draws:,} sampled architectures costs at most limit.value {target.value:g} "
+                f"{target.source.unit}, and {self.accepted:,} of {self.samples:,} at all; raise the limit or "
+                "strategy.most_draws"
+            )
         raise SettingError(
             f"none of {self._most_draws:,} sampled architectures costs near target.value {target.value:g} "
             f"{target.source.unit}, and {self.accepted:,} of {self.samples:,} at all; widen strategy.window or "
@@ -61,7 +67,7 @@ class RandomSearch(BlackBox):
         )
 
     def _accepts(self, target: Target, architecture: Architecture) -> bool:
-        if self._window is None:
+        if self._window is None or target.one_sided:
             return target.is_met_by(architecture)
         return abs(target.cost(architecture) - target.value) <= self._window
 

@@ -1,0 +1,103 @@
+"""The final network: the one that will be trained after a search, wider and deeper than the one that is searched.
+
+Costs, limits and targets are about it. Its size is that of its family, unless the section `final` names another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Self
+
+from annotated_doc import Doc
+
+from archloom.core.errors import require
+from archloom.core.settings import Settings
+from archloom.data import Facts
+from archloom.data.source import ImageData
+from archloom.families import family_of, select_deployed_settings
+from archloom.objectives.cost import Cost, CostTable, count_alone
+from archloom.spaces import Architecture, SearchSpace
+
+if TYPE_CHECKING:  # the spec has these settings as a section
+    from archloom.searches.spec import SearchSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalSettings:
+    """The network that will be trained after the search: costs, targets and limits count it."""
+
+    channels: Annotated[int | None, Doc("its width; left out: the usual one of its family")] = None
+    depth: Annotated[int | None, Doc("its depth, as the space counts it; left out: the usual one")] = None
+    image_size: Annotated[int | None, Doc("side of its images; left out: that of the data")] = None
+
+    def __post_init__(self) -> None:
+        values = {"channels": self.channels, "depth": self.depth, "image_size": self.image_size}
+        require({f"final.{name} must be at least 1, got {n}": n is None or n >= 1 for name, n in values.items()})
+
+
+@dataclass(frozen=True)
+class FinalNetwork:
+    """The network that will be trained: a space of its depth, settings of its network, and its images."""
+
+    space: SearchSpace
+    network: Settings
+    classes: int
+    image_shape: tuple[int, int, int]  # C, H, W
+
+    @classmethod
+    def of(cls, spec: SearchSpec, facts: Facts) -> Self:
+        """Return the final network of a search on data of this shape."""
+        space, network = resize(spec.build_space(), spec.network.settings, spec.final)
+        colours, height, width = facts.image_shape
+        side = spec.final.image_size
+        return cls(space, network, facts.classes, (colours, side or height, side or width))
+
+    @property
+    def description(self) -> str:
+        """Return `5 cells per stage, 16 channels, 32x32 images`."""
+        family, images = family_of(self.space), f"{self.image_shape[1]}x{self.image_shape[2]} images"
+        size = family.describe_size(self.space, self.network) if family.final_size(self.space).network else ""
+        return ", ".join(part for part in (size, images) if part)
+
+    def count(self, architecture: Architecture) -> Cost:
+        """Return the cost of one architecture in this network."""
+        settings = select_deployed_settings(self.network)
+        return count_alone(self.space, architecture, image_shape=self.image_shape, classes=self.classes, **settings)
+
+    def cost_table(self) -> CostTable:
+        """Return the costs of all architectures in this network; the same table for the same network."""
+        what = repr((self.space, sorted(self.network.items()), self.classes, self.image_shape))
+        if what not in _TABLES:
+            _TABLES[what] = CostTable(self.space, classes=self.classes, image_shape=self.image_shape, **self.network)
+        return _TABLES[what]
+
+
+_TABLES: dict[str, CostTable] = {}  # many runs of one process may end in one network
+
+
+def resize(space: SearchSpace, network: Settings, final: FinalSettings) -> tuple[SearchSpace, Settings]:
+    """Return the space and the network settings of the final network.
+
+    Raises:
+        SettingError: If the family has no setting for a width, or another depth would be another space.
+    """
+    family = family_of(space)
+    size = family.final_size(space)
+    full = replace(space, **dict(size.space))
+    rule = (
+        f"final.channels must be left out for the family '{family.name}', whose network has no setting 'channels', "
+        f"got {final.channels}"
+    )
+    require({rule: final.channels is None or "channels" in network})
+    width = {} if final.channels is None else {"channels": final.channels}
+    deep = full if final.depth is None else family.with_depth(full, final.depth)
+    return deep, {**network, **size.network, **width}
+
+
+def facts_of(spec: SearchSpec, data: ImageData | None) -> Facts:
+    """Return what the size of a network depends on; data are read only if nothing else says it."""
+    known = spec.facts if data is None else None
+    if known is not None:
+        return known
+    data = data or spec.load_data()
+    return Facts(len(data.classes), (data.channels, *data.resolution))
