@@ -1,3 +1,7 @@
+import math
+import random
+from dataclasses import replace
+
 import pytest
 import torch
 from smooth import SPACE, search_batch, smooth_weights
@@ -131,3 +135,64 @@ def test_an_old_name_sets_the_value_of_its_new_one():
     with pytest.warns(RenamedSettingWarning, match="strategy.n_eff is now strategy.posterior.observations"):
         spec = SearchSpec.resolve({"strategy": {"name": "gibbs", "n_eff": 7}})
     assert spec.strategy.settings["posterior"].observations == 7
+
+
+# --- the share of a search that trains the weights alone
+
+
+@pytest.mark.parametrize(
+    ("progress", "epoch", "epochs", "warming"),
+    [
+        (0.0, 0, 1, True),
+        (0.2, 0, 1, True),
+        (0.25, 0, 1, False),  # within the only epoch
+        (0.2499, 2, 10, True),
+        (0.75, 9, 10, False),
+    ],
+)
+def test_a_warm_up_is_a_share_of_the_steps_also_within_one_epoch(progress, epoch, epochs, warming):
+    strategy = STRATEGIES["darts"].load()(SPACE, torch.Generator().manual_seed(0), warmup=0.25)
+    batch = replace(search_batch(0, epoch=epoch, epochs=epochs), progress=progress)
+    assert strategy.is_warming_up(batch) == warming
+
+
+def test_steps_after_the_last_that_meet_a_target_are_no_warm_up():
+    strategy = STRATEGIES["darts"].load()(SPACE, torch.Generator().manual_seed(0), warmup=0.75)
+    assert not strategy.is_warming_up(replace(search_batch(0, epoch=9, epochs=10), progress=0.5))
+
+
+# --- reading the probabilities
+
+
+def with_row(*row: float) -> Differentiable:
+    """Return a strategy whose decisions all have these probabilities."""
+    strategy = STRATEGIES["gdas"].load()(SPACE, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        strategy.policy.values.copy_(torch.tensor(row * len(SPACE.decisions)).log())
+    return strategy
+
+
+def test_samples_and_log_probabilities_follow_the_probabilities():
+    strategy, rng = with_row(0.1, 0.2, 0.3, 0.4), random.Random(0)
+    samples = [strategy.sample(rng) for _ in range(2000)]
+    first = SPACE.decisions[0]
+    for option, wanted in zip(first.options, (0.1, 0.2, 0.3, 0.4), strict=True):
+        assert [one[first.name] for one in samples].count(option) / 2000 == pytest.approx(wanted, abs=0.04)
+    options = {
+        decision.name: decision.options[place] for decision, place in zip(SPACE.decisions, (0, 1, 3), strict=True)
+    }
+    assert strategy.log_probability(SPACE.check(options)) == pytest.approx(math.log(0.1 * 0.2 * 0.4), rel=1e-4)
+
+
+def test_strategies_without_probabilities_sample_uniformly_and_are_never_undecided():
+    strategy = Counting()
+    assert strategy.sample(random.Random(4)) == strategy.space.sample(random.Random(4))
+    assert strategy.log_probability(strategy.space.parse("|none~0|")) == 0.0
+    assert strategy.undecided() is None
+
+
+def test_a_search_about_uniform_is_undecided():
+    assert with_row(0.23, 0.23, 0.24, 0.30).undecided() == (
+        "the largest probability is 0.30 of a uniform 0.25: this is a random choice"
+    )
+    assert with_row(0.22, 0.22, 0.24, 0.32).undecided() is None

@@ -1,5 +1,7 @@
 """REINFORCE against the enumerated expected reward, in double precision; and who sees which images."""
 
+import random
+
 import pytest
 import torch
 from smooth import SPACE, batch, smooth_weights
@@ -222,3 +224,36 @@ def test_a_spread_is_asked_like_any_validation():
 
 def test_the_paper_settings_are_accepted():
     make(**Enas.presets["paper"]["strategy"])
+
+
+# --- step sizes and samples
+
+
+def begin(*, steps: int, train_images: int = 400, **settings) -> Enas:
+    strategy = make(**settings)
+    strategy.begin(smooth_weights(), Plan(train_images, 400, 8, 8, steps=steps))
+    return strategy
+
+
+@pytest.mark.parametrize(
+    ("steps", "controller_steps"), [(100_000, 13), (400, 25), (200, 50), (50, 50)]
+)  # of 50 weight steps an epoch
+def test_the_controller_has_a_quarter_of_the_steps_and_more_in_a_short_search(steps, controller_steps):
+    assert begin(steps=steps).validation.batches == controller_steps
+
+
+@pytest.mark.parametrize(("steps", "rate"), [(100_000, 1e-3), (200, 3e-3), (50, 1e-2), (10, 1e-2)])
+def test_the_controllers_learning_rate_follows_from_the_number_of_its_steps(steps, rate):
+    assert begin(steps=steps).optimizer.param_groups[0]["lr"] == pytest.approx(rate)
+    assert begin(steps=steps, learning_rate=0.5).optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_samples_come_from_the_controller_and_depend_on_the_generator_given():
+    strategy = make(spread=40.0)
+    before = strategy.generator.get_state()
+    found = [strategy.sample(random.Random(seed)) for seed in range(400)]
+    assert torch.equal(strategy.generator.get_state(), before)
+    assert strategy.sample(random.Random(3)) == found[3]
+    likely = strategy.policy.log_probabilities(PATHS).exp().detach()
+    best = PATHS[int(likely.argmax())]
+    assert found.count(best) / len(found) == pytest.approx(float(likely.max()), abs=0.08)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from smooth import SPACE, search_batch, smooth_weights
@@ -30,13 +32,11 @@ class Spy:
         return self.weights.step_result(batch, gates)
 
 
-@pytest.mark.parametrize(("epoch", "wanted"), [(0, 10.0), (1, 7.75), (4, 1.0)])
-def test_temperature_falls_linearly_from_the_first_epoch_to_the_last(epoch, wanted):
-    assert make(temperature_end=1.0).temperature(search_batch(0, epoch=epoch, epochs=5)) == pytest.approx(wanted)
-
-
-def test_a_single_epoch_runs_at_the_starting_temperature():
-    assert make().temperature(search_batch(0, epoch=0, epochs=1)) == 10.0
+@pytest.mark.parametrize("epochs", [1, 5])
+@pytest.mark.parametrize(("progress", "wanted"), [(0.0, 10.0), (0.25, 7.75), (1.0, 1.0)])
+def test_temperature_falls_linearly_over_the_steps_also_of_a_single_epoch(progress, wanted, epochs):
+    batch = replace(search_batch(0, epoch=0, epochs=epochs), progress=progress)
+    assert make(temperature_end=1.0).temperature(batch) == pytest.approx(wanted)
 
 
 def test_a_step_fits_on_training_data_then_judges_on_validation_data_with_a_path_of_its_own():
@@ -80,8 +80,14 @@ def test_per_sample_sampling_draws_one_option_per_image():
 
 def test_presets_are_the_papers_and_the_public_scripts_settings():
     paper, public = Gdas.presets["paper"], Gdas.presets["public"]
-    assert paper["strategy"] == {"temperature_end": 1.0, "sampling": "sample", "keep_none": True}
+    assert paper["strategy"] == {
+        "temperature_end": 1.0,
+        "sampling": "sample",
+        "keep_none": True,
+        "learning_rate": 3e-4,
+    }
     assert public["strategy"]["temperature_end"] == 0.1
+    assert public["strategy"]["learning_rate"] == 3e-4
     assert public["weights"] == {"weight_decay": 5e-4, "nesterov": True}
     for preset in (paper, public):
         make(**preset["strategy"])

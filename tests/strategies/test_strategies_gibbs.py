@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -302,7 +304,7 @@ def test_findings_leave_out_the_burn_in():
 
 
 def test_a_step_reports_figures_of_both_draws():
-    strategy, weights = make(logits={"images": 12}, posterior={"observations": 1200})
+    strategy, weights = make(logits={"images": 12, "learning_rate": 0.1}, posterior={"observations": 1200})
     figures = strategy.step(weights, step_batch(0))
     assert figures["a_batch_noise_ratio"] == pytest.approx(0.1 * 1200 / (1.9 * 12))
     assert figures["w_batch_noise_ratio"] == pytest.approx(0.1 * 1200 / (1.9 * 12))
@@ -336,3 +338,37 @@ def test_finalists_are_the_derived_architecture_and_its_neighbours():
     assert finalists == SPACE.neighbours(strategy.probabilities(), 3, keep_none=False)
     assert [one[first.name] for one in finalists[:2]] == list(first.options[1:3])
     assert make(finalists=1)[0].finalists() == []
+
+
+# --- step sizes and samples
+
+
+@pytest.mark.parametrize(
+    ("steps", "warmup", "wanted"),
+    [(100_000, 0.0, 0.1), (40, 0.0, 3 / (0.67 * 40)), (40, 0.5, 3 / (0.67 * 20)), (2, 0.0, 0.5)],
+)
+def test_a_draw_moves_further_in_a_search_of_few_draws(steps, warmup, wanted):
+    plan = replace(PLAN, steps=steps)
+    strategy, _ = make(plan=plan, warmup=warmup, logits={"images": 12})
+    assert strategy.validation.every == 1
+    assert strategy.optimizer.param_groups[0]["lr"] == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("update", ["sample", "sgd", "adam"])
+def test_a_stated_learning_rate_of_the_logits_stays(update):
+    strategy, _ = make(plan=replace(PLAN, steps=2), logits={"images": 12, "learning_rate": 0.3, "update": update})
+    assert strategy.optimizer.param_groups[0]["lr"] == 0.3
+
+
+def test_samples_are_the_architectures_of_draws_after_the_burn_in():
+    strategy, _ = make(logits={"images": 12}, posterior={"burn_in": 0.5})
+    before = strategy.sample(random.Random(0))
+    assert SPACE.check(before) == before  # without draws, by the probabilities
+    option = {0: 1, 1: 1, 2: 2, 3: 3}  # the option that each draw favours; the first two are burn-in
+    for number in range(4):
+        draw = torch.zeros(3, 4)
+        draw[:, option[number]] = 5.0
+        strategy.chain.append(draw.flatten())
+    found = {strategy.sample(random.Random(seed)) for seed in range(20)}
+    operations = SPACE.decisions[0].options
+    assert {frozenset(one.values()) for one in found} == {frozenset({operations[2]}), frozenset({operations[3]})}

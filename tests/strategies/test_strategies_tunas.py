@@ -368,3 +368,17 @@ def test_by_default_section_weights_optimizes_the_weights():
     weights = smooth_weights()
     make().begin(weights, Plan(100, 100, 128, 128, steps=40))
     assert isinstance(weights._optimizer, torch.optim.SGD)
+
+
+@pytest.mark.parametrize(
+    ("steps", "rate"), [(19_500, 0.02), (195_000, 0.002), (200, 0.05)]
+)  # a quarter of the steps is delay
+def test_the_learning_rate_of_the_policy_follows_from_the_number_of_steps(steps, rate):
+    plan = Plan(80, 80, 8, 8, steps=steps)
+    strategy = make()
+    strategy.begin(smooth_weights(), plan)
+    assert strategy.learning_rate(0.25) == pytest.approx(rate)
+    assert strategy.learning_rate(1.0) == pytest.approx(10 * rate)
+    stated = make(policy={"learning_rate": 0.3})
+    stated.begin(smooth_weights(), plan)
+    assert stated.learning_rate(0.25) == 0.3

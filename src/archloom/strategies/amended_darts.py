@@ -34,7 +34,7 @@ class AmendedDarts(Differentiable):
 
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {
-            "strategy": {"eta": 0.1, "inverse": "hessian", "limit": 0.0},
+            "strategy": {"eta": 0.1, "inverse": "hessian", "limit": 0.0, "learning_rate": 3e-4},
             "search": {"epochs": 100, "batch_size": 96},
         },
     }

@@ -6,7 +6,6 @@ them from its signature; help is the `Doc` of a keyword.
 
 from __future__ import annotations
 
-import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,9 @@ from archloom.data.loader import Batch
 from archloom.objectives.target import Target
 from archloom.policies import Chain, Logits
 from archloom.policies.posterior import Posterior
+from archloom.policies.probabilities import describe_indecision, log_probability, sample_architecture
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
+from archloom.strategies.step_size import PUBLISHED_STEPS, TRAVEL, StepSize
 from archloom.supernet import SharedWeights, StepResult, gradients_of
 
 Metrics = Mapping[str, float]
@@ -204,6 +205,7 @@ class OneShot(Stateful):
     """
 
     validation: Validation = Validation()
+    _keep_none: bool | None = None  # may `none` win; None: as the space has it
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
         """Prepare for the sizes of a search; called once, before the first step and before a saved state is loaded."""
@@ -220,21 +222,22 @@ class OneShot(Stateful):
         """Return the probabilities of the options, or None for strategies without any."""
         return None
 
-    def sample(self, rng: random.Random) -> Architecture:
-        """Return an architecture drawn from what the search has learned."""
-        return self.space.sample(rng)
-
     def log_probability(self, architecture: Architecture) -> float:
-        """Return how probable the search finds an architecture; 0 for strategies without probabilities."""
-        rows = self.probabilities()
-        if rows is None:
-            return 0.0
-        pairs = ((d, architecture[d.name]) for d in self.space.decisions)
-        return sum(math.log(max(1e-6, rows[d.name][d.index(o)])) for d, o in pairs if o in d.options)
+        """Return the log-probability of an architecture, decision by decision; 0 for strategies without any."""
+        scores = self.probabilities()
+        return 0.0 if scores is None else log_probability(self.space, scores, architecture, keep_none=self._keep_none)
+
+    def sample(self, rng: random.Random) -> Architecture:
+        """Sample an architecture by the probabilities, each decision independently; uniformly if there are none."""
+        scores = self.probabilities()
+        if scores is None:
+            return self.space.sample(rng)
+        return sample_architecture(self.space, scores, rng, keep_none=self._keep_none)
 
     def undecided(self) -> str | None:
-        """Return a sentence if the search has not decided."""
-        return None
+        """Return a sentence if the search has not decided; None if it has, or has no probabilities."""
+        scores = self.probabilities()
+        return None if scores is None else describe_indecision(scores)
 
     def to(self, device: torch.device) -> None:
         """Move the parameters of the strategy to a device."""
@@ -252,9 +255,9 @@ class Differentiable(OneShot):
     Args:
         space: what can be chosen.
         generator: the only source of random numbers.
-        learning_rate: learning rate of Adam on the logits.
+        learning_rate: learning rate of Adam on the logits; by the planned number of steps if left out.
         weight_decay: weight decay of Adam on the logits.
-        warmup: share of the epochs that trains the weights alone.
+        warmup: share of the search that trains the weights alone.
         none: whether `none` takes part in the search.
         keep_none: whether `none` may win; as the space has it if left out.
 
@@ -275,29 +278,40 @@ class Differentiable(OneShot):
     """
 
     stateful: ClassVar[tuple[str, ...]] = ("policy", "optimizer")
+    travel: ClassVar[float] = TRAVEL  # of a logit over a search whose learning rate is left out
 
     def __init__(
         self,
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        learning_rate: Annotated[float, Doc("learning rate of Adam on the logits")] = 3e-4,
+        learning_rate: Annotated[
+            float | None, Doc("learning rate of Adam on the logits; left out: by the number of steps")
+        ] = None,
         weight_decay: Annotated[float, Doc("weight decay of Adam on the logits")] = 1e-3,
-        warmup: Annotated[float, Doc("share of the epochs that trains the weights alone")] = 0.0,
+        warmup: Annotated[float, Doc("share of the search that trains the weights alone")] = 0.0,
         none: Annotated[Literal["free", "absent"], Doc("whether `none` takes part in the search")] = "free",
         keep_none: Annotated[bool | None, Doc("may `none` win; left out: as the space has it")] = None,
     ) -> None:
         super().__init__(space, generator)
         require(
             {
-                f"strategy.learning_rate must be above 0, got {learning_rate}": learning_rate > 0,
+                f"strategy.learning_rate must be above 0, got {learning_rate}": (
+                    learning_rate is None or learning_rate > 0
+                ),
                 f"strategy.weight_decay must be 0 or more, got {weight_decay}": weight_decay >= 0,
                 f"strategy.warmup must lie in [0, 1), got {warmup}": 0 <= warmup < 1,
             }
         )
         self._warmup, self._keep_none = warmup, keep_none
         self.policy = Logits(space, generator, without=(NONE,) if none == "absent" else ())
-        self.optimizer: torch.optim.Optimizer = self.policy.adam(learning_rate=learning_rate, weight_decay=weight_decay)
+        self._step_size = StepSize(learning_rate, self.travel)
+        rate = self._step_size.learning_rate(PUBLISHED_STEPS)  # until `begin` knows the number of steps
+        self.optimizer: torch.optim.Optimizer = self.policy.adam(learning_rate=rate, weight_decay=weight_decay)
+
+    def begin(self, weights: SharedWeights, plan: Plan) -> None:
+        """Fit the learning rate of the logits to the number of steps after the warm-up, unless it is stated."""
+        self._step_size.apply(self.optimizer, (1 - self._warmup) * plan.steps)
 
     def descend(self, gradient: Tensor, batch: SearchBatch) -> None:
         """Take an optimizer step on the logits, except in the warm-up, when operations without weights look best."""
@@ -316,7 +330,7 @@ class Differentiable(OneShot):
 
     def is_warming_up(self, batch: SearchBatch) -> bool:
         """Return whether only the weights train."""
-        return batch.epoch < self._warmup * batch.epochs
+        return is_within(self._warmup, batch)
 
     def probabilities(self) -> Scores:
         """Return the probability of every option."""
@@ -325,6 +339,14 @@ class Differentiable(OneShot):
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
         """Return the architecture that the probabilities stand for."""
         return self.space.decode(self.probabilities(), keep_none=self._keep_none)
+
+
+def is_within(share: float, batch: SearchBatch) -> bool:
+    """Return whether a step is in the first share of a search.
+
+    Steps after the planned ones, which meet a target, have the number of the last epoch and are in no first share.
+    """
+    return batch.progress < share and batch.epoch < share * batch.epochs
 
 
 def metrics(train: StepResult, valid: StepResult | None = None, **others: float) -> Metrics:

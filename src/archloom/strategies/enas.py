@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,9 +17,25 @@ from archloom.core.errors import require
 from archloom.data.loader import Batch
 from archloom.policies.lstm import LstmPolicy, SampledPaths
 from archloom.spaces import Architecture, Scores, SearchSpace
-from archloom.strategies.base import Evaluate, Metrics, OneShot, Plan, Preset, SearchBatch, Validation, metrics
+from archloom.strategies.base import (
+    Evaluate,
+    Metrics,
+    OneShot,
+    Plan,
+    Preset,
+    SearchBatch,
+    Validation,
+    is_within,
+    metrics,
+)
 from archloom.strategies.candidates import Candidates
+from archloom.strategies.step_size import StepSize
 from archloom.supernet import SharedWeights, path_gates
+
+CONTROLLER_SHARE = 1 / 4  # of the weight steps, as published: 50 of the controller to 195 of the weights
+FEWEST_STEPS = 200  # of the controller in a search, if it has as many: fewer samples decide by chance
+PUBLISHED_RATE = 1e-3  # of the controller, over 310 epochs of 50 steps
+CONTROLLER_TRAVEL = 0.6  # of a parameter: after so much the controller has decided, and a larger rate decides by chance
 
 
 @dataclass(frozen=True)
@@ -31,6 +49,11 @@ class SpreadValidation(Validation):
     def before(self, position: int) -> int:
         """Return the number of validation batches before a step."""
         return position * self.batches // self.every
+
+
+def plan_steps(every: int, steps: int) -> int:
+    """Return the controller's steps in an epoch of `every` weight steps: a quarter, more in a short search."""
+    return math.ceil(every * min(1.0, max(CONTROLLER_SHARE, FEWEST_STEPS / steps)))
 
 
 class Enas(OneShot):
@@ -59,9 +82,14 @@ class Enas(OneShot):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        controller_steps: Annotated[int, Doc("learning steps of the controller in an epoch")] = 50,
+        controller_steps: Annotated[
+            int | None,
+            Doc("its learning steps in an epoch; left out: a quarter of the weight steps, at least 200 in all"),
+        ] = None,
         samples: Annotated[int, Doc("paths sampled for each")] = 20,
-        learning_rate: Annotated[float, Doc("of Adam on the controller")] = 1e-3,
+        learning_rate: Annotated[
+            float | None, Doc("of Adam on the controller; left out: by the number of its steps")
+        ] = None,
         entropy_weight: Annotated[float, Doc("of the controller's entropy beside the accuracy")] = 1e-4,
         baseline_decay: Annotated[
             float, Doc("of the moving average of rewards that each reward is compared with")
@@ -70,7 +98,7 @@ class Enas(OneShot):
         units: Annotated[int, Doc("of each layer")] = 32,
         temperature: Annotated[float, Doc("that logits are divided by")] = 5.0,
         tanh_constant: Annotated[float, Doc("the largest logit")] = 2.5,
-        warmup: Annotated[float, Doc("share of the epochs that trains the weights alone")] = 0.0,
+        warmup: Annotated[float, Doc("share of the search that trains the weights alone")] = 0.0,
         candidates: Annotated[
             int, Doc("architectures sampled by the controller and compared by shared weights at the end")
         ] = 100,
@@ -80,9 +108,13 @@ class Enas(OneShot):
         super().__init__(space, generator)
         require(
             {
-                f"strategy.controller_steps must be at least 1, got {controller_steps}": controller_steps >= 1,
+                f"strategy.controller_steps must be at least 1, got {controller_steps}": (
+                    controller_steps is None or controller_steps >= 1
+                ),
                 f"strategy.samples must be at least 1, got {samples}": samples >= 1,
-                f"strategy.learning_rate must be above 0, got {learning_rate}": learning_rate > 0,
+                f"strategy.learning_rate must be above 0, got {learning_rate}": (
+                    learning_rate is None or learning_rate > 0
+                ),
                 f"strategy.entropy_weight must be 0 or more, got {entropy_weight}": entropy_weight >= 0,
                 f"strategy.baseline_decay must lie in [0, 1), got {baseline_decay}": 0 <= baseline_decay < 1,
                 f"strategy.warmup must lie in [0, 1), got {warmup}": 0 <= warmup < 1,
@@ -94,17 +126,22 @@ class Enas(OneShot):
         self.policy = LstmPolicy(
             space, generator, layers=layers, units=units, temperature=temperature, tanh_constant=tanh_constant
         )
-        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=learning_rate)
+        self._step_size = StepSize(
+            learning_rate, CONTROLLER_TRAVEL, largest=10 * PUBLISHED_RATE, smallest=PUBLISHED_RATE
+        )
+        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=learning_rate or PUBLISHED_RATE)
         self.baseline: float | None = None  # until there is a reward
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
-        """Plan how many validation batches each step takes."""
-        self.validation = SpreadValidation(every=plan.train_images // plan.batch_size, batches=self._controller_steps)
+        """Plan how many validation batches each step takes, and fit the learning rate to the number of all of them."""
+        every = plan.train_images // plan.batch_size
+        self.validation = SpreadValidation(every=every, batches=self._controller_steps or plan_steps(every, plan.steps))
+        self._step_size.apply(self.optimizer, (1 - self._warmup) * self.validation.before(plan.steps))
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
         """Update the weights along a sampled path, then the controller."""
         trained = weights.fit(batch.train, path_gates(self.space, self._sample().paths[0]))
-        if not batch.valids or batch.epoch < self._warmup * batch.epochs:
+        if not batch.valids or is_within(self._warmup, batch):
             return metrics(trained)
         learned = [self._learn(weights, valid) for valid in batch.valids]
         means = {name: sum(row[name] for row in learned) / len(learned) for name in learned[0]}
@@ -151,10 +188,17 @@ class Enas(OneShot):
         """Return the probability of every option under the controller."""
         return self.policy.probabilities()
 
+    def sample(self, rng: random.Random) -> Architecture:
+        """Sample an architecture from the controller, each decision given those before."""
+        return self._sample_architecture(torch.Generator().manual_seed(rng.getrandbits(62)))
+
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
         """Return the best of several architectures sampled from the controller."""
+        return self._candidates.best(  # probable ones are sampled repeatedly
+            lambda: self._sample_architecture(self.generator), cache(evaluate), final=final
+        )
 
-        def sample() -> Architecture:
-            return self.space.decode(self._sample().scores[0], keep_none=self._keep_none)
-
-        return self._candidates.best(sample, cache(evaluate), final=final)  # probable ones are sampled repeatedly
+    def _sample_architecture(self, generator: torch.Generator) -> Architecture:
+        with torch.no_grad():
+            scores = self.policy.sample(generator).scores[0]
+        return self.space.decode(scores, keep_none=self._keep_none)

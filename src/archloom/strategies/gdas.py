@@ -21,11 +21,16 @@ class Gdas(Differentiable):
 
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {
-            "strategy": {"temperature_end": 1.0, "sampling": "sample", "keep_none": True},
+            "strategy": {
+                "temperature_end": 1.0,
+                "sampling": "sample",
+                "keep_none": True,
+                "learning_rate": 3e-4,
+            },
             "search": {"epochs": 240},
         },
         "public": {
-            "strategy": {"temperature_end": 0.1, "sampling": "batch"},
+            "strategy": {"temperature_end": 0.1, "sampling": "batch", "learning_rate": 3e-4},
             "weights": {"weight_decay": 5e-4, "nesterov": True},
             "search": {"epochs": 250},
         },
@@ -36,8 +41,8 @@ class Gdas(Differentiable):
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        temperature_start: Annotated[float, Doc("of the Gumbel softmax, in the first epoch")] = 10.0,
-        temperature_end: Annotated[float, Doc("in the last epoch")] = 0.1,
+        temperature_start: Annotated[float, Doc("of the Gumbel softmax, at the first step")] = 10.0,
+        temperature_end: Annotated[float, Doc("where the last step comes to")] = 0.1,
         sampling: Annotated[
             Literal["batch", "sample"], Doc("one path for the whole batch, or one for every image")
         ] = "batch",
@@ -57,8 +62,8 @@ class Gdas(Differentiable):
         self._per_image, self._gradient = sampling == "sample", gradient
 
     def temperature(self, batch: SearchBatch) -> float:
-        """Return the temperature of an epoch, linear from the first to the last."""
-        return self._start - (self._start - self._end) * batch.epoch / max(1, batch.epochs - 1)
+        """Return the temperature at a step, linear over the search."""
+        return self._start - (self._start - self._end) * batch.progress
 
     def _sample(self, temperature: float, images: int) -> Gates:
         return sample_gumbel_gates(

@@ -7,6 +7,7 @@ Each block is drawn from a local Gaussian: a quasi-Newton step towards the mode,
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
@@ -18,7 +19,7 @@ from archloom.families import OperationKind, family_of
 from archloom.policies import Chain, mean_probabilities, summarize_draws
 from archloom.policies.posterior import Posterior
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior, PosteriorSampler, draw_precision
-from archloom.spaces import Scores, SearchSpace
+from archloom.spaces import Architecture, Scores, SearchSpace
 from archloom.strategies.base import (
     Differentiable,
     Metrics,
@@ -38,6 +39,10 @@ from archloom.strategies.gibbs_settings import (
 )
 from archloom.supernet import SharedWeights, StepResult
 
+NEWTON_RATE = 0.1  # share of a Newton step that a draw of the logits moves
+LARGEST_RATE = 0.5  # in a search of few draws
+BURN_IN = 3.0  # sum of the rates over the burn-in, at least
+
 
 class Gibbs(Differentiable):
     """Draw the weights on every training batch, and after some of them the logits on validation images."""
@@ -48,7 +53,13 @@ class Gibbs(Differentiable):
             "strategy": {
                 "order": "second",
                 "keep_none": None,
-                "logits": {"weight_decay": 1e-4, "schedule": "cosine", "images": 2048, "center": False},
+                "logits": {
+                    "learning_rate": 0.1,
+                    "weight_decay": 1e-4,
+                    "schedule": "cosine",
+                    "images": 2048,
+                    "center": False,
+                },
                 "posterior": {"noise_rule": "lr", "least_observations": 1, "derive_from": "last"},
                 "logit_curvature": {"learn_every": 1},
             },
@@ -76,12 +87,12 @@ class Gibbs(Differentiable):
         ] = WeightCurvatureSettings(),
         none: Annotated[Literal["free", "absent"], Doc("whether `none` takes part in the mixture")] = "free",
         keep_none: Annotated[bool | None, Doc("may `none` win; left out: as the space has it")] = False,
-        warmup: Annotated[float, Doc("share of the epochs that trains the weights alone")] = 0.0,
+        warmup: Annotated[float, Doc("share of the search that trains the weights alone")] = 0.0,
     ) -> None:
         super().__init__(
             space,
             generator,
-            learning_rate=logits.learning_rate,
+            learning_rate=logits.learning_rate or NEWTON_RATE,
             weight_decay=logits.weight_decay,
             warmup=warmup,
             none=none,
@@ -89,6 +100,7 @@ class Gibbs(Differentiable):
         )
         self.chain = Chain(self.policy.values.numel())
         self._logits, self._weights, self._posterior = logits, weights, posterior
+        self._rate = logits.learning_rate or NEWTON_RATE  # until `begin` knows the number of draws
         self._logit_curvature, self._weight_curvature = logit_curvature, weight_curvature
         self._weight_update = weights.update or ("sgd" if order == "first" else "sample")
         self._weight_sampler: PosteriorSampler | None = None
@@ -105,22 +117,33 @@ class Gibbs(Differentiable):
             "w": self._posterior.count(plan.train_images),
         }
         self._images = {"a": images, "w": plan.batch_size}  # that a draw sees
+        self._rate = self._plan_rate((1 - self._warmup) * plan.steps / steps)
         self._make_logit_optimizer()
         if self._weight_update != "sgd":
             self._weight_sampler = self._make_weight_sampler(weights, plan.steps)
             weights.optimize_with(self._weight_sampler)
 
+    def _plan_rate(self, draws: float) -> float:
+        """Return the share of a Newton step that a draw moves: more in a search of few draws, unless it is stated.
+
+        A Newton step has the scale of the posterior, whatever the number of steps. Only the burn-in must suffice: after
+        it, exp(-BURN_IN) of the distance from the start remains. The noise is exact at any rate.
+        """
+        if self._logits.learning_rate is not None or self._logits.update in ("sgd", "adam"):
+            return self._rate
+        return min(max(NEWTON_RATE, BURN_IN / max(1.0, draws * (self._posterior.burn_in or 1.0))), LARGEST_RATE)
+
     def _make_logit_optimizer(self) -> None:
         settings, curvature, observations = self._logits, self._logit_curvature, self._observations["a"]
         decay = self._posterior.scale_decay(settings.weight_decay, observations)
         if settings.update == "sgd":
-            self.optimizer = torch.optim.SGD([self.policy.values], lr=settings.learning_rate, weight_decay=decay)
+            self.optimizer = torch.optim.SGD([self.policy.values], lr=self._rate, weight_decay=decay)
         elif settings.update != "adam":
             self.optimizer = BfgsPosterior(
                 [self.policy.values],
                 generator=self.new_generator(),
                 observations=observations,
-                lr=settings.learning_rate,
+                lr=self._rate,
                 decay=decay,
                 temperature=settings.temperature,
                 noise_rule=self._posterior.noise_rule,
@@ -189,7 +212,7 @@ class Gibbs(Differentiable):
 
         cosine = (1 + math.cos(math.pi * batch.progress)) / 2 if self._logits.schedule == "cosine" else 1.0
         for group in self.optimizer.param_groups:
-            group["lr"] = self._logits.learning_rate * cosine
+            group["lr"] = self._rate * cosine
         self.optimizer.step(closure)  # type: ignore[arg-type]
         self.chain.append(self.policy.values)
         return results[0]
@@ -219,6 +242,14 @@ class Gibbs(Differentiable):
             return super().probabilities()
         share = 0.0 if self._posterior.derive_from == "last" else 1 - self._posterior.burn_in
         return mean_probabilities(self.policy, self.chain.last(share))
+
+    def sample(self, rng: random.Random) -> Architecture:
+        """Return the architecture of a random draw after the burn-in: a sample of the posterior of architectures."""
+        if len(self.chain) == 0:
+            return super().sample(rng)
+        draws = self.chain.last(1 - self._posterior.burn_in)
+        number = rng.randrange(len(draws))
+        return self.space.decode(mean_probabilities(self.policy, draws[number : number + 1]), keep_none=self._keep_none)
 
     def findings(self) -> StrategyFindings:
         """Return the posterior as far as it was sampled; without noise it shows where updates went, not certainty."""

@@ -17,7 +17,9 @@ class LogitDrawSettings:
     """How the logits are drawn, on validation images."""
 
     update: Annotated[Literal["mean", "sample", "sgd", "adam"], Doc("how the logits move")] = "sample"
-    learning_rate: Annotated[float, Doc("of the logits; 1 is a full Newton step")] = 0.1
+    learning_rate: Annotated[
+        float | None, Doc("of the logits; 1 is a full Newton step; left out: 0.1, more in a search of few draws")
+    ] = None
     schedule: Annotated[
         Literal["constant", "cosine"], Doc("of the learning rate; with cosine the chain stops moving at the end")
     ] = "constant"
@@ -154,8 +156,9 @@ def _ranges(
     )
 
 
-def _rate_rule(section: str, rate: float) -> Rules:
-    return {f"{section}.learning_rate must lie in (0, 2), where a step converges, got {rate}": 0 < rate < 2}
+def _rate_rule(section: str, rate: float | None) -> Rules:
+    rule = f"{section}.learning_rate must lie in (0, 2), where a step converges, got {rate}"
+    return {rule: rate is None or 0 < rate < 2}
 
 
 def _bound_rules(section: str, smallest: float, largest: float) -> Rules:

@@ -39,9 +39,9 @@ class Setn(Differentiable):
             int, Doc("architectures sampled by their probabilities and compared by shared weights at the end")
         ] = 100,
         candidates_each_epoch: Annotated[int, Doc("and at the end of every epoch")] = 10,
-        learning_rate: Annotated[float, Doc("of Adam on the logits")] = 3e-4,
+        learning_rate: Annotated[float | None, Doc("of Adam on the logits; left out: by the number of steps")] = None,
         weight_decay: Annotated[float, Doc("of Adam on the logits")] = 1e-3,
-        warmup: Annotated[float, Doc("share of the epochs that trains the weights alone")] = 0.0,
+        warmup: Annotated[float, Doc("share of the search that trains the weights alone")] = 0.0,
         none: Annotated[Literal["free", "absent"], Doc("whether `none` takes part in the template")] = "free",
         keep_none: Annotated[bool | None, Doc("may `none` win; left out: as the space has it")] = None,
     ) -> None:

@@ -17,8 +17,11 @@ from archloom.policies import Logits
 from archloom.policies.multinomial import log_likelihood, mean_entropy, sample_architectures
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
 from archloom.strategies.base import Evaluate, Metrics, OneShot, Plan, Preset, SearchBatch, Validation, metrics
+from archloom.strategies.step_size import PUBLISHED_STEPS, StepSize
 from archloom.supernet import Gate, Gates, SharedWeights, gradients_of, path_gates
 
+POLICY_TRAVEL = 0.02 * 0.75 * PUBLISHED_STEPS  # sum of the first learning rates; 0.02 after 50 epochs of CIFAR-10
+LARGEST_RATE = 0.05  # of the policy at first: beyond, few samples decide
 RMSPROP_IMAGES = 256  # of a batch, for the learning rate in its setting
 RMSPROP_WARMUP = 0.025  # share of the steps over which its learning rate rises
 
@@ -42,7 +45,9 @@ class DelayedValidation(Validation):
 class PolicySettings:
     """How the policy learns."""
 
-    learning_rate: Annotated[float, Doc("of Adam on the logits, when they begin to learn")] = 0.02
+    learning_rate: Annotated[
+        float | None, Doc("of Adam on the logits, when they begin to learn; left out: by the number of steps")
+    ] = None
     growth: Annotated[float, Doc("factor by which it rises, exponentially, until the end")] = 10.0
     delay: Annotated[float, Doc("share of the steps that trains the weights alone")] = 0.25
     baseline_momentum: Annotated[
@@ -57,7 +62,9 @@ class PolicySettings:
         momentum = self.baseline_momentum
         require(
             {
-                f"strategy.policy.learning_rate must be above 0, got {self.learning_rate}": self.learning_rate > 0,
+                f"strategy.policy.learning_rate must be above 0, got {self.learning_rate}": (
+                    self.learning_rate is None or self.learning_rate > 0
+                ),
                 f"strategy.policy.growth must be above 0, got {self.growth}": self.growth > 0,
                 f"strategy.policy.delay must lie in [0, 1), got {self.delay}": 0 <= self.delay < 1,
                 f"strategy.policy.baseline_momentum must lie in (0, 1), got {momentum}": 0 < momentum < 1,
@@ -147,12 +154,15 @@ class Tunas(OneShot):
         self._settings, self._weights = policy, weights
         self._policy_first, self._at_target, self._keep_none = order == "policy_first", derive == "at_target", keep_none
         self.policy = Logits(space, generator, spread=0.0, without=() if space.none_may_win else (NONE,))
-        self.optimizer = torch.optim.Adam([self.policy.values], lr=policy.learning_rate, betas=(0.0, 0.999))
+        self._step_size = StepSize(policy.learning_rate, POLICY_TRAVEL, largest=LARGEST_RATE)
+        self._rate = self._step_size.learning_rate(PUBLISHED_STEPS)  # until `begin` knows the number of steps
+        self.optimizer = torch.optim.Adam([self.policy.values], lr=self._rate, betas=(0.0, 0.999))
         self.average, self.weight = 0.0, 0.0  # of the rewards so far, and the sum of their weights in it
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
-        """Plan the delay of the policy and prepare the optimizer of the weights."""
+        """Plan the delay and the learning rate of the policy, and prepare the optimizer of the weights."""
         first = math.ceil(self._settings.delay * plan.steps)
+        self._rate = self._step_size.learning_rate(plan.steps - first)
         self.validation = DelayedValidation(batches=self._settings.valid_batches, first=first)
         if self._weights.optimizer == "rmsprop":
             rate, decay = self._weights.rmsprop_learning_rate, self._weights.rmsprop_weight_decay
@@ -220,8 +230,8 @@ class Tunas(OneShot):
 
     def learning_rate(self, progress: float) -> float:
         """Return the learning rate of the policy at a point of the search."""
-        rate, growth, delay = self._settings.learning_rate, self._settings.growth, self._settings.delay
-        return rate * math.pow(growth, max(0.0, (progress - delay) / (1 - delay)))
+        growth, delay = self._settings.growth, self._settings.delay
+        return self._rate * math.pow(growth, max(0.0, (progress - delay) / (1 - delay)))
 
     def reinforce(self, path: Architecture, reward: float, *, rate: float, others: Sequence[Architecture] = ()) -> None:
         """Make a path more probable by as much as its reward exceeds the moving average.
