@@ -27,8 +27,9 @@ from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox
 
 SMALL_DATA = 1_000_000  # pixels of all training images, below which the smallest network is large enough
-WANTED_IMAGES = 45_000  # that a supernet should train on; fewer images need more epochs
-FEWEST_EPOCHS, MOST_EPOCHS = 2, 30  # beyond, shared weights overfit
+FEWEST_EPOCHS, MOST_EPOCHS = 4, 12  # of a supernet; beyond, shared weights overfit and favour skips and pools
+IMAGES_FOR_TEN = 2_000  # training images that get ten epochs; four times as many get half of it
+SUPERNET_RATE = 0.1  # of SGD: a supernet of a few hundred steps has to learn fast
 STEPS_BEFORE, TIMED_STEPS = 2, 8  # the first steps of a process are slow
 WANTED_CONTESTANTS, MOST_CONTESTANTS, FEWEST_CONTESTANTS = 24, 40, 6
 TIMED_TRAINING = (2, 10)  # steps of two trainings; their difference has neither building nor evaluation in it
@@ -120,7 +121,7 @@ def _fit_small_data(spec: SearchSpec, images: ImageData) -> SearchSpec:
     if len(images.train) * math.prod(images.resolution) >= SMALL_DATA:
         return spec
     smallest = family_of(spec.build_space()).sizes_of(spec.build_space())[0]
-    planned = merge(smallest.to_settings(), {"weights": {"learning_rate": 0.1}})
+    planned = merge(smallest.to_settings(), {"weights": {"learning_rate": SUPERNET_RATE}})
     return _Draft(spec.given).plan(planned).resolve()
 
 
@@ -138,7 +139,8 @@ class _Planner:
         cores = usable_cores() if self._spec.search.budget_clock == "wall" else 1
         threads = {"machine": {"torch_threads": 1}} if cores == 1 else {}
         smallest = self._family.sizes_of(self._space)[0].to_settings()
-        draft = _Draft(self._spec.given).plan(smallest, threads, {"search": {"budget": text}})
+        rate = {"weights": {"learning_rate": SUPERNET_RATE}}
+        draft = _Draft(self._spec.given).plan(smallest, threads, rate, {"search": {"budget": text}})
         draft, supernet_seconds = self._plan_supernet(draft)
         return self._plan_race(draft, supernet_seconds, cores).resolve()
 
@@ -162,7 +164,7 @@ class _Planner:
 
     def _wanted_epochs(self, loop: OneShotLoop) -> int:
         images = loop.units_per_record * self._spec.search.batch_size
-        return max(FEWEST_EPOCHS, min(MOST_EPOCHS, WANTED_IMAGES // max(1, images)))
+        return max(FEWEST_EPOCHS, min(MOST_EPOCHS, round(10 * math.sqrt(IMAGES_FOR_TEN / images))))
 
     def _time_steps(self, loop: OneShotLoop) -> float:
         """Return the seconds of one step of a search."""
