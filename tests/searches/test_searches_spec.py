@@ -33,7 +33,7 @@ def test_large_data_keeps_the_defaults_of_the_papers():
     experiment = SearchSpec.resolve({"data": {"name": "cifar10"}})
     assert experiment.network.settings == {"channels": 16, **PLAIN}
     assert experiment.space.settings["cells_per_stage"] == 5
-    assert experiment.strategy.settings["learning_rate"] == 3e-4
+    assert experiment.strategy.settings["learning_rate"] is None  # by the number of steps: 3e-4 in 50 epochs
 
 
 def test_what_the_user_says_beats_preset_beats_named_space_beats_small_data():

@@ -32,6 +32,7 @@ IMAGES_FOR_TEN = 2_000  # training images that get ten epochs; four times as man
 SUPERNET_RATE = 0.1  # of SGD: a supernet of a few hundred steps has to learn fast
 STEPS_BEFORE, TIMED_STEPS = 2, 8  # the first steps of a process are slow
 WANTED_CONTESTANTS, MOST_CONTESTANTS, FEWEST_CONTESTANTS = 24, 40, 6
+ENOUGH = (12, 120)  # contestants and steps for which a more faithful network is preferred
 TIMED_TRAINING = (2, 10)  # steps of two trainings; their difference has neither building nor evaluation in it
 WANTED_STEPS, FEWEST_STEPS, MOST_STEPS = 240, 60, 480  # of the first round of a race
 RACE_SIDE, LEAST_SIDE = 16, 8  # pixels: images of a race are shrunk to about this
@@ -186,7 +187,7 @@ class _Planner:
         for fidelity in self._fidelities():
             tried = draft.plan(fidelity)
             each = MEAN_COST * self._time_training(tried.resolve())
-            if usable / each >= race.units(WANTED_CONTESTANTS) * WANTED_STEPS:
+            if usable / each >= race.units(ENOUGH[0]) * ENOUGH[1]:
                 break
         contestants, steps = _divide(race, int(usable / each))
         self._note(self._describe_race(tried.resolve(), contestants, steps, usable / workers))

@@ -15,7 +15,7 @@ from archloom.searches.budget import RACE_END, Budget
 from archloom.searches.finalist_race import FinalistRace, Propose, ShortTraining
 from archloom.searches.race_proposals import Knowledge, Proposer, random_proposals
 from archloom.searches.race_settings import ROUNDS, RaceSettings, Round
-from archloom.searches.race_verdict import RaceResult, summarize_race
+from archloom.searches.race_verdict import RaceResult, summarize_race, yield_to_reference
 from archloom.searches.records import FinalistRecord
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import OneShot
@@ -82,7 +82,8 @@ class RaceRunner:
         )
         named = tuple(self._name(record) for record in outcome.records)
         text = None if derived is None else self.space.format(derived)
-        return outcome.winner, summarize_race(replace(outcome, records=named), derived=text), named
+        decided = yield_to_reference(replace(outcome, records=named))
+        return decided.winner, summarize_race(decided, derived=text), named
 
     def _propose(self, knowledge: Knowledge) -> Propose:
         seed = derive_seed(self.seed, "race proposals")

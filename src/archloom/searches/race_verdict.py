@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from archloom.core.json_object import JsonObject, from_json_object
@@ -78,6 +78,19 @@ class RaceResult:
         return f"The finalist race trained {self.contestants} architectures ({self.trained} short trainings){cut}."
 
 
+def yield_to_reference(outcome: RaceOutcome) -> RaceOutcome:
+    """Return the outcome with a reference as its winner if equal trainings show that it is better.
+
+    The race counts the size of a network, as short trainings favour small ones. That must not return a network which
+    the trainings themselves clearly rank below what the user would have taken anyway.
+    """
+    own = [record for record in outcome.records if record.architecture == outcome.winner]
+    if is_reference(own[0]):
+        return outcome
+    better = [(one.points, theirs) for one, theirs in _pair_references(outcome, own) if one.high < 0]
+    return replace(outcome, winner=min(better, key=lambda pair: pair[0])[1]) if better else outcome
+
+
 def summarize_race(outcome: RaceOutcome, *, derived: str | None) -> RaceResult:
     """Return what a race shows of its winner."""
     records = outcome.records
@@ -94,7 +107,7 @@ def summarize_race(outcome: RaceOutcome, *, derived: str | None) -> RaceResult:
         beaten_random=sum(record.valid_accuracy < start.valid_accuracy for record in rivals),
         random=len(rivals),
         best_by_accuracy=_best_by_accuracy(records).text,
-        references=_compare_references(outcome, own),
+        references=tuple(difference for difference, _ in _pair_references(outcome, own)),
         cut_short=outcome.cut_short,
     )
 
@@ -104,13 +117,13 @@ def _best_by_accuracy(records: Sequence[FinalistRecord]) -> FinalistRecord:
     return max((record for record in records if record.steps == longest), key=lambda record: record.valid_accuracy)
 
 
-def _compare_references(outcome: RaceOutcome, own: Sequence[FinalistRecord]) -> tuple[Difference, ...]:
-    """Return the differences to each reference, after the longest training that both had."""
+def _pair_references(outcome: RaceOutcome, own: Sequence[FinalistRecord]) -> list[tuple[Difference, Architecture]]:
+    """Return the difference to each reference, after the longest training that both had."""
     others: dict[Architecture, list[FinalistRecord]] = {}
     for record in outcome.records:
         if is_reference(record) and record.architecture != outcome.winner:
             others.setdefault(record.architecture, []).append(record)
-    return tuple(compare_trainings(own, theirs) for theirs in others.values())
+    return [(compare_trainings(own, theirs), one) for one, theirs in others.items()]
 
 
 def compare_trainings(own: Sequence[FinalistRecord], other: Sequence[FinalistRecord]) -> Difference:

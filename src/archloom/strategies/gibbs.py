@@ -18,6 +18,7 @@ from torch import Tensor
 from archloom.families import OperationKind, family_of
 from archloom.policies import Chain, mean_probabilities, summarize_draws
 from archloom.policies.posterior import Posterior
+from archloom.policies.probabilities import describe_indecision
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior, PosteriorSampler, draw_precision
 from archloom.spaces import Architecture, Scores, SearchSpace
 from archloom.strategies.base import (
@@ -250,6 +251,13 @@ class Gibbs(Differentiable):
         draws = self.chain.last(1 - self._posterior.burn_in)
         number = rng.randrange(len(draws))
         return self.space.decode(mean_probabilities(self.policy, draws[number : number + 1]), keep_none=self._keep_none)
+
+    def undecided(self) -> str | None:
+        """Return a sentence if no option leads in most draws: one draw's softmax is flat by its prior."""
+        if len(self.chain) == 0:
+            return super().undecided()
+        decisions = self.summarize_chains([self.chain]).decisions
+        return describe_indecision({name: list(one.best.values()) for name, one in decisions.items()})
 
     def findings(self) -> StrategyFindings:
         """Return the posterior as far as it was sampled; without noise it shows where updates went, not certainty."""
