@@ -15,6 +15,7 @@ from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.short_training import StandaloneScore
 from archloom.searches.spec import SearchSpec
 from archloom.spaces import Nb201
+from archloom.strategies.base import OneShot
 
 
 @pytest.fixture
@@ -151,52 +152,84 @@ def test_cutout_is_the_datas_own_unless_asked_for_and_only_in_training(data):
 
 @pytest.mark.parametrize(
     ("setting", "least"),
-    [("steps", "at least 0"), ("sweeps", "at least 1"), ("shrink", "at least 1"), ("size", "0 or")],
+    [("steps", "at least 0"), ("contestants", "at least 0"), ("shrink", "at least 1"), ("size", "0 or")],
 )
 def test_settings_of_the_finalist_race_are_checked(data, setting, least):
-    with pytest.raises(SettingError, match=rf"search\.finalist_{setting} must be {least}.* got -1"):
-        build(data, search={f"finalist_{setting}": -1})
+    with pytest.raises(SettingError, match=rf"race\.{setting} must be {least}.* got -1"):
+        build(data, race={setting: -1})
 
 
-def test_finalists_are_networks_of_full_depth_and_the_width_asked_for_with_one_random_start(data):
-    def race(**search):
-        settings = {"space": {"cells_per_stage": 1}, "network": {"channels": 2}, "strategy": {"name": "gibbs"}}
-        return build(data, **settings, search={"finalist_learning_rate": 0.07, **search})._race
+class RandomStrategy(OneShot):
+    def step(self, weights, batch):
+        raise NotImplementedError
 
-    def begin(**search):
-        return race(**search)._training._begin
+    def best(self, evaluate, *, final=True):
+        raise NotImplementedError
 
-    cell = Nb201().parse("|nor_conv_1x1~0|+|none~0|none~1|+|nor_conv_1x1~0|none~1|none~2|")
-    weights = begin()(cell)
+
+CELL = Nb201().parse("|nor_conv_1x1~0|+|none~0|none~1|+|nor_conv_1x1~0|none~1|none~2|")
+
+
+def race_of(data, *, cells: int = 1, machine=None, **race):
+    settings = {"space": {"cells_per_stage": cells}, "network": {"channels": 2}, "strategy": {"name": "gibbs"}}
+    race = {"contestants": 3, "steps": 1, "batch_size": 4, **race}
+    return build(data, **settings, machine={"torch_threads": 1, **(machine or {})}, race=race)._race
+
+
+def test_contestants_are_networks_of_full_depth_or_as_asked_for(data):
+    def begin(architecture=CELL, repeat=0, **race):
+        return race_of(data, learning_rate=0.07, **race).training._begin(architecture, repeat)
+
+    weights = begin()
     assert len(weights._network.blocks) == 15 + 2  # three stages of five cells, and not of one as in the supernet
     assert weights.learning_rate == 0.07
     weights.set_progress(1.0)
-    assert weights.learning_rate == 0.0  # a short training is judged at its end
-    again = begin()(cell)
-    pairs = zip(weights._network.parameters(), again._network.parameters(), strict=True)
-    assert all(torch.equal(one, two) for one, two in pairs)
-    wide = begin(finalist_channels=6)(cell)
-    assert next(wide._network.parameters()).shape[0] == 6
-    assert next(weights._network.parameters()).shape[0] == 2
-    assert race(finalist_steps=0) is None
-    with pytest.raises(
-        SettingError, match=r"search.finalist_shrink must be at most the side of the images, \d+, got 99"
-    ):
-        race(finalist_shrink=99)
-    asked = race(finalist_steps=3, finalist_sweeps=4, finalist_shrink=2, finalist_size=0.4)
-    assert (asked._steps, asked._sweeps, asked._training._shrink, asked._size) == (3, 4, 2, 0.4)
+    assert weights.learning_rate == 0.0  # a short training is evaluated at its end
+    first, again, other = (list(begin(repeat=number)._network.parameters()) for number in (0, 0, 1))
+    assert all(torch.equal(one, two) for one, two in zip(first, again, strict=True))
+    assert not torch.equal(first[0], other[0])
+    assert first[0].shape[0] == 2
+    assert next(begin(network={"channels": 6})._network.parameters()).shape[0] == 6
+    assert len(begin(space={"cells_per_stage": 2})._network.blocks) == 6 + 2
 
 
-def test_finalists_trained_in_parallel_lead_to_the_same_result(data):
-    def race(**machine):
-        settings = {"space": {"cells_per_stage": 5}, "network": {"channels": 2}, "strategy": {"name": "gibbs"}}
-        return build(data, **settings, machine={"torch_threads": 1, **machine}, search={"finalist_steps": 1})._race
+def test_no_steps_or_one_contestant_is_no_race(data):
+    assert race_of(data, steps=0) is None
+    assert race_of(data, contestants=1) is None
+    assert race_of(data, contestants=None) is None
+    with pytest.raises(SettingError, match=r"race.shrink must be at most the side of the images, \d+, got 99"):
+        race_of(data, shrink=99)
 
-    assert isinstance(race()._executor, SerialExecutor)
-    assert isinstance(race(worker_processes=0)._executor, SerialExecutor)  # as many as threads
-    assert race(worker_processes=0, torch_threads=2)._executor.workers == 2
-    parallel = race(worker_processes=2)
-    assert isinstance(parallel._executor, ProcessExecutor)
-    cell = Nb201().parse("|nor_conv_1x1~0|+|none~0|none~1|+|nor_conv_1x1~0|none~1|none~2|")
-    named = [cell, cell.with_option("0->3", "skip_connect"), cell.with_option("0->1", "skip_connect")]
-    assert parallel.run(named) == race().run(named)
+
+def test_neither_weights_nor_logits_learn_on_images_of_the_race(data):
+    search = build(data, strategy={"name": "gibbs"}, race={"contestants": 3, "steps": 1, "batch_size": 4})
+    held = set(search._race.training._evaluation.indices.tolist())
+    assert held
+    assert held.isdisjoint(search._train.indices.tolist())
+    assert held.isdisjoint(search._valid.indices.tolist())
+    assert held.isdisjoint(search._race.training._train.indices.tolist())
+    assert set(search._compare._images.indices.tolist()) <= held
+    learned = {*search._train.indices.tolist(), *search._valid.indices.tolist()}
+    assert set(search._race.training._train.indices.tolist()) == learned
+
+
+def test_references_are_the_named_ones_and_the_largest(data):
+    references = race_of(data).references
+    assert list(references) == ["ResNet block", "largest"]
+    assert set(references["largest"].values()) == {"nor_conv_3x3"}
+
+
+def test_contestants_trained_in_parallel_lead_to_the_same_result(data):
+    assert isinstance(race_of(data).executor, SerialExecutor)
+    assert isinstance(race_of(data, machine={"worker_processes": 0}).executor, SerialExecutor)  # as many as threads
+    assert race_of(data, machine={"worker_processes": 0, "torch_threads": 2}).executor.workers == 2
+    parallel = race_of(data, cells=5, machine={"worker_processes": 2})
+    assert isinstance(parallel.executor, ProcessExecutor)
+
+    def run(race):
+        strategy = RandomStrategy(Nb201(), torch.Generator())
+        quiet = {"allowed": lambda one: True, "describe": lambda what: None, "note": lambda record: None}
+        winner, result, records = race.run(strategy, CELL, stop=lambda: False, **quiet)
+        return winner, result, [replace(record, seconds=0.0) for record in records]
+
+    assert run(parallel) == run(race_of(data, cells=5))

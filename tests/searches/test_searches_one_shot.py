@@ -14,7 +14,9 @@ from archloom.data.loader import Loader
 from archloom.data.source import InMemory
 from archloom.execution.loop import Interrupted
 from archloom.families import build_network
+from archloom.searches.finalist_race import RaceOutcome
 from archloom.searches.one_shot import OneShotLoop, SharedAccuracy
+from archloom.searches.race_verdict import summarize_race
 from archloom.searches.records import FinalistRecord
 from archloom.spaces import Nb201
 from archloom.strategies.base import OneShot, Plan, StrategyFindings, Validation
@@ -233,55 +235,58 @@ def test_batches_have_the_progress_of_the_search(weights):
 # --- the finalist race
 
 
-class Undecided(Noting):
-    """Names finalists: its own answer, and another one that wins the race."""
-
-    def finalists(self):
-        return [SPACE.parse("|skip_connect~0|"), SPACE.parse("|nor_conv_3x3~0|")]
+RACED = [SPACE.parse("|skip_connect~0|"), SPACE.parse("|nor_conv_3x3~0|")]
 
 
 class Latter:
-    """A race that the last finalist wins."""
+    """A race that the last contestant wins."""
 
-    def run(self, finalists, *, known, allowed, describe, note, stop):
-        for number, _ in enumerate(finalists):
+    derived = "not asked"
+
+    def run(self, strategy, derived, *, known, allowed, describe, note, stop, budget):
+        self.derived = derived
+        for number, _ in enumerate(RACED):
             if {"number": number} in known:
                 continue
             if stop():
                 raise Interrupted
             note({"number": number})
             describe(f"training number {number}")
-        return finalists[-1], [FinalistRecord("", one, 1, 1.0, 0.5, 10) for one in reversed(finalists)]
+        records = tuple(FinalistRecord(SPACE.format(one), one, 1, 1.0, 0.5, 10, origin="x") for one in reversed(RACED))
+        return RACED[-1], summarize_race(RaceOutcome(RACED[-1], records), derived=None), records
 
 
-def test_the_race_decides_if_a_strategy_is_undecided(weights):
+def test_the_race_decides(weights):
     events: list = []
-    outcome = make(weights, Undecided(), race=Latter(), listeners=[events.append]).run()
+    race = Latter()
+    outcome = make(weights, Noting(), race=race, listeners=[events.append]).run()
     assert outcome.text == "|nor_conv_3x3~0|"
+    assert outcome.derived == race.derived != outcome.architecture
     assert [row.text for row in outcome.finalists] == ["|nor_conv_3x3~0|", "|skip_connect~0|"]
     assert outcome.finalists_seconds == 1
+    assert outcome.verdict.startswith("By equal short trainings")
     assert Deriving("training number 1") in events
-    assert make(weights, Undecided()).run().finalists == ()  # without a race
-    assert make(weights, Noting(), race=Latter()).run().finalists == ()  # with nothing to decide
+    alone = make(weights, Noting()).run()
+    assert (alone.finalists, alone.race, alone.architecture) == ((), None, alone.derived)
 
 
 def test_the_race_receives_what_a_target_allows(weights):
     class Asking(Latter):
-        def run(self, finalists, *, allowed, **others):
-            asked.extend(allowed(one) for one in finalists)
-            return super().run(finalists, allowed=allowed, **others)
+        def run(self, strategy, derived, *, allowed, **others):
+            asked.extend(allowed(one) for one in RACED)
+            return super().run(strategy, derived, allowed=allowed, **others)
 
     asked: list = []
-    search = make(weights, Undecided(), race=Asking())
+    search = make(weights, Noting(), race=Asking())
     search.run()
-    assert asked == [True] * len(search.strategy.finalists())  # without a target all are
-    search._target = SimpleNamespace(is_met_by=lambda one: one == search.strategy.finalists()[0])
-    assert [search._allowed(one) for one in search.strategy.finalists()] == [True, False]
+    assert asked == [True, True]  # without a target all are
+    search._target = SimpleNamespace(is_met_by=lambda one: one == RACED[0])
+    assert [search._allowed(one) for one in RACED] == [True, False]
 
 
 def test_the_race_stops_when_asked_and_resuming_does_the_rest(weights):
     events: list = []
-    search, saved = make(weights, Undecided(), race=Latter(), listeners=[events.append]), []
+    search, saved = make(weights, Noting(), race=Latter(), listeners=[events.append]), []
     with pytest.raises(Interrupted):
         search.run(
             save=lambda state, step: saved.append(step),
@@ -290,7 +295,7 @@ def test_the_race_stops_when_asked_and_resuming_does_the_rest(weights):
     assert saved[-1] == search.total
     assert Noted({"number": 0}) in events
     told: list = []
-    again = make(weights, Undecided(), race=Latter(), listeners=[told.append])
+    again = make(weights, Noting(), race=Latter(), listeners=[told.append])
     again.load_state_dict(search.state_dict())
     again.notes = [event.record for event in events if isinstance(event, Noted)]
     assert again.run().text == "|nor_conv_3x3~0|"

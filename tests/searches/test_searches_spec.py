@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from archloom.core.errors import SettingError
+from archloom.core.renames import RenamedSettingWarning
 from archloom.core.seeds import derive_seed
 from archloom.core.settings import read_toml, write_toml
 from archloom.searches.spec import SearchSettings, SearchSpec
@@ -19,12 +20,10 @@ def problems(given: dict) -> tuple[str, ...]:
 PLAIN = {"auxiliary": False, "drop_path": 0.0, "dropout": 0.0}
 
 
-def test_nothing_said_is_gdas_on_nb201_and_digits_with_what_small_data_wants():
+def test_nothing_given_is_gdas_on_nb201_and_digits():
     experiment = SearchSpec.resolve({})
     assert (experiment.space.name, experiment.strategy.name, experiment.data_set.name) == ("nb201", "gdas", "digits")
-    assert experiment.network.settings == {"channels": 8, **PLAIN}
-    assert experiment.space.settings["cells_per_stage"] == 1
-    assert experiment.weights.learning_rate == 0.1
+    assert experiment.network.settings == {"channels": 16, **PLAIN}  # sizes follow once the data are read
     assert experiment.title == "gdas on nb201, digits, seed 0"
     assert experiment.stem == "nb201-gdas-digits"
 
@@ -36,7 +35,7 @@ def test_large_data_keeps_the_defaults_of_the_papers():
     assert experiment.strategy.settings["learning_rate"] is None  # by the number of steps: 3e-4 in 50 epochs
 
 
-def test_what_the_user_says_beats_preset_beats_named_space_beats_small_data():
+def test_what_the_user_says_beats_preset_beats_named_space():
     experiment = SearchSpec.resolve(
         {
             "space": {"name": "nb201_mini"},
@@ -47,7 +46,7 @@ def test_what_the_user_says_beats_preset_beats_named_space_beats_small_data():
     assert experiment.space.settings["nodes"] == 3
     assert experiment.strategy.settings["temperature_start"] == 5.0
     assert experiment.strategy.settings["temperature_end"] == 1.0  # of the preset
-    assert experiment.search.epochs == 240  # the preset's, not that of small data
+    assert experiment.search.epochs == 240  # the preset's
     assert experiment.search.batch_size == 32
 
 
@@ -104,7 +103,7 @@ def test_broken_rules_of_different_parts_are_told_together():
         {
             "space": {"nodes": 1},
             "weights": {"learning_rate": -1.0, "momentum": 2.0},
-            "search": {"epochs": 0, "batch_size": 1},
+            "search": {"epochs": -1, "batch_size": 1},
             "machine": {"torch_threads": -1},
         }
     )
@@ -112,7 +111,7 @@ def test_broken_rules_of_different_parts_are_told_together():
         "space.nodes must be at least 2, got 1",
         "weights.learning_rate must be above 0, got -1.0",
         "weights.momentum must be in [0, 1), got 2.0",
-        "search.epochs must be at least 1, got 0",
+        "search.epochs must be at least 0, got -1",
         "search.batch_size must be at least 2, got 1",
         "machine.torch_threads must be 0 or more, got -1",
     }
@@ -161,7 +160,25 @@ def test_every_search_setting_has_a_least_value():
         SearchSettings(trials=0)
 
 
-def test_finalist_channels_for_a_network_without_channels_are_refused_in_one_line() -> None:
-    given = {"space": {"name": "proxylessnas_32"}, "search": {"finalist_channels": 8}}
-    with pytest.raises(SettingError, match=r"finalist_channels must be left out for the family 'mobile'.*, got 8$"):
+def test_race_networks_have_settings_that_the_family_has() -> None:
+    given = {"space": {"name": "proxylessnas_32"}, "race": {"network": {"channels": 8}}}
+    with pytest.raises(SettingError, match=r"race.network has no setting 'channels'"):
         SearchSpec.resolve(given)
+
+
+def test_race_spaces_are_checked_before_anything_is_trained() -> None:
+    with pytest.raises(SettingError, match=r"space.cells_per_stage must be at least 1, got 0"):
+        SearchSpec.resolve({"race": {"space": {"cells_per_stage": 0}}})
+
+
+def test_old_names_of_the_race_still_work() -> None:
+    old = {"search": {"finalist_steps": 7, "finalist_size": 0.4, "finalist_sweeps": 2, "finalist_channels": 4}}
+    with pytest.warns(RenamedSettingWarning, match="search.finalist_steps is now race.steps"):
+        race = SearchSpec.resolve({**old, "strategy": {"finalists": 9}}).race
+    assert (race.steps, race.size, race.network, race.contestants) == (7, 0.4, {"channels": 4}, 9)
+
+
+@pytest.mark.parametrize("budget", ["soon", "10", "-3m", "0s"])
+def test_a_budget_is_a_duration(budget: str) -> None:
+    with pytest.raises(SettingError, match="a budget is written like 30m"):
+        SearchSpec.resolve({"search": {"budget": budget}})
