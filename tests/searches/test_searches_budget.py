@@ -1,0 +1,58 @@
+"""Phases keep to their share of a budget, on a machine that becomes slow, too. Time is simulated."""
+
+from __future__ import annotations
+
+import pytest
+
+from archloom.searches.budget import SUPERNET_END, Budget, StepPace
+
+
+class Machine:
+    """A clock that advances by the seconds of a step."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run_steps(seconds: float, planned: int, each, *, spent: float = 0.0) -> tuple[int, float]:
+    """Take planned steps of `each(number)` seconds as a search does; return how many were taken, and when it ended."""
+    clock = Machine()
+    budget = Budget(seconds, clock, spent)
+    pace, done, total = StepPace(budget, end=SUPERNET_END), 0, planned
+    while done < total:
+        clock.now += each(done)
+        done += 1
+        total = done + pace.steps_that_fit(total - done)
+    return done, budget.elapsed
+
+
+def test_a_machine_as_fast_as_planned_takes_all_steps() -> None:
+    assert run_steps(100.0, 45, lambda number: 1.0) == (45, pytest.approx(45.0))
+
+
+def test_a_machine_three_times_slower_halfway_ends_in_time() -> None:
+    done, elapsed = run_steps(100.0, 45, lambda number: 1.0 if number < 22 else 3.0)
+    assert 22 + 7 <= done < 45
+    assert elapsed <= 1.1 * SUPERNET_END * 100
+
+
+def test_a_machine_that_is_slow_from_the_start_ends_in_time() -> None:
+    done, elapsed = run_steps(100.0, 450, lambda number: 1.0)
+    assert done == pytest.approx(45, abs=2)
+    assert elapsed <= 1.1 * SUPERNET_END * 100
+
+
+def test_time_before_an_interruption_counts() -> None:
+    assert run_steps(100.0, 45, lambda number: 1.0, spent=30.0)[0] == pytest.approx(15, abs=1)
+
+
+def test_what_is_left_of_a_share() -> None:
+    clock = Machine()
+    budget = Budget(60.0, clock, spent=6.0)
+    clock.now += 9.0
+    assert budget.elapsed == pytest.approx(15.0)
+    assert budget.left_until(0.5) == pytest.approx(15.0)
+    assert budget.left_until(0.1) == pytest.approx(-9.0)

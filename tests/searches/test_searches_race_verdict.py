@@ -1,0 +1,123 @@
+"""The verdict of a race: differences with intervals, random contestants beaten, and references that win."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from scipy import stats
+
+from archloom.searches.finalist_race import RaceOutcome, pack_bits
+from archloom.searches.race_verdict import (
+    RaceResult,
+    compare_trainings,
+    summarize_race,
+    yield_to_reference,
+)
+from archloom.searches.records import FinalistRecord
+from archloom.spaces import Architecture
+
+
+def record(name: str, correct: list[bool], *, origin: str, steps: int = 6, repeat: int = 0) -> FinalistRecord:
+    accuracy = sum(correct) / len(correct)
+    bits = pack_bits(torch.tensor(correct))
+    return FinalistRecord(
+        name, Architecture({"a": name}), steps, 1.0, accuracy, 10, origin=origin, repeat=repeat, correct=bits
+    )
+
+
+def flags(right: int, of: int = 100) -> list[bool]:
+    return [True] * right + [False] * (of - right)
+
+
+def test_one_seed_gives_the_paired_interval_over_images() -> None:
+    own, other = [record("w", flags(60), origin="derived")], [record("r", flags(50), origin="ResNet block")]
+    found = compare_trainings(own, other)
+    differences = [100.0] * 10 + [0.0] * 90
+    interval = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    assert found.points == pytest.approx(10.0)
+    assert (found.low, found.high) == pytest.approx(tuple(interval))
+    assert (found.steps, found.seeds, found.images, found.other) == (6, 1, 100, "ResNet block")
+
+
+def test_seeds_widen_the_interval() -> None:
+    steady = [record("w", flags(60), origin="x", repeat=number) for number in (0, 1)]
+    shaky = [record("w", flags(60 + 8 * (2 * number - 1)), origin="x", repeat=number) for number in (0, 1)]
+    other = [record("r", flags(50), origin="y", repeat=number) for number in (0, 1)]
+    narrow, wide = compare_trainings(steady, other), compare_trainings(shaky, other)
+    assert narrow.points == pytest.approx(wide.points)
+    assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
+
+
+def test_the_longest_training_of_both_counts() -> None:
+    own = [record("w", flags(90), origin="x", steps=2), record("w", flags(60), origin="x", steps=6)]
+    other = [record("r", flags(10), origin="y", steps=2), record("r", flags(70), origin="y", steps=6)]
+    assert compare_trainings(own, other).points == pytest.approx(-10.0)
+    assert compare_trainings(own[:1], other).points == pytest.approx(80.0)
+
+
+def test_the_interval_covers_the_truth() -> None:
+    """Accuracies differ by 5 points in truth; images and seeds are drawn anew 300 times."""
+    rng, covered = random.Random(0), 0
+    for _ in range(300):
+        ease = [rng.random() for _ in range(200)]
+
+        def train(level: float, name: str, ease=ease) -> list[FinalistRecord]:
+            luck = [rng.gauss(0, 0.02) for _ in range(2)]
+            return [
+                record(name, [rng.random() < min(1, max(0, level + shift + 0.4 * (one - 0.5))) for one in ease],
+                       origin=name, repeat=number)
+                for number, shift in enumerate(luck)
+            ]  # fmt: skip
+
+        found = compare_trainings(train(0.55, "w"), train(0.50, "r"))
+        covered += found.low <= 5.0 <= found.high
+    assert covered >= 0.92 * 300
+
+
+def outcome(*records: FinalistRecord, winner: str = "w") -> RaceOutcome:
+    return RaceOutcome(Architecture({"a": winner}), records)
+
+
+def test_a_reference_that_is_clearly_better_is_returned() -> None:
+    small = record("w", flags(40), origin="derived"), record("r", flags(70), origin="largest")
+    assert yield_to_reference(outcome(*small)).winner == Architecture({"a": "r"})
+    close = record("w", flags(60), origin="derived"), record("r", flags(61), origin="largest")
+    assert yield_to_reference(outcome(*close)).winner == Architecture({"a": "w"})
+    rival = record("w", flags(40), origin="derived"), record("r", flags(70), origin="random")
+    assert yield_to_reference(outcome(*rival)).winner == Architecture({"a": "w"})
+
+
+def test_random_contestants_count_after_equally_many_steps() -> None:
+    records = [
+        record("w", flags(50), origin="derived", steps=2),
+        record("w", flags(90), origin="derived", steps=6),
+        record("x", flags(45), origin="random", steps=2),
+        record("y", flags(55), origin="random", steps=2),
+        record("z", flags(95), origin="random", steps=6),
+        record("z", flags(40), origin="random", steps=2),
+        record("r", flags(49), origin="ResNet block", steps=2),
+    ]
+    found = summarize_race(outcome(*records), derived="d")
+    assert (found.beaten_random, found.random) == (2, 3)
+    assert (found.trained, found.contestants, found.best_by_accuracy) == (7, 5, "z")
+    assert found.sentence.startswith("By equal short trainings: 1.0 points above the ResNet block (95 % ")
+    assert found.sentence.endswith("better than 2 of 3 random architectures.")
+
+
+def test_a_winner_that_is_a_reference_is_named() -> None:
+    records = [record("w", flags(50), origin="largest"), record("x", flags(40), origin="random")]
+    assert (
+        "no other contestant beat this reference (largest)" in summarize_race(outcome(*records), derived=None).sentence
+    )
+
+
+def test_a_result_survives_json() -> None:
+    records = [record("w", flags(50), origin="derived"), record("r", flags(49), origin="ResNet block")]
+    found = summarize_race(outcome(*records), derived="d")
+    from archloom.core.json_object import to_json_object
+
+    again = RaceResult.from_json(to_json_object(found))
+    assert again.sentence == found.sentence
+    assert tuple(again.references) == tuple(found.references)
