@@ -19,14 +19,18 @@ def problems(given: dict) -> tuple[str, ...]:
 PLAIN = {"auxiliary": False, "drop_path": 0.0, "dropout": 0.0}
 
 
-def test_nothing_said_is_gdas_on_nb201_and_digits_with_what_small_data_wants():
+def test_nothing_said_is_gdas_on_nb201_and_strokes():
     experiment = SearchSpec.resolve({})
-    assert (experiment.space.name, experiment.strategy.name, experiment.data_set.name) == ("nb201", "gdas", "digits")
+    assert (experiment.space.name, experiment.strategy.name, experiment.data_set.name) == ("nb201", "gdas", "strokes")
+    assert experiment.title == "gdas on nb201, strokes, seed 0"
+    assert experiment.stem == "nb201-gdas-strokes"
+
+
+def test_digits_get_what_small_data_wants():
+    experiment = SearchSpec.resolve({"data": {"name": "digits"}})
     assert experiment.network.settings == {"channels": 8, **PLAIN}
     assert experiment.space.settings["cells_per_stage"] == 1
     assert experiment.weights.learning_rate == 0.1
-    assert experiment.title == "gdas on nb201, digits, seed 0"
-    assert experiment.stem == "nb201-gdas-digits"
 
 
 def test_large_data_keeps_the_defaults_of_the_papers():

@@ -45,7 +45,7 @@ def search(
         str | None, typer.Option(help="A named set of settings of the strategy.", rich_help_panel=WHAT)
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Data set (archloom list data). Default: digits.", rich_help_panel=WHAT)
+        str | None, typer.Option(help="Data set (archloom list data). Default: strokes.", rich_help_panel=WHAT)
     ] = None,
     data_dir: DataDir = None,
     epochs: Annotated[

@@ -14,7 +14,7 @@ from archloom.benchmarks import find_benchmark
 from archloom.core.errors import BenchmarkError, SettingError
 from archloom.core.events import Listener
 from archloom.core.settings import Settings, merge, settings_of
-from archloom.data import Facts
+from archloom.data import DEFAULT_DATA, Facts
 from archloom.data.arrays import from_dataset, from_tensors
 from archloom.data.source import ImageData
 from archloom.execution.machine import pick_device
@@ -39,7 +39,7 @@ DEFAULT_OPTIONS = RunOptions()
 def search(
     space: str | SearchSpace = "nb201",
     strategy: str | type = "gdas",
-    data: Any = "digits",
+    data: Any = DEFAULT_DATA,
     *,
     epochs: int | None = None,
     seed: int | None = None,
