@@ -1,6 +1,6 @@
 """Build an embedded table: train every cell of nb201_mini on a data set, several seeds each, and store the accuracies.
 
-    python benchmarks/build_embedded_table.py strokes --seeds 10 [--out src/archloom/benchmarks/strokes_nb201_mini.json]
+    python benchmarks/build_embedded_table.py strokes --seeds 6 [--out src/archloom/benchmarks/strokes_nb201_mini.json]
     python benchmarks/build_embedded_table.py digits
 
 The same command gives the same accuracies on the same machine. An interrupted build continues: finished trainings are

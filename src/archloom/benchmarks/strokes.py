@@ -8,7 +8,7 @@ from archloom.benchmarks.embedded import EmbeddedTable
 
 
 class StrokesTable(EmbeddedTable):
-    """Every cell of `nb201_mini` on strokes: embedded, ten seeds."""
+    """Every cell of `nb201_mini` on strokes: embedded, six seeds."""
 
     name: ClassVar[str] = "strokes"
     datasets: ClassVar[tuple[str, ...]] = ("strokes",)
