@@ -9,6 +9,7 @@ import pytest
 from archloom.benchmarks import BENCHMARKS, Benchmark, find_benchmark
 from archloom.benchmarks.digits import DigitsTable
 from archloom.benchmarks.nb201 import FILE_NAME, Nb201Table
+from archloom.benchmarks.strokes import StrokesTable
 from archloom.core.errors import BenchmarkError
 from archloom.spaces import Darts, Nb201
 
@@ -60,15 +61,23 @@ def test_an_unknown_space_has_no_table(nb201_dir: Path) -> None:
     assert find_benchmark(Nb201(nodes=5), "cifar10", nb201_dir) is None
 
 
-def test_the_mini_space_is_judged_on_digits_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mini_space_has_no_table_on_foreign_data(monkeypatch: pytest.MonkeyPatch) -> None:
     table = object.__new__(DigitsTable)
     monkeypatch.setattr(DigitsTable, "find", classmethod(lambda cls, directory: table))
     assert find_benchmark(MINI, "digits") == (table, "digits")
     assert find_benchmark(MINI, "cifar10") is None
 
 
+def test_the_mini_space_on_strokes_has_a_table_of_its_own() -> None:
+    found = find_benchmark(MINI, "strokes")
+    assert found is not None
+    assert isinstance(found[0], StrokesTable)
+    assert found[1] == "strokes"
+    assert find_benchmark(Nb201(nodes=4), "strokes") is None
+
+
 def test_without_its_file_the_mini_space_has_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("archloom.benchmarks.digits.FILE_NAME", "not_there.json")
+    monkeypatch.setattr(DigitsTable, "file_name", "not_there.json")
     assert find_benchmark(MINI, "digits") is None
     with pytest.raises(BenchmarkError, match=r"^no digits table: the packaged not_there\.json does not exist$"):
         DigitsTable()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from archloom.benchmarks.digits import DigitsTable
 from archloom.cli.main import run
 from archloom.searches import run as searches
 
@@ -108,5 +109,5 @@ def digits_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "valid": [[50.0]] * 125,
     }
     path.write_text(json.dumps(content))
-    monkeypatch.setattr("archloom.benchmarks.digits.FILE_NAME", str(path))
+    monkeypatch.setattr(DigitsTable, "file_name", str(path))
     return path

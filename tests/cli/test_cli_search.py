@@ -16,12 +16,10 @@ from archloom.core.errors import SettingError
 Archloom = Callable[..., Any]
 
 
-def test_a_search_prints_progress_and_its_outcome(
-    archloom: Archloom, tiny: tuple[str, ...], digits_table: Path, tmp_path: Path
-) -> None:
+def test_a_search_prints_progress_and_its_outcome(archloom: Archloom, tiny: tuple[str, ...], tmp_path: Path) -> None:
     finished = archloom("search", "--space", "nb201_mini", "--epochs", "2", "--out", "run", *tiny)
     assert finished.code == 0, finished.err
-    assert finished.lines[0] == "gdas on nb201_mini, digits, seed 0; run folder run"
+    assert finished.lines[0] == "gdas on nb201_mini, strokes, seed 0; run folder run"
     assert [line.split("  ")[0] for line in finished.lines[1:3]] == ["epoch 1/2", "epoch 2/2"]
     found = json.loads((tmp_path / "run" / "architecture.json").read_text())
     assert found["text"] in finished.out.splitlines()
@@ -31,14 +29,14 @@ def test_a_search_prints_progress_and_its_outcome(
 
 
 def test_a_quiet_search_by_trials_prints_only_its_outcome(
-    archloom: Archloom, digits_table: Path, without_report: None, tmp_path: Path
+    archloom: Archloom, without_report: None, tmp_path: Path
 ) -> None:
     finished = archloom(
         "search", "--strategy", "random_search", "--space", "nb201_mini", "--set", "search.trials=5", "--quiet"
     )
     assert (finished.code, finished.err) == (0, "")
     assert "5 trials" in finished.out
-    assert (tmp_path / "runs" / "nb201_mini-random_search-digits-1" / "architecture.json").is_file()
+    assert (tmp_path / "runs" / "nb201_mini-random_search-strokes-1" / "architecture.json").is_file()
 
 
 def test_options_win_over_the_recipe_and_assignments_over_both(tmp_path: Path) -> None:

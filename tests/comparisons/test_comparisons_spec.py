@@ -92,7 +92,7 @@ def test_recipe_then_all_then_entry_then_the_command_line(tmp_path: Path) -> Non
     assert [getattr(search, name) for name in ("epochs", "trials", "batch_size", "score_epochs")] == [2, 3, 32, 5]
     assert made.contenders["a"].seeds == (6,)
     shipped = resolved('[entry.a]\nrecipe = "first"').contenders["a"].spec
-    assert (shipped.space.name, shipped.strategy.name, shipped.data_set.name) == ("nb201", "gdas", "digits")
+    assert (shipped.space.name, shipped.strategy.name, shipped.data_set.name) == ("nb201", "gdas", "strokes")
 
 
 def test_what_is_written_gives_the_same_comparison_and_needs_nothing_else(tmp_path: Path) -> None:

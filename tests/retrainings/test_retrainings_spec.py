@@ -98,7 +98,7 @@ def test_what_a_user_says_wins_and_the_run_names_the_data() -> None:
     other = resolved(NB201, "cifar", inherited=inherited, data={"name": "digits"})
     assert other.data_set.name == "digits" and "path" not in other.data_set.settings
     assert resolved(NB201, "cifar").data_set.name == "cifar10"
-    assert resolved(NB201, "auto").data_set.name == "digits"
+    assert resolved(NB201, "auto").data_set.name == "strokes"
 
 
 def test_layouts_of_gdas_are_as_deep_as_the_recipe_says_and_own_cells_stay() -> None:

@@ -170,8 +170,8 @@ def test_runs_are_numbered_where_no_place_is_named(tmp_path, monkeypatch):
     for _ in range(2):
         archloom.search("nb201_mini", epochs=1, settings={**TINY, "space": {}})
     assert sorted(path.name for path in Path("runs").iterdir()) == [
-        "nb201_mini-gdas-digits-1",
-        "nb201_mini-gdas-digits-2",
+        "nb201_mini-gdas-strokes-1",
+        "nb201_mini-gdas-strokes-2",
     ]
 
 

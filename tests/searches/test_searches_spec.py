@@ -20,12 +20,12 @@ def problems(given: dict) -> tuple[str, ...]:
 PLAIN = {"auxiliary": False, "drop_path": 0.0, "dropout": 0.0}
 
 
-def test_nothing_given_is_gdas_on_nb201_and_digits():
+def test_nothing_given_is_gibbs_on_nb201_and_strokes():
     experiment = SearchSpec.resolve({})
-    assert (experiment.space.name, experiment.strategy.name, experiment.data_set.name) == ("nb201", "gdas", "digits")
+    assert (experiment.space.name, experiment.strategy.name, experiment.data_set.name) == ("nb201", "gibbs", "strokes")
     assert experiment.network.settings == {"channels": 16, **PLAIN}  # sizes follow once the data are read
-    assert experiment.title == "gdas on nb201, digits, seed 0"
-    assert experiment.stem == "nb201-gdas-digits"
+    assert experiment.title == "gibbs on nb201, strokes, seed 0"
+    assert experiment.stem == "nb201-gibbs-strokes"
 
 
 def test_large_data_keeps_the_defaults_of_the_papers():

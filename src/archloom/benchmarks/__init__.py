@@ -12,6 +12,7 @@ BENCHMARKS = Catalogue(
     "benchmark",
     {
         "nb201": Entry("archloom.benchmarks.nb201:Nb201Table"),
+        "strokes": Entry("archloom.benchmarks.strokes:StrokesTable"),
         "digits": Entry("archloom.benchmarks.digits:DigitsTable"),
     },
     makes="archloom.benchmarks.base:Benchmark",

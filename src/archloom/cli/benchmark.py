@@ -25,7 +25,9 @@ app = typer.Typer(no_args_is_help=True)
 ACCURACIES = ("test", "valid")
 NAMES = {"params": "parameters", "flops_M": "FLOPs, millions"}
 
-TableName = Annotated[str, typer.Option("--table", help="Which table: nb201, or digits (comes with the package).")]
+TableName = Annotated[
+    str, typer.Option("--table", help="Which table: nb201, or strokes or digits (both come with the package).")
+]
 DataDir = Annotated[
     Path | None, typer.Option(help="The folder of tables, or the file itself. Default: $ARCHLOOM_DATA.")
 ]

@@ -44,9 +44,9 @@ def search(
     ] = None,
     *,
     space: Annotated[str | None, what_option(help="Search space (archloom list spaces). Default: nb201.")] = None,
-    strategy: Annotated[str | None, what_option(help="Strategy (archloom list strategies). Default: gdas.")] = None,
+    strategy: Annotated[str | None, what_option(help="Strategy (archloom list strategies). Default: gibbs.")] = None,
     preset: Annotated[str | None, what_option(help="A named set of settings of the strategy.")] = None,
-    data: Annotated[str | None, what_option(help="Data set (archloom list data). Default: digits.")] = None,
+    data: Annotated[str | None, what_option(help="Data set (archloom list data). Default: strokes.")] = None,
     data_dir: DataDir = None,
     budget: Annotated[
         str | None,

@@ -91,13 +91,13 @@ def describe(
 
 
 def _analysis(space: SearchSpace, data: str | None, directory: Path | None) -> analyses.Analysis | None:
-    """Return the analysis by the first available table that knows the space."""
-    for entry in benchmarks.BENCHMARKS.values():
-        kind = entry.load()
-        table = kind.find(directory) if kind.knows(space) else None
-        if table is not None:
-            return analyses.Analysis(table, space, data or table.datasets[0])
-    return None
+    """Return the analysis by the first available table that knows the space, if it can be one with the data set."""
+    kinds = [entry.load() for entry in benchmarks.BENCHMARKS.values()]
+    tables = [table for kind in kinds if kind.knows(space) and (table := kind.find(directory)) is not None]
+    if not tables:
+        return None
+    chosen = next((table for table in tables if data in table.datasets), tables[0])
+    return analyses.Analysis(chosen, space, data or chosen.datasets[0])
 
 
 def _no_table(name: str) -> str:

@@ -21,8 +21,8 @@ with lazy_imports():  # listing the data sets does not import torch
 DATA = Catalogue(
     "data set",
     {
-        "digits": Entry("archloom.data.digits:digits"),
         "strokes": Entry("archloom.data.strokes:strokes"),
+        "digits": Entry("archloom.data.digits:digits"),
         "cifar10": Entry(
             "archloom.data.cifar:cifar10", summary="CIFAR-10: 60,000 colour images of 32x32 pixels in 10 classes."
         ),
@@ -34,6 +34,8 @@ DATA = Catalogue(
     },
     makes="archloom.data.source:ImageData",
 )
+
+DEFAULT_DATA = "strokes"  # needs no download, and architectures differ clearly on it
 
 
 @dataclass(frozen=True)
@@ -73,4 +75,4 @@ def _check(name: str, data: object) -> source.ImageData:
     return data.check()
 
 
-__all__ = ["DATA", "FACTS", "FOLDER_VARIABLE", "Facts", "load"]
+__all__ = ["DATA", "DEFAULT_DATA", "FACTS", "FOLDER_VARIABLE", "Facts", "load"]

@@ -1,12 +1,14 @@
-"""Strokes: 14,000 grey images of 16x16 pixels in 10 classes, generated in a second from a fixed seed.
+"""Strokes: 10,000 grey images of 16x16 pixels in 10 classes, generated in about a second from a fixed seed.
 
-Each class is a polyline of five points. An image shows it rotated, scaled, shifted and slightly bent, with two clutter
-strokes and noise. Cells of NAS-Bench-201 differ on it by several times their spread over seeds; on digits they do not.
+An image shows two different figures out of five; the pair is the class. Each figure is rotated, scaled, shifted and
+slightly bent. Two clutter strokes and noise lie over both. A network must find each figure in fine detail and combine
+the two, so cells of NAS-Bench-201 differ by many times their spread over seeds; on digits they do not.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import combinations
 from pathlib import Path
 
 import torch
@@ -14,50 +16,81 @@ from torch import Tensor
 
 from archloom.data.source import ImageData, InMemory, measure_statistics
 
-CLASSES, POINTS, SIDE = 10, 5, 16
-TRAIN_IMAGES, TEST_IMAGES = 10_000, 4_000
-CLUTTER = 2  # strokes that mean nothing
-BEND = 0.02  # standard deviation of a point; images reach from -1 to 1
-SHIFT, SMALLEST, LARGEST = 0.2, 0.8, 1.1
-THICKNESS, NOISE = 0.09, 0.1
-SHAPE_SEED, IMAGE_SEED = 1234, 0
+SIDE = 16
+TRAIN_IMAGES, TEST_IMAGES = 6_000, 4_000
+CLUTTER, CLUTTER_LENGTH = 2, 0.4  # strokes that mean nothing; lengths are in units of half the image
+BEND = 0.05  # standard deviation of the end of a stroke, in units of its figure
+DISTANCE, SHIFT = 0.48, 0.06  # of a figure from the centre, and the largest deviation from it
+SMALLEST, LARGEST = 0.42, 0.52
+THICKNESS, NOISE, FAINTEST = 0.08, 0.12, 0.6
+SEED = 0
+
+_TOP, _LEFT, _RIGHT = (0.0, 0.9), (-0.78, -0.45), (0.78, -0.45)
+_FIGURES = {  # strokes from end to end; a figure reaches from -1 to 1, and the shorter ones repeat their last stroke
+    "triangle": ((_TOP, _LEFT), (_LEFT, _RIGHT), (_RIGHT, _TOP)),
+    "cross": (((-0.8, 0.0), (0.8, 0.0)), ((0.0, -0.8), (0.0, 0.8)), ((0.0, -0.8), (0.0, 0.8))),
+    "zigzag": (((-0.65, 0.65), (0.65, 0.65)), ((0.65, 0.65), (-0.65, -0.65)), ((-0.65, -0.65), (0.65, -0.65))),
+    "cup": (((-0.6, 0.7), (-0.6, -0.6)), ((-0.6, -0.6), (0.6, -0.6)), ((0.6, -0.6), (0.6, 0.7))),
+    "tee": (((-0.7, 0.65), (0.7, 0.65)), ((0.0, 0.65), (0.0, -0.8)), ((0.0, 0.65), (0.0, -0.8))),
+}
+FIGURES = tuple(_FIGURES)
+PAIRS = tuple(combinations(range(len(FIGURES)), 2))  # of the figures of each class
+CLASSES = len(PAIRS)
 
 
 def strokes(directory: Path | None = None) -> ImageData:
     """Return the data set; `directory` is not used."""
-    generator = torch.Generator().manual_seed(IMAGE_SEED)
+    generator = torch.Generator().manual_seed(SEED)
     count = TRAIN_IMAGES + TEST_IMAGES
     labels = (torch.arange(count) % CLASSES)[torch.randperm(count, generator=generator)]
-    segments = torch.cat([_shapes(labels, generator), _clutter(count, generator)], dim=1)
-    images = _with_noise(_draw(segments), generator)
+    images = draw_images(labels, generator)
     train = InMemory(images[:TRAIN_IMAGES], labels[:TRAIN_IMAGES])
     mean, std = measure_statistics(train)
     return ImageData(
         name="strokes",
         train=train,
-        classes=tuple(f"shape {number}" for number in range(CLASSES)),
+        classes=tuple(f"{FIGURES[first]} and {FIGURES[second]}" for first, second in PAIRS),
         test=InMemory(images[TRAIN_IMAGES:], labels[TRAIN_IMAGES:]),
         mean=mean,
         std=std,
     )
 
 
-def _shapes(labels: Tensor, generator: torch.Generator) -> Tensor:
-    """Return the segments of each image's own polyline: images x segments x ends x coordinates."""
-    corners = torch.rand(CLASSES, POINTS, 2, generator=torch.Generator().manual_seed(SHAPE_SEED)) * 1.6 - 0.8
-    count = len(labels)
-    points = corners[labels] + BEND * torch.randn(count, POINTS, 2, generator=generator)
-    angle = (_uniform(generator, count) * 2 - 1) * math.pi
+def draw_images(labels: Tensor, generator: torch.Generator) -> Tensor:
+    """Return one uint8 image [1, side, side] for every label."""
+    segments = torch.cat([*_place_pairs(labels, generator), _clutter(len(labels), generator)], dim=1)
+    return _with_noise(_draw(segments), generator)
+
+
+def _place_pairs(labels: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return the strokes of both figures of every image, on opposite sides of its centre."""
+    first, second = torch.tensor(PAIRS)[labels].unbind(dim=1)
+    angle = 2 * math.pi * _uniform(generator, len(labels))
+    offset = DISTANCE * torch.stack([angle.cos(), angle.sin()], dim=1)
+    return _place(first, offset, generator), _place(second, -offset, generator)
+
+
+def _place(figures: Tensor, offset: Tensor, generator: torch.Generator) -> Tensor:
+    """Return the strokes of one figure per image, bent, turned, scaled and shifted: images x strokes x ends x 2."""
+    ends = torch.tensor([_FIGURES[name] for name in FIGURES])[figures]
+    bent = ends + BEND * torch.randn(ends.shape, generator=generator)
+    shift = offset + SHIFT * (2 * _uniform(generator, len(figures), 2) - 1)
+    turned = bent.flatten(1, 2) @ _sample_turns(len(figures), generator) + shift[:, None]
+    return turned.view_as(ends)
+
+
+def _sample_turns(count: int, generator: torch.Generator) -> Tensor:
+    """Return matrices that rotate by any angle and scale."""
+    angle = 2 * math.pi * _uniform(generator, count)
     scale = SMALLEST + (LARGEST - SMALLEST) * _uniform(generator, count)
     cosine, sine = scale * angle.cos(), scale * angle.sin()
-    turn = torch.stack([torch.stack([cosine, -sine], dim=1), torch.stack([sine, cosine], dim=1)], dim=1)
-    points = points @ turn.transpose(1, 2) + (_uniform(generator, count, 1, 2) * 2 - 1) * SHIFT
-    return torch.stack([points[:, :-1], points[:, 1:]], dim=2)
+    return torch.stack([cosine, sine, -sine, cosine], dim=1).view(count, 2, 2)
 
 
 def _clutter(count: int, generator: torch.Generator) -> Tensor:
-    start = _uniform(generator, count, CLUTTER, 2) * 2 - 1
-    return torch.stack([start, start + (_uniform(generator, count, CLUTTER, 2) * 2 - 1) * 0.6], dim=2)
+    start = 2 * _uniform(generator, count, CLUTTER, 2) - 1
+    length = CLUTTER_LENGTH * (2 * _uniform(generator, count, CLUTTER, 2) - 1)
+    return torch.stack([start, start + length], dim=2)
 
 
 def _draw(segments: Tensor) -> Tensor:
@@ -78,7 +111,7 @@ def _brightness(segments: Tensor, pixels: Tensor) -> Tensor:
 
 
 def _with_noise(brightness: Tensor, generator: torch.Generator) -> Tensor:
-    contrast = 0.6 + 0.4 * _uniform(generator, len(brightness), 1)
+    contrast = FAINTEST + (1 - FAINTEST) * _uniform(generator, len(brightness), 1)
     noisy = contrast * brightness + NOISE * torch.randn(brightness.shape, generator=generator)
     return (noisy.clamp(0, 1) * 255).round().to(torch.uint8).view(-1, 1, SIDE, SIDE)
 

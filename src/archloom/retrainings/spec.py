@@ -15,7 +15,7 @@ from annotated_doc import Doc
 from archloom.core.errors import DataError, ParseError, SettingError, suggestion
 from archloom.core.sections import Sections
 from archloom.core.settings import Component, Settings, Target, merge, schema, settings_of, tables_of
-from archloom.data import DATA, load
+from archloom.data import DATA, DEFAULT_DATA, load
 from archloom.data.parts import DataParts
 from archloom.data.source import ImageData
 from archloom.execution.machine import Machine
@@ -180,7 +180,7 @@ def compose(
         raise SettingError(f"unknown section '{unknown[0]}' of recipe '{recipe_name}'{suggestion(unknown[0], known)}")
     family = merge({key: tables[key] for key in SECTIONS if key in tables}, tables.get(kind.name, {}))
     own = overrides.get("data", {})
-    data_name = own.get("name") or inherited.get("name") or family.get("data", {}).get("name", "digits")
+    data_name = own.get("name") or inherited.get("name") or family.get("data", {}).get("name", DEFAULT_DATA)
     layers = {
         "space": {"name": name, **settings_of(space), **kind.select_space_settings(space, family.get("space", {}))},
         "network": _select(family.get("network", {}), kind.network),

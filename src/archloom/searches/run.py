@@ -15,7 +15,7 @@ from archloom.core.durations import parse_duration
 from archloom.core.errors import BenchmarkError, SettingError
 from archloom.core.events import Listener, Planning
 from archloom.core.settings import Settings, merge, settings_of
-from archloom.data import Facts
+from archloom.data import DEFAULT_DATA, Facts
 from archloom.data.arrays import from_dataset, from_tensors
 from archloom.data.source import ImageData
 from archloom.execution.machine import pick_device
@@ -42,8 +42,8 @@ DEFAULT_OPTIONS = RunOptions()
 
 def search(
     space: str | SearchSpace = "nb201",
-    strategy: str | type = "gdas",
-    data: Any = "digits",
+    strategy: str | type = "gibbs",
+    data: Any = DEFAULT_DATA,
     *,
     epochs: int | None = None,
     budget: str | None = None,

@@ -25,7 +25,7 @@ from archloom.core.registry import Entry
 from archloom.core.sections import Sections
 from archloom.core.seeds import derive_seed
 from archloom.core.settings import Component, Settings, Target, flatten, merge, schema, tables_of
-from archloom.data import DATA, FACTS, Facts, load
+from archloom.data import DATA, DEFAULT_DATA, FACTS, Facts, load
 from archloom.data.parts import DataParts
 from archloom.data.source import ImageData
 from archloom.execution.machine import Machine, pick_device
@@ -174,7 +174,7 @@ class SearchSpec:
         sections = Sections(given, sections=SECTIONS, others=("seed",))
         seed = sections.seed()
         space_name, space = sections.find("space", SPACES, "nb201")
-        strategy_name, strategy = sections.find("strategy", STRATEGIES, "gdas")
+        strategy_name, strategy = sections.find("strategy", STRATEGIES, "gibbs")
         data_name, data_set = find_data(sections)
         sections.problems.raise_if_any()  # nothing else can be checked without these three
         targets: dict[str, Target] = {
@@ -307,7 +307,7 @@ def find_data(sections: Sections) -> tuple[str, Entry]:
     """Return the name of the data set and where it is; data that Python code passes have no settings of their own."""
     if sections.given.get("data", {}) and sections.table("data").get("name") == GIVEN:
         return sections.take("data", "name"), Entry("archloom.searches.spec:given_data")
-    return sections.find("data", DATA, "digits")
+    return sections.find("data", DATA, DEFAULT_DATA)
 
 
 def given_data(directory: Path | None) -> ImageData:

@@ -39,7 +39,7 @@ SPACES = Catalogue(
         "nb201_mini": Entry(
             _NB201,
             {"nodes": 3, "cells_per_stage": 1},
-            "NB201 with three nodes: 125 cells, each trained on digits, so that regret is known with no download.",
+            "NB201 with three nodes: 125 cells, trained on strokes and on digits: regret is known with no download.",
         ),
         "darts": Entry(_DARTS),
         "darts_gdas": Entry(_DARTS, {"cells_per_block": 2}, "The DARTS cell in the layout of GDAS: N cells per block."),

@@ -1,4 +1,4 @@
-"""The digits table: means and spread over seeds, and files that are not such a table."""
+"""Embedded tables, by that of digits: means and spread over seeds, and files that are not such a table."""
 
 from __future__ import annotations
 
@@ -64,6 +64,21 @@ def test_the_spread_is_the_standard_deviation_of_a_sample(table: DigitsTable) ->
     assert table.spread(CELLS[10], metric="valid") == 0.0
 
 
+def test_every_seed_has_its_score(table: DigitsTable) -> None:
+    assert table.scores_by_seed().shape == (125, 2)
+    assert table.scores_by_seed()[10].tolist() == [4.0, 6.0]
+    assert table.scores_by_seed("valid")[10].tolist() == [50.0, 50.0]
+    table.scores_by_seed()[10] = 0.0  # a copy
+    assert table.query(CELLS[10], "digits") == 5.0
+
+
+def test_a_table_may_know_how_long_a_training_takes(tmp_path: Path, table: DigitsTable) -> None:
+    assert table.training_seconds is None
+    timed = DigitsTable(written(tmp_path, {**content(), "seconds": [n / 10 for n in range(125)]}))
+    assert timed.training_seconds is not None
+    assert timed.training_seconds[[0, 15]].tolist() == [0.0, 1.5]
+
+
 def test_one_seed_has_no_spread(tmp_path: Path) -> None:
     value = {**content(), "seeds": [3], "test": [[float(n) / 2] for n in range(125)], "valid": [[1.0]] * 125}
     table = DigitsTable(written(tmp_path, value))
@@ -99,6 +114,9 @@ def test_unknown_names_are_refused(table: DigitsTable) -> None:
         ({"seeds": []}, r"is damaged: 'seeds' must be whole numbers, got \[\]$"),
         ({"seeds": ["a"]}, r"is damaged: 'seeds' must be whole numbers, got \['a'\]$"),
         ({"seeds": 3}, r"is not a digits table: 'seeds' must be a list$"),
+        ({"seconds": [1.0] * 124}, r"is damaged: 'seconds' must be 125 numbers of 0 or more$"),
+        ({"seconds": [-1.0] * 125}, r"is damaged: 'seconds' must be 125 numbers of 0 or more$"),
+        ({"seconds": 5}, r"is damaged: 'seconds' must be 125 numbers of 0 or more$"),
         ({"space": {"nodes": 4}}, r"must be a table of 3 nodes and the operations none, .*, got 4 nodes and "),
         ({"space": {"nodes": 3, "operations": ["none"]}}, r"got 3 nodes and \['none'\]$"),
     ],
