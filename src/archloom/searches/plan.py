@@ -214,11 +214,14 @@ class _Planner:
         yield from ({"race": {"space": depths[-1], "shrink": shrink}} for shrink in shrinks[1:])
 
     def _depths(self) -> list[Settings]:
-        """Return the settings of depths from full depth down; one that changes nothing where depth is fixed."""
+        """Return the settings of depths from full depth down; only the stated one where there is one."""
         if self._family.has_fixed_depth(self._space):
             return [{}]
-        full = tables_of(self._family.at_full_depth(self._space))
         names = self._family.depth_settings
+        written = {name: value for name, value in self._spec.given.get("space", {}).items() if name in names}
+        if written:
+            return [written]
+        full = tables_of(self._family.at_full_depth(self._space))
         deepest = {name: full[name] for name in names if name in full}
         sizes = [size.space for size in reversed(self._family.sizes_of(self._space))]
         shallower = [space for space in sizes if sum(space.values()) < sum(deepest.values())]
