@@ -67,16 +67,13 @@ def complete_search(spec: SearchSpec, data: ImageData | None, note: Note = lambd
     start = clock()
     if issubclass(STRATEGIES.find(spec.strategy.name).load(), BlackBox):
         return Planned(spec, None)
-    given = flatten(spec.given)
     images = data or spec.load_data()
-    if "strategy.preset" not in given:
-        spec = _fit_small_data(spec, images)
-    if not _needs_plan(spec):
-        seconds = None if spec.search.budget is None else parse_duration(spec.search.budget)
-        return Planned(spec, None if seconds is None else _begin(seconds, clock, start))
-    text = spec.search.budget or _default_budget(images)
-    budget = _begin(parse_duration(text), clock, start)
-    return Planned(_Planner(spec, images, budget, note).plan(text), budget)
+    if _needs_plan(spec):
+        text = spec.search.budget or _default_budget(images)
+        budget = _begin(parse_duration(text), clock, start)
+        return Planned(_Planner(spec, images, budget, note).plan(text), budget)
+    seconds = None if spec.search.budget is None else parse_duration(spec.search.budget)
+    return Planned(_fit_small_data(spec, images), None if seconds is None else _begin(seconds, clock, start))
 
 
 def _begin(seconds: float, clock: Callable[[], float], start: float) -> Budget:
@@ -119,7 +116,8 @@ class _Draft:
 
 def _fit_small_data(spec: SearchSpec, images: ImageData) -> SearchSpec:
     """Return the search with the smallest network if there are few pixels to learn from."""
-    if len(images.train) * math.prod(images.resolution) >= SMALL_DATA:
+    published = "strategy.preset" in flatten(spec.given)
+    if published or len(images.train) * math.prod(images.resolution) >= SMALL_DATA:
         return spec
     smallest = family_of(spec.build_space()).sizes_of(spec.build_space())[0]
     planned = merge(smallest.to_settings(), {"weights": {"learning_rate": SUPERNET_RATE}})
