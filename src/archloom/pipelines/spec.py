@@ -16,14 +16,14 @@ from typing import Annotated, Any, Literal
 
 from annotated_doc import Doc
 
-from archloom.core.durations import parse_duration
+from archloom.core.durations import format_duration, parse_duration
 from archloom.core.errors import SettingError, require, suggestion
 from archloom.core.files import write_atomically
 from archloom.core.problems import Problems
 from archloom.core.recipes import find_spec, recipe_path
 from archloom.core.sections import Sections
 from archloom.core.seeds import parse_seeds, seeds_text
-from archloom.core.settings import Settings, check, merge, read_toml, tables_of, write_toml
+from archloom.core.settings import Settings, check, flatten, merge, read_toml, tables_of, write_toml
 from archloom.execution.machine import Machine, jobs_that_fit
 from archloom.execution.run_folder import RunFolder
 from archloom.retrainings.jobs import RetrainJob
@@ -32,6 +32,7 @@ from archloom.retrainings.spec import SECTIONS as RETRAIN_SECTIONS
 from archloom.searches.build import build_search
 from archloom.searches.jobs import FEWEST_THREADS, SearchJob
 from archloom.searches.loop import SearchLoop
+from archloom.searches.plan import complete_search
 from archloom.searches.spec import SECTIONS, SearchSpec, resolve_member
 from archloom.spaces import SPACES
 from archloom.strategies.base import BlackBox
@@ -239,7 +240,10 @@ class PipelineSpec:
 
 
 def _with_epochs(pipeline: PipelineSpec, folder: Path, note: Callable[[str], None]) -> PipelineSpec:
-    """Return the pipeline with the epochs of search that fit into its budget, and no more than its recipe has."""
+    """Return the pipeline with a search that fits into its share of the budget.
+
+    A search without stated epochs is planned as a whole; else as many of its epochs are taken as fit.
+    """
     if pipeline.settings.budget is None or isinstance(
         pipeline.search.build_strategy(pipeline.search.build_space()), BlackBox
     ):
@@ -247,18 +251,20 @@ def _with_epochs(pipeline: PipelineSpec, folder: Path, note: Callable[[str], Non
     if (folder / FILE_NAME).is_file():
         begun = read_toml(folder / FILE_NAME)
         if begun.get("budget") == pipeline.settings.budget:
-            return _set_epochs(pipeline, int(begun["search"]["search"]["epochs"]))
+            return _set_search(pipeline, begun["search"])
     most = pipeline.search.search.epochs
     rounds = math.ceil(len(pipeline.seeds) / pipeline.search_jobs)
     seconds = SEARCH_SHARE * parse_duration(pipeline.settings.budget) / rounds
+    if "search.epochs" not in flatten(pipeline.search.given):
+        wanted = _set_search(pipeline, merge(pipeline.search.given, {"search": {"budget": format_duration(seconds)}}))
+        return replace(pipeline, search=complete_search(wanted.search, None, note).spec)
     epochs = epochs_that_fit(build_search(pipeline.search), seconds, most=most)
     note(f"search: {epochs} of {most} epochs fit into {seconds / 60:.1f} min of {pipeline.settings.budget}")
-    return _set_epochs(pipeline, epochs)
+    return _set_search(pipeline, merge(pipeline.search.to_settings(), {"search": {"epochs": epochs}}))
 
 
-def _set_epochs(pipeline: PipelineSpec, epochs: int) -> PipelineSpec:
-    given = merge(pipeline.search.to_settings(), {"search": {"epochs": epochs}})
-    return replace(pipeline, search=SearchSpec.resolve(given))
+def _set_search(pipeline: PipelineSpec, given: Settings) -> PipelineSpec:
+    return replace(pipeline, search=SearchSpec.resolve({**given, "seed": pipeline.search.seed}))
 
 
 def epochs_that_fit(
