@@ -16,10 +16,13 @@ from archloom.core.errors import SettingError
 Archloom = Callable[..., Any]
 
 
+NO_RACE = ("--set", "race.contestants=0")
+
+
 def test_a_search_prints_progress_and_its_outcome(archloom: Archloom, tiny: tuple[str, ...], tmp_path: Path) -> None:
     finished = archloom("search", "--space", "nb201_mini", "--epochs", "2", "--out", "run", *tiny)
     assert finished.code == 0, finished.err
-    assert finished.lines[0] == "gdas on nb201_mini, strokes, seed 0; run folder run"
+    assert finished.lines[0] == "gibbs on nb201_mini, strokes, seed 0; run folder run"
     assert [line.split("  ")[0] for line in finished.lines[1:3]] == ["epoch 1/2", "epoch 2/2"]
     found = json.loads((tmp_path / "run" / "architecture.json").read_text())
     assert found["text"] in finished.out.splitlines()
@@ -71,7 +74,7 @@ def test_every_option_reaches_the_configuration(
         "--out": "run",
     }
     given = [part for pair in options.items() for part in pair]
-    finished = archloom("search", "first", "--space", "nb201_mini", *given, *tiny, "--batch-size", "16", "-q")
+    finished = archloom("search", "first", "--space", "nb201_mini", *given, *tiny, "--batch-size", "16", *NO_RACE, "-q")
     assert finished.code == 0, finished.err
     config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
     assert config["seed"] == 5
@@ -97,15 +100,15 @@ def test_every_option_reaches_the_configuration(
         (["--strategy", "gads"], ["unknown strategy 'gads'; did you mean 'gdas'?"]),
         (["--data", "digit"], ["unknown data set 'digit'; did you mean 'digits'?"]),
         (
-            ["--set", "strategy.temperature_strat=5"],
+            ["--strategy", "gdas", "--set", "strategy.temperature_strat=5"],
             ["unknown setting 'strategy.temperature_strat'; did you mean 'temperature_start'?"],
         ),
         (
-            ["--set", "nonsense", "--epochs", "0", "--set", "strategy.learning_rate=-1", "--channels", "0"],
+            ["--set", "nonsense", "--epochs", "-1", "--set", "strategy.warmup=-1", "--channels", "0"],
             [
                 "--set needs section.name=value, got 'nonsense'",
-                "search.epochs must be at least 1, got 0",
-                "strategy.learning_rate must be above 0, got -1.0",
+                "search.epochs must be at least 0, got -1",
+                "strategy.warmup must lie in [0, 1), got -1.0",
                 "network.channels must be at least 1, got 0",
             ],
         ),
@@ -160,10 +163,10 @@ def test_problems_of_settings_are_raised_together() -> None:
 
 
 def test_an_old_name_of_a_setting_works_and_prints_one_line(archloom: Archloom, tmp_path: Path) -> None:
-    done = archloom("search", "--set", "machine.threads=1", "--set", "search.epochs=0", "--out", tmp_path / "out")
+    done = archloom("search", "--set", "machine.threads=1", "--set", "search.epochs=-1", "--out", tmp_path / "out")
     assert done.lines == [
         "note: machine.threads is now machine.torch_threads; the old name still works",
-        "error: search.epochs must be at least 1, got 0",
+        "error: search.epochs must be at least 0, got -1",
     ]
 
 
@@ -175,7 +178,7 @@ def test_at_most_sets_a_limit_that_the_result_keeps(
     assert finished.code == 0, finished.err
     content = json.loads((tmp_path / "run" / "architecture.json").read_text(encoding="utf-8"))
     assert content["limit"]["value"] == 100e3 and content["cost"]["parameters"] == content["limit"]["cost"] <= 100e3
-    assert content["final_network"] == "5 cells per stage, 16 channels, 8x8 images"
+    assert content["final_network"] == "5 cells per stage, 16 channels, 16x16 images"
     printed = " ".join(finished.out.split())
     assert "the final network: 5 cells" in printed and "at most 100,000 allowed" in printed
 

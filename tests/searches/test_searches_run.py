@@ -34,8 +34,8 @@ TINY = {
 FILES = {"config.toml", "metrics.jsonl", "architecture.json", "report.html", "cell.svg", "checkpoints", ".lock"}
 
 
-def search(out: Path, **options) -> archloom.SearchResult:
-    return archloom.search(epochs=2, settings=TINY, out=out, **options)
+def search(out: Path, strategy: str = "gdas", **options) -> archloom.SearchResult:
+    return archloom.search("nb201", strategy, epochs=2, settings=TINY, out=out, **options)
 
 
 def test_a_search_returns_what_its_folder_holds(tmp_path):
@@ -170,8 +170,8 @@ def test_runs_are_numbered_where_no_place_is_named(tmp_path, monkeypatch):
     for _ in range(2):
         archloom.search("nb201_mini", epochs=1, settings={**TINY, "space": {}})
     assert sorted(path.name for path in Path("runs").iterdir()) == [
-        "nb201_mini-gdas-strokes-1",
-        "nb201_mini-gdas-strokes-2",
+        "nb201_mini-gibbs-strokes-1",
+        "nb201_mini-gibbs-strokes-2",
     ]
 
 
@@ -247,14 +247,15 @@ def test_a_search_under_trained_weights(tmp_path):
 
 
 def test_interrupted_among_its_finalists_and_resumed_trains_only_the_others(tmp_path):
-    own = {"search": {**TINY["search"], "finalist_steps": 1, "finalist_sweeps": 1}}
-    settings = {**TINY, **own, "space": {}, "strategy": {"logits": {"images": 16}, "warmup": 0.0, "finalists": 3}}
+    own = {"race": {"contestants": 3, "steps": 1, "batch_size": 8}}
+    settings = {**TINY, **own, "space": {}, "strategy": {"logits": {"images": 16}}}
 
     def run(name: str, stop=lambda: False) -> None:
         archloom.search("nb201_mini", "gibbs", epochs=1, settings=settings, out=tmp_path / name, stop=stop)
 
-    def notes(name: str) -> list[str]:
-        return (tmp_path / name / "finalists.jsonl").read_text().splitlines()
+    def notes(name: str) -> list[dict]:
+        lines = (tmp_path / name / "finalists.jsonl").read_text().splitlines()
+        return [{**json.loads(line), "seconds": 0.0} for line in lines]
 
     run("whole")
     with pytest.raises(Interrupted):
@@ -264,11 +265,13 @@ def test_interrupted_among_its_finalists_and_resumed_trains_only_the_others(tmp_
     assert notes("parts") == notes("whole")
     stored = [without_clock(tmp_path / name) for name in ("whole", "parts")]
     assert all(one.pop("finalists_seconds") > 0 for one in stored)
+    for one in stored:
+        one["finalists"] = [{**finalist, "seconds": 0.0} for finalist in one["finalists"]]
     assert stored[0] == stored[1]
 
 
 def test_a_sampling_strategy_has_a_posterior_and_its_checkpoint_the_same(tmp_path):
-    sampled = {"logits": {"images": 16}, "warmup": 0.0, "finalists": 1}
+    sampled = {"logits": {"images": 16}, "warmup": 0.0}
     settings = {**TINY, "space": {}, "strategy": sampled}
     result = archloom.search("nb201_mini", "gibbs", epochs=3, settings=settings, out=tmp_path / "run")
     stored = json.loads((tmp_path / "run/architecture.json").read_text())

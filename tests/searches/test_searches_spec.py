@@ -29,7 +29,7 @@ def test_nothing_given_is_gibbs_on_nb201_and_strokes():
 
 
 def test_large_data_keeps_the_defaults_of_the_papers():
-    experiment = SearchSpec.resolve({"data": {"name": "cifar10"}})
+    experiment = SearchSpec.resolve({"data": {"name": "cifar10"}, "strategy": {"name": "gdas"}})
     assert experiment.network.settings == {"channels": 16, **PLAIN}
     assert experiment.space.settings["cells_per_stage"] == 5
     assert experiment.strategy.settings["learning_rate"] is None  # by the number of steps: 3e-4 in 50 epochs
@@ -50,16 +50,25 @@ def test_what_the_user_says_beats_preset_beats_named_space():
     assert experiment.search.batch_size == 32
 
 
-@pytest.mark.parametrize("preset", [None, "paper", "public"])
-def test_a_resolved_configuration_resolves_to_itself_through_toml(tmp_path: Path, preset):
-    given = {"strategy": {"preset": preset} if preset else {}, "seed": 7, "data": {"train_images": 100}}
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"name": "gdas"},
+        {"name": "gdas", "preset": "paper"},
+        {"name": "gdas", "preset": "public"},
+        {"name": "gibbs"},
+        {"name": "gibbs", "preset": "paper"},
+    ],
+)
+def test_a_resolved_configuration_resolves_to_itself_through_toml(tmp_path: Path, strategy):
+    given = {"strategy": strategy, "seed": 7, "data": {"train_images": 100}}
     experiment = SearchSpec.resolve(given)
     (tmp_path / "config.toml").write_text(write_toml(experiment.to_settings()))
     assert SearchSpec.resolve(read_toml(tmp_path / "config.toml")) == experiment
 
 
 def test_all_problems_are_told_at_once():
-    strategy = {"temperature_strat": 5, "sampling": "both"}
+    strategy = {"name": "gdas", "temperature_strat": 5, "sampling": "both"}
     assert problems({"strategy": strategy, "search": {"epochs": "ten"}, "network": {"channel": 3}}) == (
         "unknown setting 'strategy.temperature_strat'; did you mean 'temperature_start'?",
         "strategy.sampling must be one of batch, sample, got 'both'",
@@ -69,14 +78,14 @@ def test_all_problems_are_told_at_once():
 
 
 def test_a_preset_is_as_published_even_on_small_data():
-    experiment = SearchSpec.resolve({"strategy": {"preset": "public"}})
+    experiment = SearchSpec.resolve({"strategy": {"name": "gdas", "preset": "public"}})
     assert experiment.strategy.settings["learning_rate"] == 3e-4
     assert experiment.weights.learning_rate == 0.025
     assert experiment.network.settings == {"channels": 16, **PLAIN}
 
 
 def test_none_over_a_preset_survives_the_file(tmp_path: Path):
-    experiment = SearchSpec.resolve({"strategy": {"preset": "paper", "keep_none": None}})
+    experiment = SearchSpec.resolve({"strategy": {"name": "gdas", "preset": "paper", "keep_none": None}})
     (tmp_path / "config.toml").write_text(write_toml(experiment.to_settings()))
     assert SearchSpec.resolve(read_toml(tmp_path / "config.toml")).strategy.settings["keep_none"] is None
 
@@ -128,7 +137,7 @@ def test_broken_rules_of_different_parts_are_told_together():
         ({"seed": "x"}, "seed must be a whole number from 0, got 'x'"),
         ({"space": 3}, "space must be a table of settings, got 3"),
         ({"data": {"sise": 3}}, "unknown setting 'data.sise'; known: directory, split, split_seed, train_fraction"),
-        ({"strategy": {"preset": [1]}}, "unknown preset '[1]' of the strategy; known: paper, public"),
+        ({"strategy": {"preset": [1]}}, "unknown preset '[1]' of the strategy; known: paper"),
         ({"data": {"split_seed": 2**70}}, f"data.split_seed must lie in 0..2^63-1, got {2**70}"),
         ({"data": {"train_fraction": 2.0}}, "data.train_fraction must lie in (0, 1), got 2.0"),
         ({"data": {"train_images": 1}}, "data.train_images must be at least 2, got 1"),
@@ -176,6 +185,13 @@ def test_old_names_of_the_race_still_work() -> None:
     with pytest.warns(RenamedSettingWarning, match="search.finalist_steps is now race.steps"):
         race = SearchSpec.resolve({**old, "strategy": {"finalists": 9}}).race
     assert (race.steps, race.size, race.network, race.contestants) == (7, 0.4, {"channels": 4}, 9)
+
+
+def test_only_a_race_needs_no_epochs() -> None:
+    with pytest.raises(SettingError, match=r"search.epochs must be at least 1 without a finalist race, got 0"):
+        SearchSpec.resolve({"search": {"epochs": 0}})
+    assert SearchSpec.resolve({"search": {"epochs": 0, "budget": "1m"}}).search.epochs == 0
+    assert SearchSpec.resolve({"search": {"epochs": 0}, "race": {"contestants": 2}}).search.epochs == 0
 
 
 @pytest.mark.parametrize("budget", ["soon", "10", "-3m", "0s"])

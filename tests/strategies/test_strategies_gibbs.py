@@ -322,24 +322,6 @@ def test_a_chain_that_diverges_stops_with_a_diagnosis():
     assert torch.isfinite(strategy.policy.values).all()
 
 
-# --- finalists
-
-
-def test_finalists_are_the_derived_architecture_and_its_neighbours():
-    strategy, _ = make(posterior={"burn_in": 0.0}, finalists=3)
-    for strength in (1.0, 2.0):
-        values = torch.zeros(strategy.policy.values.numel())
-        values[1:4] = strength * torch.tensor([1.0, 0.9, 0.0])  # the first decision wavers between two options
-        values[4 + 1], values[8 + 1] = strength, strength
-        strategy.chain.append(values)
-    first = SPACE.decisions[0]
-    finalists = strategy.finalists()
-    assert finalists[0] == strategy.best(lambda _: 0.0)
-    assert finalists == SPACE.neighbours(strategy.probabilities(), 3, keep_none=False)
-    assert [one[first.name] for one in finalists[:2]] == list(first.options[1:3])
-    assert make(finalists=1)[0].finalists() == []
-
-
 # --- step sizes and samples
 
 

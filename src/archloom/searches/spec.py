@@ -199,6 +199,8 @@ class SearchSpec:
         data, own = resolve_data(sections, DataSettings, data_name, data_set)
         _try_parts(sections, seed=seed, **parts)
         _try_sections(sections, **made)
+        if made["search"] is not None and made["race"] is not None:
+            sections.attempt("search", lambda: _check_epochs(made["search"], made["race"]))
         if made["race"] is not None and not len(sections.problems):
             sections.attempt("race", lambda: _try_race(made["race"], parts["space"], parts["network"]))
         if made["final"] is not None:
@@ -364,6 +366,12 @@ def _try_sections(
         sections.attempt("search", search.check_extras)
     if weights is not None and machine is not None:
         sections.attempt("weights", lambda: check_precision("weights", weights.mixed_precision, machine))
+
+
+def _check_epochs(search: SearchSettings, race: RaceSettings) -> None:
+    """Raise a SettingError if nothing is trained: only the finalist race needs no epochs."""
+    rule = f"search.epochs must be at least 1 without a finalist race, got {search.epochs}; give search.budget"
+    require({rule: search.epochs > 0 or search.budget is not None or race.is_on})
 
 
 def _try_race(race: RaceSettings, space: Component, network: Component) -> None:

@@ -53,7 +53,7 @@ class Gibbs(Differentiable):
         "paper": {
             "strategy": {
                 "order": "second",
-                "keep_none": None,
+                "keep_none": "space",
                 "logits": {
                     "learning_rate": 0.1,
                     "weight_decay": 1e-4,
@@ -87,7 +87,9 @@ class Gibbs(Differentiable):
             WeightCurvatureSettings, Doc("the inverse curvature of the weights, in second order")
         ] = WeightCurvatureSettings(),
         none: Annotated[Literal["free", "absent"], Doc("whether `none` takes part in the mixture")] = "free",
-        keep_none: Annotated[bool | None, Doc("may `none` win; left out: as the space has it")] = False,
+        keep_none: Annotated[
+            bool | Literal["space"], Doc("may `none` win; space: as the space has it")
+        ] = False,  # a word, since a file cannot hold that a value is left out
         warmup: Annotated[float, Doc("share of the search that trains the weights alone")] = 0.0,
     ) -> None:
         super().__init__(
@@ -97,7 +99,7 @@ class Gibbs(Differentiable):
             weight_decay=logits.weight_decay,
             warmup=warmup,
             none=none,
-            keep_none=keep_none,
+            keep_none=None if keep_none == "space" else keep_none,
         )
         self.chain = Chain(self.policy.values.numel())
         self._logits, self._weights, self._posterior = logits, weights, posterior
