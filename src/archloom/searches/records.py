@@ -16,6 +16,8 @@ from archloom.core.errors import CheckpointError, one_line
 from archloom.core.json_object import JsonObject, number, to_json_object
 from archloom.spaces import Architecture
 
+COST_METRIC = "cost"  # of the derived architecture, where the search has a target
+
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
