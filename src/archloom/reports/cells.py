@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from archloom.reports.layout import Layout, Line, Place, Route, Size, arrange
 from archloom.reports.markup import escape, shorten
@@ -96,7 +95,7 @@ def draw_cells(graphs: Sequence[CellGraph], *, title: str = "", views: Sequence[
 
     `views` has a list for every graph, with an item for every edge: then the width of a curve is a probability.
     """
-    drawings = [_Drawing.of(graph, seen) for graph, seen in zip_longest(graphs, views, fillvalue=())]
+    drawings = [_Drawing.of(graph, views[place] if views else ()) for place, graph in enumerate(graphs)]
     legend, legend_width = _legend(graphs)
     width = max([SMALLEST_WIDTH, legend_width, *(drawing.layout.width for drawing in drawings)]) + 2 * MARGIN
     parts = []
@@ -124,8 +123,8 @@ def draw_thumbnail(graph: CellGraph) -> str:
     lines += [Line(output, graph.nodes) for output in _concatenated_states(graph)]
     layout = arrange(boxes, lines, inputs=len(graph.inputs))
     colours = [KIND_COLOURS[kind_of(operation)] for _, _, operation in graph.edges]
-    curves = zip_longest(layout.routes, colours, fillvalue=CONCAT_COLOUR)
-    parts = [_curve(route, colour, width=2.6) for route, colour in curves]
+    colours += [CONCAT_COLOUR] * (len(layout.routes) - len(colours))
+    parts = [_curve(route, colour, width=2.6) for route, colour in zip(layout.routes, colours, strict=True)]
     parts += [_rectangle(place, radius=4, stroke="#6b7280", fill="#f3f4f6", faded=False) for place in layout.boxes]
     width, height = max(layout.width, 1) + 8, max(layout.height, 1) + 8
     return (

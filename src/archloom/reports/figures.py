@@ -9,7 +9,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from archloom.reports.markup import escape, make_printable
 
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 WIDTH = 10.0  # inches
 
+Dash = Literal["-", "--", ":", "-."]
+
 # told apart with any colour vision, and seen on white and on dark paper: a test computes both
 PALETTE = ("#0077cc", "#dd6600", "#00aaaa", "#bb2288", "#aa88ff", "#885522")
-DASHES = ("-", "--", ":", "-.")  # after the last colour, the first one comes again with the next dash
+DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")  # after the last colour, the first one comes again with the next dash
 MUTED = "#9ca3af"  # for `none`, and whatever should stand back
 
 _STYLE: dict[Any, Any] = {  # Any: the library types its keys as several hundred literals
@@ -53,13 +55,13 @@ def colour_of(place: int) -> str:
     return PALETTE[place % len(PALETTE)]
 
 
-def dash_of(place: int) -> str:
+def dash_of(place: int) -> Dash:
     """Return the dash of the line at this place: lines of equal colour differ in it."""
     return DASHES[place // len(PALETTE) % len(DASHES)]
 
 
 def draw_line(
-    axes: Axes, epochs: Sequence[float], values: Sequence[float], *, colour: str, label: str, dash: str = "-"
+    axes: Axes, epochs: Sequence[float], values: Sequence[float], *, colour: str, label: str, dash: Dash = "-"
 ) -> None:
     """Draw a line over epochs. Short lines have points: one epoch, or one between gaps, stays visible."""
     marker = "o" if len(values) <= 30 else ""

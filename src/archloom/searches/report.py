@@ -5,11 +5,13 @@ The page has no script and forbids itself to load anything: a name from a plug-i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archloom.benchmarks.base import TableEntry
+from archloom.core.json_object import number
 from archloom.core.settings import Settings
 from archloom.reports.cells import draw_cells, draw_text
 from archloom.reports.curves import learning_curves
@@ -31,7 +33,7 @@ from archloom.reports.tables import (
     whole,
 )
 from archloom.searches.history import chosen_so_far, epochs_of, find_changes, metric_series, trials_of, unit_of
-from archloom.searches.records import EpochRecord, FinalistRecord, SearchRecord, TrialRecord
+from archloom.searches.records import COST_METRIC, EpochRecord, FinalistRecord, SearchRecord, TrialRecord
 from archloom.searches.report_draws import (
     MOST_ROWS,
     SHOWN_WITH_DRAWS,
@@ -47,9 +49,11 @@ from archloom.searches.report_plots import (
     probabilities,
     stability_curve,
     table_curves,
+    tabulate_costs,
     tabulate_probabilities,
     tabulate_stability,
     tabulate_trials,
+    target_curve,
     trial_scores,
 )
 from archloom.searches.report_posterior import CREDIBLE, architecture_table, describe_posterior
@@ -281,20 +285,33 @@ def list_pictures(data: ReportData) -> list[Picture]:
             "Each dot is one trial; the line is the best score so far. If the line still climbs at the right end, more "
             "trials might have helped."
         )
-        return [
-            Picture(
-                "trials", "Trials", lambda: trial_scores(data.trials), lambda: tabulate_trials(data.trials), caption
-            )
-        ]
+        trials = data.trials
+        shown = Picture("trials", "Trials", lambda: trial_scores(trials), lambda: tabulate_trials(trials), caption)
+        return [shown, _target_picture(data)]
     pictures = (
         _learning_picture,
         _stability_picture,
         _table_picture,
+        _target_picture,
         _health_picture,
         _probability_picture,
         _draws_picture,
     )
     return [picture(data) for picture in pictures]
+
+
+def _target_picture(data: ReportData) -> Picture:
+    settings, result = dict(data.settings.get("target") or {}), data.result
+    metric, value = str(settings.get("metric", NONE)), number(settings.get("value"))
+    history = data.history if metric != NONE and not math.isnan(value) else ()
+    checked = None if result is None or result.target is None else result.target
+    return Picture(
+        "target",
+        "Cost and target",
+        lambda: target_curve(history, value, metric),
+        lambda: tabulate_costs(history, value),
+        "What the architecture costs against the target of the search." if checked is None else checked.sentence,
+    )
 
 
 def _health_picture(data: ReportData) -> Picture:
@@ -327,7 +344,7 @@ def _learning_picture(data: ReportData) -> Picture:
     return Picture(
         "learning",
         "Learning curves",
-        lambda: learning_curves(epochs, metrics, left_out=SHOWN_WITH_DRAWS),
+        lambda: learning_curves(epochs, metrics, left_out={*SHOWN_WITH_DRAWS, COST_METRIC}),
         lambda: series_table("epoch", epochs, metrics) if metrics else Table("", ()),
         "Metrics of the shared weights per epoch. Training and validation should improve together; a widening gap "
         "between them means that the shared weights overfit. Other metrics have their own panels.",

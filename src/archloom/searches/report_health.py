@@ -35,6 +35,17 @@ def list_alarms(epochs: Sequence[EpochRecord]) -> list[tuple[int, str]]:
     return [(record.epoch + 1, record.health.alarm) for record in epochs if record.health and record.health.alarm]
 
 
+def group_alarms(epochs: Sequence[EpochRecord]) -> list[tuple[int, int, str]]:
+    """Return the first and last epoch of every alarm: one that lasts is one alarm."""
+    groups: list[tuple[int, int, str]] = []
+    for epoch, reason in list_alarms(epochs):
+        if groups and groups[-1][1] == epoch - 1 and groups[-1][2] == reason:
+            groups[-1] = (groups[-1][0], epoch, reason)
+        else:
+            groups.append((epoch, epoch, reason))
+    return groups
+
+
 def tabulate_health(epochs: Sequence[EpochRecord]) -> Table:
     """Return what the curves show, a row per epoch, and the alarms."""
     alarms, names = dict(list_alarms(epochs)), [name for panel in _PANELS for name in panel.lines]

@@ -11,6 +11,7 @@ from archloom.reports.curves import Panel, drop_unknown, panel_curves
 from archloom.reports.figures import (
     MUTED,
     PALETTE,
+    Dash,
     colour_of,
     dash_of,
     draw_line,
@@ -23,8 +24,8 @@ from archloom.reports.figures import (
 )
 from archloom.reports.markup import make_printable, shorten
 from archloom.reports.tables import Table, number_table
-from archloom.searches.history import epochs_of, find_changes, trials_of
-from archloom.searches.records import EpochRecord, SearchRecord, TrialRecord
+from archloom.searches.history import epochs_of, find_changes, trials_of, unit_of
+from archloom.searches.records import COST_METRIC, EpochRecord, SearchRecord, TrialRecord
 from archloom.spaces.base import NONE, Decision
 
 if TYPE_CHECKING:
@@ -129,6 +130,38 @@ _TABLE_PANELS = (
 )
 
 
+# --- the cost, where there is a target
+
+
+def list_costs(history: Sequence[SearchRecord]) -> tuple[list[int], list[float]]:
+    """Return the numbers of epochs or trials, and what their architectures cost; NaN where it is not known."""
+    costs = [one.cost if isinstance(one, TrialRecord) else one.metrics.get(COST_METRIC) for one in history]
+    numbers = [one.trial if isinstance(one, TrialRecord) else one.epoch + 1 for one in history]
+    return numbers, [math.nan if cost is None else cost for cost in costs]
+
+
+def target_curve(history: Sequence[SearchRecord], target: float, metric: str) -> str:
+    """Draw the cost of the derived architecture, or of every trial, against the target."""
+    numbers, costs = list_costs(history)
+    if not drop_unknown(costs):
+        return ""
+    trials = bool(trials_of(history))
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        line = {"linestyle": "none", "marker": "o"} if trials else {"marker": "o" if len(costs) <= 30 else ""}
+        label = "every trial" if trials else "the architecture derived after each epoch"
+        axes.plot(numbers, costs, color=PALETTE[0], markersize=3, label=label, **line)  # type: ignore[arg-type]
+        axes.axhline(target, color="#111827", linestyle="--", linewidth=1.0, label=f"target: {target:,.6g}")
+        axes.set_xlabel("trial" if trials else "epoch")
+        axes.set_ylabel(make_printable(metric.replace("_", " ")))
+        axes.margins(y=0.15)
+        whole_steps(axes)
+        legend_above(axes)
+
+    return svg(draw, height=2.6, label=f"Cost against the target of {target:g} {metric}")
+
+
 # --- how the choices settled
 
 
@@ -193,7 +226,7 @@ def _option_colours(options: Sequence[str]) -> dict[str, str]:
     return {NONE: MUTED, **{option: colour_of(place) for place, option in enumerate(_real_options(options))}}
 
 
-def _option_dashes(options: Sequence[str]) -> dict[str, str]:
+def _option_dashes(options: Sequence[str]) -> dict[str, Dash]:
     """Return a dash per option: options of equal colour differ in it."""
     return {NONE: "-", **{option: dash_of(place) for place, option in enumerate(_real_options(options))}}
 
@@ -202,7 +235,7 @@ def _real_options(options: Sequence[str]) -> list[str]:
     return [option for option in options if option != NONE]
 
 
-def _shared_legend(figure: Figure, options: Sequence[str], colours: dict[str, str], dashes: dict[str, str]) -> None:
+def _shared_legend(figure: Figure, options: Sequence[str], colours: dict[str, str], dashes: dict[str, Dash]) -> None:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], color=colours[one], linestyle=dashes[one], linewidth=2.5) for one in options]
@@ -270,6 +303,12 @@ _ENTRY_FIGURES = ("test accuracy in the table, %", "rank", "regret")
 def _entry_figures(record: SearchRecord) -> tuple[object, ...]:
     entry = record.table_entry
     return (None, None, None) if entry is None else (entry.test, entry.rank, entry.regret)
+
+
+def tabulate_costs(history: Sequence[SearchRecord], target: float) -> Table:
+    """Return a row per epoch or trial whose cost is known."""
+    rows = [(place, cost, target) for place, cost in zip(*list_costs(history), strict=True) if not math.isnan(cost)]
+    return number_table((unit_of(history), "cost", "target"), rows)
 
 
 def tabulate_probabilities(epochs: Sequence[EpochRecord], decisions: Sequence[Decision]) -> Table:
