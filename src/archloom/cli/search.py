@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,7 @@ from archloom.cli.options import (
     COST,
     HOW,
     WHAT,
+    WHERE,
     Assignments,
     DataDir,
     Device,
@@ -22,6 +24,7 @@ from archloom.cli.options import (
     drop_unset,
 )
 from archloom.cli.outcome import print_outcome
+from archloom.cli.serve import serve_beside
 from archloom.core.errors import SettingError
 from archloom.core.recipes import find_recipe
 from archloom.core.settings import Settings, merge, parse_assignments, read_toml
@@ -83,6 +86,9 @@ def search(
     out: RunOut = None,
     device: Device = None,
     threads: Threads = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Also show the run as a live page in a browser.", rich_help_panel=WHERE)
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Search for an architecture, and say how good it is.
@@ -107,12 +113,13 @@ def search(
     spec = resolve_search(recipe, options, assignments or [])
     folder = out or RunFolder.next_free(RUNS, spec.stem)
     note_unless(quiet)(f"{spec.title}; run folder {folder}")
-    run_interactively(
-        lambda listener, stop: run_search(spec, out=folder, options=RunOptions([listener], stop)),
-        print_outcome,
-        folder=folder,
-        quiet=quiet,
-    )
+    with serve_beside(folder) if serve else nullcontext():
+        run_interactively(
+            lambda listener, stop: run_search(spec, out=folder, options=RunOptions([listener], stop)),
+            print_outcome,
+            folder=folder,
+            quiet=quiet,
+        )
 
 
 def parse_target(target: str | None) -> Settings:
