@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from archloom.benchmarks.base import TableEntry
 from archloom.comparisons.entries import EntryResult, SeedResult
 from archloom.comparisons.report import make_context
 from archloom.comparisons.results import FILE_NAME, ComparisonResult
@@ -14,9 +15,11 @@ from archloom.core.json_object import JsonObject, number
 from archloom.core.seeds import parse_seeds
 from archloom.core.settings import Settings, read_toml
 from archloom.dashboard.folders import Folder
-from archloom.dashboard.growing_file import parse_object
+from archloom.dashboard.growing_file import RecordFile, parse_object
 from archloom.dashboard.page import Page
 from archloom.dashboard.summaries import Summary
+from archloom.searches.history import best_trial, epochs_of, trials_of
+from archloom.searches.records import read_record
 
 
 @dataclass(frozen=True)
@@ -107,22 +110,23 @@ def _read_entry(path: Path, row: Row, settings: Settings) -> EntryResult:
 
 
 def _read_seed(seed: int, value: JsonObject, path: Path) -> SeedResult:
-    entry, run, shared = value.get("table_entry") or {}, value.get("run") or {}, number(value.get("shared_accuracy"))
-    tests = {str(entry["dataset"]): float(entry["test"])} if entry else {}
-    accuracy = None if math.isnan(shared) else 100 * shared
-    lines = _read_lines(path / "metrics.jsonl")
-    trials = [line for line in lines if "trial" in line]
-    known = [number((line.get("table_entry") or {}).get("test")) for line in lines if "epoch" in line]
-    best = max((number(line.get("score")) for line in trials), default=math.nan)
+    run, shared = value.get("run") or {}, number(value.get("shared_accuracy"))
+    found = value.get("table_entry", value.get("standing"))  # the second is the name of the first edition
+    entry = found and TableEntry.from_json(found)
+    records = RecordFile(path / "metrics.jsonl", read_record)
+    records.update()
+    trials, epochs = trials_of(records.records), epochs_of(records.records)
+    known = [record.table_entry.test for record in epochs if record.table_entry is not None]
+    own = best_trial(trials).score if trials else 100 * shared
     return SeedResult(
         seed=seed,
         text=str(value.get("text", "")),
-        value=next(iter(tests.values()), accuracy if math.isnan(best) else best),
-        tests=tests,
-        regret=float(entry["regret"]) if entry else None,
+        value=entry.test if entry else None if math.isnan(own) else own,
+        tests={entry.dataset: entry.test} if entry else {},
+        regret=entry.regret if entry else None,
         seconds=number(run.get("seconds")),
-        trainings=number(trials[-1].get("trainings", len(trials))) if trials else 0.0,
-        curve=() if any(map(math.isnan, known)) else tuple(known),
+        trainings=trials[-1].trainings if trials else 0.0,
+        curve=tuple(known) if len(known) == len(epochs) else (),
     )
 
 
@@ -131,11 +135,3 @@ def _read_object(path: Path) -> JsonObject | None:
         return parse_object(path.read_bytes())
     except OSError:
         return None
-
-
-def _read_lines(path: Path) -> list[JsonObject]:
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError:
-        return []
-    return [value for line in lines if (value := parse_object(line)) is not None]
