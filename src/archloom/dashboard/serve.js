@@ -63,12 +63,16 @@ function redrawPictures() {
 
 // --- the cells over time
 
-const slider = document.getElementById("moment");
 let following = true; // the end of the slider follows the search
 let wanted = null;
 
+function findSlider() { // it comes with the first record
+  return document.getElementById("moment");
+}
+
 async function showMoment() {
-  const number = Number(slider.value);
+  const slider = findSlider();
+  const number = slider ? Number(slider.value) : null;
   if (wanted === number) return;
   wanted = number;
   document.getElementById("moment-number").value = String(number);
@@ -88,26 +92,27 @@ async function showMoment() {
 }
 
 function moveTo(number) {
+  const slider = findSlider();
   slider.value = String(number);
   following = Number(slider.value) === Number(slider.max);
   showMoment();
 }
 
 function addMoments(count) {
+  const slider = findSlider();
   if (!slider || count <= Number(slider.max)) return;
   slider.max = String(count);
   if (following) moveTo(count);
 }
 
-if (slider) {
-  slider.addEventListener("input", () => moveTo(slider.value));
-  showMoment();
-}
+document.addEventListener("input", (event) => {
+  if (event.target.id === "moment") moveTo(event.target.value);
+});
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-moment]");
-  if (button && slider) {
+  if (button && findSlider()) {
     moveTo(button.dataset.moment);
-    slider.focus();
+    findSlider().focus();
   }
 });
 
@@ -166,9 +171,11 @@ async function refresh() {
     body.dataset.live = page.body.dataset.live;
     document.title = page.title;
     replaceSections(page);
+    addMoments(Number(page.getElementById("moment")?.max ?? 0));
+    showMoment();
     redrawPictures();
   } catch (error) { /* the server is gone or busy; the next event tries again */ }
-  pause = Math.min(15000, Math.max(1000, 10 * (performance.now() - start)));
+  pause = Math.min(5000, Math.max(1000, 10 * (performance.now() - start)));
   setTimeout(() => {
     refreshing = false;
     if (again) {
@@ -185,7 +192,7 @@ function listen() {
   source = new EventSource(body.dataset.events);
   source.addEventListener("state", (event) => {
     const state = JSON.parse(event.data);
-    if (slider && state.unit !== "run") addMoments(state.done);
+    if (state.kind === "search") addMoments(state.done);
     refresh();
   });
   source.addEventListener("note", () => refresh());
@@ -208,7 +215,7 @@ window.addEventListener("pagehide", stop);
 
 // --- the overview
 
-const table = document.getElementById("table");
+const table = document.getElementById("runs-table");
 const sorting = { column: 9, down: true };
 
 function rowsOf() {
@@ -302,5 +309,6 @@ if (table) {
 
 for (const section of document.querySelectorAll("main > section[id]")) section.dataset.text = section.outerHTML;
 watchPictures(document);
+showMoment();
 listen();
 body.dataset.ready = "yes";
