@@ -47,6 +47,21 @@ def test_a_locked_folder_is_running_and_the_time_left_follows_from_its_records(r
     assert look(runs)["runs/search_trials_interrupted"].state == "interrupted"
 
 
+def test_the_time_left_of_a_comparison_follows_from_the_searches_that_ended(runs):
+    folder = runs / "comparison"
+    took = {
+        path.parent.name: json.loads(path.read_text())["run"]["seconds"]
+        for path in folder.glob("runs/*/architecture.json")
+    }
+    (folder / "runs/gdas-1/architecture.json").unlink()
+    del took["gdas-1"]
+    assert look(runs)["runs/comparison"].seconds_left is None
+    with RunFolder(folder).lock(), RunFolder(folder / "runs/gdas-1").lock():
+        summary = look(runs)["runs/comparison"]
+    assert (summary.state, summary.done, summary.total) == ("running", 3, 4)
+    assert summary.seconds_left == pytest.approx(sum(took.values()) / 3)
+
+
 def test_looking_does_not_take_the_lock(runs):
     folder = runs / "search_gdas"
     index = Index([runs])

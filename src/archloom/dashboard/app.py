@@ -246,7 +246,7 @@ def _read_place(request: Request) -> int | None:
 
 def _with_time(summary: Summary) -> tuple[Summary, str]:
     moment = datetime.datetime.fromtimestamp(summary.updated).astimezone()
-    return summary, moment.strftime("%Y-%m-%d %H:%M")
+    return summary, moment.isoformat(timespec="minutes")
 
 
 def _svg(text: str) -> Response:

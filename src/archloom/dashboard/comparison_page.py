@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from archloom.benchmarks.base import TableEntry
@@ -76,7 +76,9 @@ def read_comparison(path: Path, settings: Settings, rows: Sequence[Row], *, is_r
     """Return the result in the folder; while searches run, and before there is one, what finished so far."""
     if not is_running and (path / FILE_NAME).is_file():
         return ComparisonResult.read(path)
-    entries = tuple(_read_entry(path, row, settings["entry"][row.name]) for row in rows)
+    found = [_read_entry(path, row, settings["entry"][row.name]) for row in rows]
+    tables = tuple(dict.fromkeys(name for entry in found for name in entry.datasets))
+    entries = tuple(entry if entry.results else replace(entry, datasets=tables) for entry in found)
     return ComparisonResult(
         title=str(settings.get("title", path.name)), entries=entries, published=(), verdicts={}, against=None
     )

@@ -34,6 +34,7 @@ class Summary:
     done: int = 0
     total: int | None = None
     unit: str = "epoch"
+    seconds: float | None = None  # that a finished run took
     seconds_left: float | None = None
     score: float | None = None  # in percent
     verdict: str = ""
@@ -206,7 +207,15 @@ def _summarize_result(result: JsonObject, kind: Kind, common: Mapping[str, Any])
         verdict = str(result["verdict"])
     state: State = "finished"
     return Summary(
-        kind=kind, state=state, title=title, done=records, total=records, score=score, verdict=verdict, **common
+        kind=kind,
+        state=state,
+        title=title,
+        done=records,
+        total=records,
+        seconds=_known(run.get("seconds")),
+        score=score,
+        verdict=verdict,
+        **common,
     )
 
 
@@ -237,11 +246,19 @@ def summarize_jobs(folder: Folder, members: tuple[Summary, ...], changed: float,
             done=done,
             total=planned,
             unit="run",
+            seconds_left=_estimate_left(members, planned) if running else None,
             verdict=_list_verdicts(result, kind) if complete and result is not None else "",
             **common,
         )
     except (ArchloomError, KeyError, TypeError, ValueError, AttributeError) as error:
         return Summary(state="damaged", title=folder.path.name, problem=one_line(error), **common)
+
+
+def _estimate_left(members: tuple[Summary, ...], planned: int) -> float | None:
+    """Return the time that the missing runs take, at as many at once as run now, if they are like those that ended."""
+    ended = [member.seconds for member in members if member.state == "finished" and member.seconds is not None]
+    at_once = sum(member.state == "running" for member in members)
+    return statistics.mean(ended) * max(0, planned - len(ended)) / max(1, at_once) if ended else None
 
 
 def _counts(member: Summary) -> bool:
