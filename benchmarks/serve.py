@@ -35,8 +35,10 @@ def serve(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     command = [sys.executable, "-m", "archloom", "serve", str(folder), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         assert server.stdout is not None
-        yield server, server.stdout.readline().strip()
-        server.terminate()
+        try:
+            yield server, server.stdout.readline().strip()
+        finally:
+            server.terminate()
 
 
 def cpu_of(process: int) -> float:
@@ -99,19 +101,19 @@ def measure_search(browser: Any, address: str, folder: Path, repeats: int) -> No
     alone, watched = [], []
     for number in range(repeats):
         alone.append(run_search(folder / f"alone-{number}"))
-        page = browser.new_page()
-        page.goto(address)
-        page.wait_for_selector("body[data-ready=yes]")
-        watched.append(run_search(folder / f"watched-{number}", partial(open_run, page, f"watched-{number}")))
+        page, path = browser.new_page(), folder / f"watched-{number}"
+        watched.append(run_search(path, partial(open_run, page, path, address)))
         page.close()
     print(f"search alone {mean(alone):.2f} CPU s {[round(one, 2) for one in alone]}, "
           f"watched {mean(watched):.2f} CPU s {[round(one, 2) for one in watched]}")  # fmt: skip
 
 
-def open_run(page: Any, name: str) -> None:
-    """Open the page of a run as soon as the overview shows it."""
-    page.click(f"tr[data-key$='/{name}'] a")
-    page.wait_for_selector("body[data-page=search]")
+def open_run(page: Any, path: Path, address: str) -> None:
+    """Open the page of a run as soon as it has a record."""
+    while not (path / "metrics.jsonl").is_file() or not (path / "metrics.jsonl").stat().st_size:
+        time.sleep(0.05)
+    page.goto(f"{address}page/{path.parent.name}/{path.name}", timeout=120_000)
+    page.wait_for_selector("body[data-live=yes]", timeout=120_000)
 
 
 def main() -> None:
@@ -122,7 +124,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, sync_playwright() as driver:
-        folder = Path(name) / "runs"
+        folder, own = Path(name) / "runs", Path(name) / "watched"
+        own.mkdir()
         run_search(folder / "first")
         copy_runs(folder / "first", folder, options.runs - 1)
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
@@ -132,7 +135,8 @@ def main() -> None:
             measure_idle(browser, server.pid, address, "", options.seconds)
             (folder / "first/architecture.json").unlink()  # an interrupted run: its page waits for more
             measure_idle(browser, server.pid, address, "page/runs/first", options.seconds)
-            measure_search(browser, address, folder, options.repeats)
+        with serve(own) as (_, address):
+            measure_search(browser, address, own, options.repeats)
         browser.close()
 
 

@@ -203,6 +203,15 @@ def test_damaged_folders_have_pages_that_say_so(ask, runs):
     assert ask("/page/runs/search_gibbs").status_code == 200
 
 
+def test_a_run_that_has_written_nothing_is_starting_and_not_damaged(ask, runs):
+    from archloom.execution.run_folder import RunFolder
+
+    with RunFolder(runs / "new").lock():
+        page = ask("/page/runs/new").text
+    assert "This run is starting" in page and "damaged" not in page
+    assert 'data-live="yes"' in page
+
+
 def test_damaged_lines_are_counted_on_the_page(ask, runs):
     path = runs / "search_epochs_interrupted/metrics.jsonl"
     path.write_text("no record\n" + path.read_text() + '{"epoch": 1, "metr')

@@ -51,7 +51,8 @@ class Dashboard:
     """The pages of all runs below some folders."""
 
     def __init__(self, index: Index) -> None:
-        self._index, self._lock = index, threading.RLock()  # one figure at a time: matplotlib shares its state
+        self._index, self._lock = index, threading.Lock()
+        self._drawing = threading.Lock()  # one figure at a time: matplotlib shares its state
         self._made: OrderedDict[str, Page] = OrderedDict()
         self._pages: Pages | None = None
         self.app = Starlette(
@@ -154,7 +155,7 @@ class Dashboard:
         picture = self._find_picture(request)
         if picture is None:
             return _missing()
-        with self._lock:
+        with self._drawing:
             text = self._try(lambda: picture.svg)
         return _missing() if not text else _svg(text)
 
@@ -234,8 +235,14 @@ class Dashboard:
 
 def _damaged(summary: Summary | None, problem: str = "") -> Page:
     title = "Compare" if summary is None else summary.title
-    said = problem or ("" if summary is None else summary.problem or "Nothing has been written yet.")
-    context: dict[str, object] = {"title": title, "problem": said, "key": "" if summary is None else summary.key}
+    is_starting = summary is not None and summary.state == "starting"
+    said = problem or ("" if summary is None else summary.problem)
+    context: dict[str, object] = {
+        "title": title,
+        "problem": said,
+        "starting": is_starting,
+        "key": "" if summary is None else summary.key,
+    }
     return Page("damaged.html", context)
 
 

@@ -83,10 +83,11 @@ class Guard:
         return name in ("localhost", socket.gethostname().lower(), socket.getfqdn().lower()) or _is_address(name)
 
     def _ask_for_token(self, scope: Scope, headers: Headers, token: str) -> ASGIApp | None:
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        given = query.pop("token", None)
+        query = parse_qsl(scope["query_string"].decode("latin-1"))
+        given = dict(query).get("token")
         if given is not None and hmac.compare_digest(given.encode(), token.encode()):
-            rest = f"?{urlencode(query)}" if query else ""
+            others = [pair for pair in query if pair[0] != "token"]
+            rest = f"?{urlencode(others)}" if others else ""
             answer = RedirectResponse(scope["path"] + rest, status_code=303)  # the token leaves the address bar
             answer.set_cookie(COOKIE, token, httponly=True, samesite="strict")
             return answer

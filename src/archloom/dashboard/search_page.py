@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from archloom.dashboard.page import Page
 from archloom.dashboard.views import SearchView
 from archloom.reports.relaxed_cells import draw_relaxed
 from archloom.reports.tables import Table, decimal, percent, whole
 from archloom.searches.records import EpochRecord, FinalistRecord, SearchRecord
-from archloom.searches.report import make_context
+from archloom.searches.report import finalists_table, make_context
 from archloom.searches.report_health import group_alarms
 from archloom.spaces import SearchSpace
 
@@ -38,18 +39,8 @@ def tabulate_race(notes: Sequence[FinalistRecord], space: SearchSpace | None) ->
     def order(note: FinalistRecord) -> tuple[float, float]:
         return -note.steps, math.inf if note.valid_loss is None else note.valid_loss
 
-    rows = tuple(
-        (
-            str(place),
-            whole(note.steps),
-            decimal(note.valid_loss, digits=3),
-            percent(note.valid_accuracy),
-            whole(note.parameters),
-            note.text or _write_architecture(note, space),
-        )
-        for place, note in enumerate(sorted(notes, key=order), start=1)
-    )
-    return Table("", rows, ("place", "steps", "validation loss", "validation accuracy", "parameters", "architecture"))
+    named = [replace(note, text=note.text or _write_architecture(note, space)) for note in notes]
+    return finalists_table(sorted(named, key=order))
 
 
 def _write_architecture(note: FinalistRecord, space: SearchSpace | None) -> str:

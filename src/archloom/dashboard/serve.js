@@ -170,6 +170,7 @@ async function refresh() {
     const page = parser.parseFromString(await (await get(location.href)).text(), "text/html");
     body.dataset.live = page.body.dataset.live;
     document.title = page.title;
+    document.querySelector("main > header").replaceWith(document.importNode(page.querySelector("main > header"), true));
     replaceSections(page);
     addMoments(Number(page.getElementById("moment")?.max ?? 0));
     showMoment();
