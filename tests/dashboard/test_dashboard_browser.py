@@ -19,13 +19,13 @@ from archloom.execution.run_folder import RunFolder
 
 pytest.importorskip("uvicorn", reason="needs the extra web")
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-playwright.expect.set_options(timeout=40_000)
+playwright.expect.set_options(timeout=90_000)
 expect = playwright.expect
 
 STORED = Path(__file__).parents[1] / "data_files" / "first_edition"
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
          "--disable-background-networking", "--disable-component-update"]  # fmt: skip
-WAIT = 40_000  # milliseconds: machines of tests are slow
+WAIT = 90_000  # milliseconds: machines of tests are slow
 EVIL = "<script>document.title='taken'</script>"
 
 
