@@ -62,6 +62,7 @@ def test_a_finished_search_has_every_section(make_run: Any) -> None:
         "How good it is",
         "Learning curves",
         "Stability",
+        "Rank and regret",
         "Architecture probabilities",
         "Time and memory",
         "Settings",

@@ -18,7 +18,7 @@ from archloom.searches.report_draws import MOST_ROWS, SHOWN_WITH_DRAWS, best_map
 from search_runs import make_epoch
 
 SVG = "{http://www.w3.org/2000/svg}"
-FRAME = re.compile(r"fill: none; stroke: #111827; stroke-width: 1.3")
+FRAME = re.compile(r'fill="none" stroke="#111827" stroke-width="1.3"')
 METRICS = {"a_step_norm": 0.2, "a_noise_norm": 0.02, "a_damped": 0.25, "entropy": 1.2, "skip_share": 0.5}
 
 
@@ -60,7 +60,7 @@ def test_the_derived_option_has_a_mark_even_where_it_is_improbable() -> None:
 
 def test_option_that_never_wins_is_grey() -> None:
     svg = best_map({"edge": decision(a=1.0, b=0.0)}, {})
-    assert f"fill: {MUTED}" in svg
+    assert f'fill="{MUTED}"' in svg
 
 
 def test_of_many_decisions_the_least_certain_are_shown_in_their_order() -> None:

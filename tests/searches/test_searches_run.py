@@ -158,6 +158,17 @@ def test_bad_data_leaves_no_folder_behind(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_with_a_target_every_epoch_has_the_cost_of_its_architecture(tmp_path):
+    settings = {**TINY, "target": {"metric": "parameters", "value": 1e4}}
+    result = archloom.search(epochs=2, settings=settings, out=tmp_path / "run", seed=1)
+    assert all(record.metrics["cost"] > 0 for record in result.history)
+    same = [record.metrics["cost"] for record in result.history if record.architecture == result.architecture]
+    assert set(same) <= {result.target.cost}
+    page = (tmp_path / "run/report.html").read_text()
+    assert "Cost and target" in page and "target: 10,000" in page
+    assert "cost" not in search(tmp_path / "without").history[0].metrics
+
+
 def test_tensorboard_events_go_into_the_run(tmp_path):
     pytest.importorskip("tensorboard")
     settings = {**TINY, "search": {**TINY["search"], "tensorboard": True}}

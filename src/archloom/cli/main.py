@@ -30,6 +30,7 @@ from archloom.cli.resume import resume
 from archloom.cli.retrain import retrain
 from archloom.cli.run import run as run_recipe
 from archloom.cli.search import search
+from archloom.cli.serve import serve
 from archloom.core.errors import ArchloomError
 from archloom.core.renames import RenamedSettingWarning
 
@@ -89,6 +90,7 @@ app.command()(export)
 app.command()(predict)
 app.command()(measure)
 app.command()(report)
+app.command()(serve)
 app.command()(posterior)
 app.command()(compare)
 app.command()(rank)

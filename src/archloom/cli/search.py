@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -24,8 +25,10 @@ from archloom.cli.options import (
     limit_settings,
     parse_cost,
     what_option,
+    where_option,
 )
 from archloom.cli.outcome import print_outcome
+from archloom.cli.serve import serve_beside
 from archloom.core.errors import SettingError
 from archloom.core.lazy_imports import lazy_imports
 from archloom.core.recipes import find_recipe
@@ -73,6 +76,7 @@ def search(
     out: RunOut = None,
     device: Device = None,
     threads: Threads = None,
+    serve: Annotated[bool, where_option("--serve", help="Also show the run as a live page in a browser.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Search for an architecture, and say how good it is.
@@ -99,14 +103,15 @@ def search(
     spec = resolve_search(recipe, options, assignments or [])
     folder = out or run_folder.RunFolder.next_free(search_run.RUNS, spec.stem)
     note_unless(quiet)(f"{spec.title}; run folder {folder}")
-    run_interactively(
-        lambda listener, stop: search_run.run_search(
-            spec, out=folder, options=execution_run.RunOptions([listener], stop)
-        ),
-        print_outcome,
-        folder=folder,
-        quiet=quiet,
-    )
+    with serve_beside(folder) if serve else nullcontext():
+        run_interactively(
+            lambda listener, stop: search_run.run_search(
+                spec, out=folder, options=execution_run.RunOptions([listener], stop)
+            ),
+            print_outcome,
+            folder=folder,
+            quiet=quiet,
+        )
 
 
 def resolve_search(recipe: str | None, options: Settings, assignments: list[str]) -> search_spec.SearchSpec:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from archloom.comparisons.entries import EntryResult
 from archloom.comparisons.spec import Published
-from archloom.reports.figures import MUTED, PALETTE, grid, make_figure, svg, whole_steps
+from archloom.reports.figures import MUTED, colour_of, grid, make_figure, svg, whole_steps
 from archloom.reports.markup import make_printable, shorten
+from archloom.reports.tables import Table, number_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -123,4 +124,29 @@ def _draw_mean_and_extremes(axes: Axes, curves: Sequence[Sequence[float]], *, co
 
 def _choose_colours(entries: Sequence[EntryResult]) -> dict[str, str]:
     """Return the colour of every entry, the same in all plots."""
-    return {entry.name: PALETTE[place % len(PALETTE)] for place, entry in enumerate(entries)}
+    return {entry.name: colour_of(place) for place, entry in enumerate(entries)}
+
+
+# --- the numbers behind the plots
+
+
+def tabulate_seeds(entries: Sequence[EntryResult]) -> Table:
+    """Return a row per finished search that has a value."""
+    rows = [
+        (entry.name, found.seed, found.value, found.regret, found.seconds, found.text)
+        for entry in entries
+        for found in entry.results
+        if found.value is not None
+    ]
+    return number_table(("entry", "seed", "value", "regret", "seconds", "architecture"), rows)
+
+
+def tabulate_curves(entries: Sequence[EntryResult]) -> Table:
+    """Return a row per entry, seed and epoch."""
+    rows = [
+        (entry.name, found.seed, epoch, value)
+        for entry in entries
+        for found in entry.results
+        for epoch, value in enumerate(found.curve, start=1)
+    ]
+    return number_table(("entry", "seed", "epoch", "test accuracy, %"), rows)

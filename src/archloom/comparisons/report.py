@@ -8,12 +8,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from archloom.comparisons.entries import Timing
-from archloom.comparisons.plots import StripPlot, draw_curves
+from archloom.comparisons.plots import StripPlot, draw_curves, tabulate_curves, tabulate_seeds
 from archloom.comparisons.results import VALUE, ComparisonResult
 from archloom.comparisons.statistics import SEEDS_FOR_BOOTSTRAP
 from archloom.core.bootstrap import CONFIDENCE
 from archloom.reports.markup import make_printable
 from archloom.reports.pages import render_template
+from archloom.reports.pictures import Picture
 from archloom.reports.tables import UNKNOWN, Table, decimal, duration, whole
 
 FILES = ("comparison.csv", "comparison.tex", ComparisonResult.file_name, "comparison.html")
@@ -120,26 +121,38 @@ def _to_latex_row(cells: Sequence[str]) -> str:
 
 def render_page(result: ComparisonResult) -> str:
     """Return the report page of a comparison as HTML."""
+    return render_template("comparison.html", make_context(result))
+
+
+def make_context(result: ComparisonResult) -> dict[str, object]:
+    """Return what the template of the page needs; pictures are drawn when the page shows them."""
     plot = StripPlot.of(result.entries, result.published, result.datasets[0] if result.datasets else "")
-    return render_template(
-        "comparison.html",
-        {
-            "title": result.title,
-            "subtitle": result.count_text,
-            "missing": result.missing - len(result.failures),
-            "failures": Table("", tuple(result.failures.items())),
-            "summary": result.to_table(),
-            "explanations": explain_figures(result),
-            "against": result.against,
-            "verdicts": Table("", tuple(list_verdicts(result))),
-            "effects": _tabulate_effects(result),
-            "confidence": f"{100 * CONFIDENCE:.0f} %",
-            "seeds_for_bootstrap": SEEDS_FOR_BOOTSTRAP,
-            "strips": plot.to_svg() if plot else "",
-            "curves": draw_curves(result.entries),
-            "runs": _tabulate_searches(result),
-        },
-    )
+    return {
+        "title": result.title,
+        "subtitle": result.count_text,
+        "missing": result.missing - len(result.failures),
+        "failures": Table("", tuple(result.failures.items())),
+        "summary": result.to_table(),
+        "explanations": explain_figures(result),
+        "against": result.against,
+        "verdicts": Table("", tuple(list_verdicts(result))),
+        "effects": _tabulate_effects(result),
+        "confidence": f"{100 * CONFIDENCE:.0f} %",
+        "seeds_for_bootstrap": SEEDS_FOR_BOOTSTRAP,
+        "strips": Picture(
+            "seeds",
+            "Every seed",
+            lambda: plot.to_svg() if plot else "",
+            lambda: tabulate_seeds(result.entries),
+        ),
+        "curves": Picture(
+            "stability",
+            "Stability",
+            lambda: draw_curves(result.entries),
+            lambda: tabulate_curves(result.entries),
+        ),
+        "runs": _tabulate_searches(result),
+    }
 
 
 def _tabulate_effects(result: ComparisonResult) -> Table:

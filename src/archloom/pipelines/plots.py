@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from archloom.reports.figures import PALETTE, make_figure, svg
+from archloom.reports.figures import colour_of, make_figure, svg
+from archloom.reports.tables import Table, number_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +33,7 @@ def plot_models(tests: Tests) -> Figure:
 def _draw(tests: Tests, figure: Figure) -> None:
     axes = figure.subplots()
     for row, values in enumerate(tests.values()):
-        colour, centre = PALETTE[row % len(PALETTE)], statistics.mean(values)
+        colour, centre = colour_of(row), statistics.mean(values)
         axes.plot(values, [row] * len(values), "o", color=colour, markersize=5, alpha=0.7, mew=0)
         axes.plot([centre, centre], [row - 0.32, row + 0.32], color="#111827", linewidth=1.6)
     axes.set_yticks(range(len(tests)), [f"search {seed}" for seed in tests])
@@ -40,3 +41,9 @@ def _draw(tests: Tests, figure: Figure) -> None:
     axes.margins(x=0.1)
     axes.set_xlabel("test accuracy, %")
     axes.grid(visible=False, axis="y")
+
+
+def tabulate_models(tests: Tests) -> Table:
+    """Return the numbers of the plot: a row per retraining."""
+    rows = [(search, value) for search, values in tests.items() for value in values]
+    return number_table(("search", "test accuracy, %"), rows)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from archloom.reports.layout import Layout, Line, Place, Route, Size, arrange
 from archloom.reports.markup import escape, shorten
-from archloom.spaces.base import CellGraph
+from archloom.spaces.base import NONE, CellGraph
 
 OPERATION_KINDS: Mapping[
     str, str
 ] = {  # what an operation's name contains, and the kind that it is; the first that fits
+    NONE: "none",
     "skip": "skip",
     "identity": "skip",
     "sep_": "separable convolution",
@@ -22,12 +24,13 @@ OPERATION_KINDS: Mapping[
 }
 OTHER = "other"
 KIND_COLOURS: Mapping[str, str] = {
-    "convolution": "#2563eb",
-    "separable convolution": "#0d9488",
-    "dilated convolution": "#7c3aed",
-    "pooling": "#ea580c",
+    "convolution": "#0077cc",
+    "separable convolution": "#00aaaa",
+    "dilated convolution": "#aa88ff",
+    "pooling": "#dd6600",
     "skip": "#6b7280",
-    OTHER: "#db2777",
+    "none": "#9ca3af",
+    OTHER: "#bb2288",
 }
 CONCAT_COLOUR = "#b6bcc6"
 
@@ -39,6 +42,8 @@ LABEL_HEIGHT = 21.0
 CHARACTER = 6.7  # width allowed per character of a label: a wide sans-serif face at 11 pixels
 LONGEST_LABEL = 30
 SMALLEST_WIDTH = 420.0
+LINE_WIDTH = 1.8
+PLAIN = math.nan  # no probability is known: a plain line
 
 
 def kind_of(operation: str) -> str:
@@ -76,9 +81,21 @@ def _subscript(name: str) -> tuple[str, str]:
 # --- as a picture
 
 
-def draw_cells(graphs: Sequence[CellGraph], *, title: str = "") -> str:
-    """Draw the cells below each other as one SVG: a box per state, a curve per operation, coloured by its kind."""
-    drawings = [_Drawing.of(graph) for graph in graphs]
+@dataclass(frozen=True)
+class EdgeView:
+    """How an edge is drawn: its text, and the probability that its width stands for."""
+
+    label: str
+    probability: float
+    note: str = ""  # shown where a pointer rests
+
+
+def draw_cells(graphs: Sequence[CellGraph], *, title: str = "", views: Sequence[Sequence[EdgeView]] = ()) -> str:
+    """Draw the cells below each other as one SVG: a box per state, a curve per operation, coloured by its kind.
+
+    `views` has a list for every graph, with an item for every edge: then the width of a curve is a probability.
+    """
+    drawings = [_Drawing.of(graph, views[place] if views else ()) for place, graph in enumerate(graphs)]
     legend, legend_width = _legend(graphs)
     width = max([SMALLEST_WIDTH, legend_width, *(drawing.layout.width for drawing in drawings)]) + 2 * MARGIN
     parts = []
@@ -99,6 +116,24 @@ def draw_cells(graphs: Sequence[CellGraph], *, title: str = "") -> str:
     )
 
 
+def draw_thumbnail(graph: CellGraph) -> str:
+    """Draw a cell without words, for a list of runs."""
+    boxes = [Size(14, 14)] * len(_box_names(graph))
+    lines = [Line(source, target) for source, target, _ in graph.edges]
+    lines += [Line(output, graph.nodes) for output in _concatenated_states(graph)]
+    layout = arrange(boxes, lines, inputs=len(graph.inputs))
+    colours = [KIND_COLOURS[kind_of(operation)] for _, _, operation in graph.edges]
+    colours += [CONCAT_COLOUR] * (len(layout.routes) - len(colours))
+    parts = [_curve(route, colour, width=2.6) for route, colour in zip(layout.routes, colours, strict=True)]
+    parts += [_rectangle(place, radius=4, stroke="#6b7280", fill="#f3f4f6", faded=False) for place in layout.boxes]
+    width, height = max(layout.width, 1) + 8, max(layout.height, 1) + 8
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="-4 -4 {width:.0f} {height:.0f}" role="img" class="cells">'
+        f"<title>{escape(_summary([graph]))}</title>{''.join(parts)}</svg>"
+    )
+
+
 def _summary(graphs: Sequence[CellGraph]) -> str:
     return "Cells: " + "; ".join(f"{graph.name} with {len(graph.edges)} operations" for graph in graphs)
 
@@ -110,16 +145,18 @@ class _Drawing:
     graph: CellGraph
     layout: Layout
     used: frozenset[int]  # states on a path from an input to the output
+    views: Sequence[EdgeView]  # one per edge
 
     @classmethod
-    def of(cls, graph: CellGraph) -> _Drawing:
+    def of(cls, graph: CellGraph, views: Sequence[EdgeView]) -> _Drawing:
+        views = views or [EdgeView(operation, PLAIN) for _, _, operation in graph.edges]
         lines = [
-            Line(source, target, Size(_label_width(operation), LABEL_HEIGHT))
-            for source, target, operation in graph.edges
+            Line(source, target, Size(_label_width(view.label), LABEL_HEIGHT))
+            for (source, target, _), view in zip(graph.edges, views, strict=True)
         ]
         boxes = [Size(_box_width(name), BOX_HEIGHT) for name in _box_names(graph)]
         lines += [Line(output, graph.nodes) for output in _concatenated_states(graph)]
-        return cls(graph, arrange(boxes, lines, inputs=len(graph.inputs)), _connected_states(graph))
+        return cls(graph, arrange(boxes, lines, inputs=len(graph.inputs)), _connected_states(graph), views)
 
     @property
     def height(self) -> float:
@@ -134,15 +171,25 @@ class _Drawing:
         concatenated = self.layout.routes[len(self.graph.edges) :]
         concat = "".join(_curve(route, CONCAT_COLOUR, dashes="2 3") for route in concatenated)
         curves = (
-            _curve(route, KIND_COLOURS[kind_of(operation)], faded=not {source, target} <= self.used)
-            for route, (source, target, operation) in zip(self.layout.routes, self.graph.edges, strict=False)
+            _curve(
+                route,
+                KIND_COLOURS[kind_of(operation)],
+                faded=not {source, target} <= self.used,
+                width=_width_of(view.probability),
+                dashes="1 4" if operation == NONE else "",
+            )
+            for route, (source, target, operation), view in zip(
+                self.layout.routes, self.graph.edges, self.views, strict=False
+            )
         )
         return concat + "".join(curves)
 
     def _labels(self) -> str:
         return "".join(
-            _label(route.label, operation, faded=not {source, target} <= self.used)
-            for route, (source, target, operation) in zip(self.layout.routes, self.graph.edges, strict=False)
+            _label(route.label, view, KIND_COLOURS[kind_of(operation)], faded=not {source, target} <= self.used)
+            for route, (source, target, operation), view in zip(
+                self.layout.routes, self.graph.edges, self.views, strict=False
+            )
             if route.label
         )
 
@@ -197,7 +244,12 @@ def _text(x: float, y: float, text: str, *, attributes: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{escape(text)}</text>'
 
 
-def _curve(route: Route, colour: str, *, dashes: str = "", faded: bool = False) -> str:
+def _width_of(probability: float) -> float:
+    """Return the width of a curve: from a hair to a third of a label; NaN draws as a plain line."""
+    return LINE_WIDTH if math.isnan(probability) else 0.6 + 6.4 * min(max(probability, 0.0), 1.0)
+
+
+def _curve(route: Route, colour: str, *, dashes: str = "", faded: bool = False, width: float = LINE_WIDTH) -> str:
     """Draw a line flat through every column and curved between two, with a head that points to the right."""
     x, y = route.start
     tip, height = route.end
@@ -206,11 +258,12 @@ def _curve(route: Route, colour: str, *, dashes: str = "", faded: bool = False) 
         steps.append(f"{_bend(x, y, stop.left, stop.y)}H{stop.right:.1f}")
         x, y = stop.right, stop.y
     steps.append(_bend(x, y, tip - 7, height))
+    half = max(3.6, width)  # the head is wider than the line
     style = f'stroke-dasharray="{dashes}"' if dashes else ""
     return (
         f'<g opacity="{0.35 if faded else 1}"><path d="{"".join(steps)}" fill="none" stroke="{colour}" '
-        f'stroke-width="1.8" {style}/>'
-        f'<path d="M{tip:.1f} {height:.1f}l-8 -3.6v7.2z" fill="{colour}"/></g>'
+        f'stroke-width="{width:.3g}" {style}/>'
+        f'<path d="M{tip:.1f} {height:.1f}l-8 {-half:.3g}v{2 * half:.3g}z" fill="{colour}"/></g>'
     )
 
 
@@ -219,11 +272,10 @@ def _bend(x: float, y: float, to_x: float, to_y: float) -> str:
     return f"C{middle:.1f} {y:.1f} {middle:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
 
 
-def _label(place: Place, operation: str, *, faded: bool) -> str:
-    short = shorten(operation, longest=LONGEST_LABEL)
-    colour = KIND_COLOURS[kind_of(operation)]
+def _label(place: Place, view: EdgeView, colour: str, *, faded: bool) -> str:
+    short = shorten(view.label, longest=LONGEST_LABEL)
     return (
-        f"<g><title>{escape(operation)}</title>{_rectangle(place, radius=10, stroke=colour, faded=faded)}"
+        f"<g><title>{escape(view.note or view.label)}</title>{_rectangle(place, radius=10, stroke=colour, faded=faded)}"
         f"{_text(place.x, place.y + 4, short, attributes=_centred(faded))}</g>"
     )
 

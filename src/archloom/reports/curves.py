@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archloom.reports.figures import PALETTE, draw_line, grid, svg
+from archloom.reports.figures import PALETTE, colour_of, dash_of, draw_line, grid, svg
 from archloom.reports.markup import make_printable
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST_OTHER_METRICS = 6
 TRAIN, VALID = PALETTE[0], PALETTE[1]
+ALARM = PALETTE[3]
 
 Series = Mapping[str, Sequence[float]]
 """Figures by name, one number per record; NaN where a record has none."""
@@ -49,7 +50,7 @@ def learning_curves(epochs: Sequence[float], metrics: Series, *, left_out: Colle
 def _draw_metrics(axes: Axes, epochs: Sequence[float], title: str, metrics: Series) -> None:
     scale = 100.0 if title.endswith("%") else 1.0
     for index, (name, values) in enumerate(metrics.items()):
-        colour = TRAIN if name.startswith("train") else VALID if name.startswith("valid") else PALETTE[2 + index % 8]
+        colour = TRAIN if name.startswith("train") else VALID if name.startswith("valid") else colour_of(2 + index)
         scaled = [scale * value for value in values]
         draw_line(axes, epochs, scaled, colour=colour, label=name.replace("_", " "))
     axes.set_title(make_printable(title), loc="left", fontweight="bold")
@@ -81,15 +82,19 @@ class Panel:
         return [value if value > 0 else math.nan for value in values] if self.logarithmic else values
 
 
-def panel_curves(epochs: Sequence[float], series: Series, panels: Sequence[Panel], *, label: str) -> str:
-    """Draw the panels that have content, three in a row; return '' where none has."""
+def panel_curves(
+    epochs: Sequence[float], series: Series, panels: Sequence[Panel], *, label: str, alarms: Sequence[float] = ()
+) -> str:
+    """Draw the panels that have content, three in a row, with a line at every alarm; return '' where none has any."""
     shown = [panel for panel in panels if panel.has_content(series)]
     if not shown:
         return ""
 
     def draw(figure: Figure) -> None:
-        for axes, panel in zip(grid(figure, len(shown), columns=3), shown, strict=True):
+        for axes, panel in zip(grid(figure, len(shown), columns=min(3, max(2, len(shown)))), shown, strict=True):
             _draw_panel(axes, epochs, series, panel)
+            for alarm in alarms:
+                axes.axvline(alarm, color=ALARM, linestyle=":", linewidth=1.2)
 
     return svg(draw, height=1.85 * math.ceil(len(shown) / 3), label=label)
 
@@ -98,7 +103,7 @@ def _draw_panel(axes: Axes, epochs: Sequence[float], series: Series, panel: Pane
     for place, (name, label) in enumerate(panel.lines.items()):
         values = panel.values(series, name)
         if drop_unknown(values):
-            draw_line(axes, epochs, values, colour=PALETTE[place], label=label)
+            draw_line(axes, epochs, values, colour=colour_of(place), label=label, dash=dash_of(place))
     if panel.logarithmic:
         _set_logarithmic(axes)
     else:

@@ -9,7 +9,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from archloom.reports.markup import escape, make_printable
 
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 WIDTH = 10.0  # inches
 
-PALETTE = ("#2563eb", "#ea580c", "#0d9488", "#7c3aed", "#db2777", "#ca8a04", "#0891b2", "#65a30d", "#9f1239", "#4338ca")
+Dash = Literal["-", "--", ":", "-."]
+
+# told apart with any colour vision, and seen on white and on dark paper: a test computes both
+PALETTE = ("#0077cc", "#dd6600", "#00aaaa", "#bb2288", "#aa88ff", "#885522")
+DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")  # after the last colour, the first one comes again with the next dash
 MUTED = "#9ca3af"  # for `none`, and whatever should stand back
 
 _STYLE: dict[Any, Any] = {  # Any: the library types its keys as several hundred literals
@@ -46,10 +50,22 @@ _STYLE: dict[Any, Any] = {  # Any: the library types its keys as several hundred
 }
 
 
-def draw_line(axes: Axes, epochs: Sequence[float], values: Sequence[float], *, colour: str, label: str) -> None:
+def colour_of(place: int) -> str:
+    """Return the colour of the line at this place; it repeats."""
+    return PALETTE[place % len(PALETTE)]
+
+
+def dash_of(place: int) -> Dash:
+    """Return the dash of the line at this place: lines of equal colour differ in it."""
+    return DASHES[place // len(PALETTE) % len(DASHES)]
+
+
+def draw_line(
+    axes: Axes, epochs: Sequence[float], values: Sequence[float], *, colour: str, label: str, dash: Dash = "-"
+) -> None:
     """Draw a line over epochs. Short lines have points: one epoch, or one between gaps, stays visible."""
     marker = "o" if len(values) <= 30 else ""
-    axes.plot(epochs, values, color=colour, marker=marker, markersize=2.4, label=legend_text(label))
+    axes.plot(epochs, values, dash, color=colour, marker=marker, markersize=2.4, label=legend_text(label))
     whole_steps(axes)
 
 
@@ -91,25 +107,37 @@ def make_figure(draw: Callable[[Figure], None], *, height: float, label: str = "
     return figure
 
 
-def svg(draw: Callable[[Figure], None], *, height: float, label: str) -> str:
-    """Return a drawing as inline SVG."""
+def svg(draw: Callable[[Figure], None], *, height: float, label: str, on_paper: bool = False) -> str:
+    """Return a drawing as inline SVG; `on_paper` keeps its colours on a dark page: text on a map of colours."""
     import matplotlib  # late: slow to import
 
     figure, buffer = make_figure(draw, height=height, label=label), io.StringIO()
     with matplotlib.rc_context(_style(label)):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return _inline(buffer.getvalue(), label)
+    return _inline(buffer.getvalue(), label, kind="plot paper" if on_paper else "plot")
 
 
 def _style(label: str) -> dict[Any, Any]:
     return {**_STYLE, "svg.hashsalt": make_printable(label)}  # the salt keeps ids of two figures of a page apart
 
 
-def _inline(text: str, label: str) -> str:
-    """Return the SVG without prologue, without styles for the whole page, and with no ids but those referred to."""
+def _inline(text: str, label: str, *, kind: str) -> str:
+    """Return the SVG without prologue, without styles for the whole page, and with no ids but those referred to.
+
+    Styles become attributes: a page may forbid inline styles, and its style sheet can change an attribute in the dark.
+    """
     body = text[text.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)
     body = re.sub(r'<g id="[^"]*"', "<g", body)
-    root = f'<svg role="img" aria-label="{escape(label)}" style="stroke-linejoin: round" class="plot"'
+    body = re.sub(r' style="([^"]*)"', lambda found: _attributes(found[1]), body)
+    root = (
+        f'<svg role="img" aria-label="{escape(label)}" stroke-linejoin="round" font-family="sans-serif" class="{kind}"'
+    )
     return re.sub(r'<svg(?: (?:width|height)="[^"]*")*', lambda _: root, body, count=1)
+
+
+def _attributes(style: str) -> str:
+    """Return ` fill="none" stroke="#9ca3af"` of `fill: none; stroke: #9ca3af`; the root names the font of all text."""
+    pairs = (part.split(":", 1) for part in style.split(";") if ":" in part)
+    return "".join(f' {name.strip()}="{value.strip()}"' for name, value in pairs if name.strip() != "font-family")

@@ -1,23 +1,42 @@
-"""Self-contained pages from the templates of this package: one style, all values escaped."""
+"""Pages from templates: one style, all values escaped. Reports are self-contained, the dashboard has its own layout."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 
 import jinja2
 from markupsafe import Markup
 
 from archloom.reports.markup import make_printable
+from archloom.reports.pictures import Picture
+
+Show = Callable[[Picture], Markup]
+"""How a page shows a picture."""
 
 
-def render_template(template: str, context: Mapping[str, object]) -> str:
-    """Return the page that a template of this package makes."""
+def embed(picture: Picture) -> Markup:
+    """Return a picture as a part of the page: our own SVG, whose text is escaped where it is made."""
+    return Markup(picture.svg)
+
+
+@cache
+def make_environment(*packages: str, show: Show = embed) -> jinja2.Environment:
+    """Return the templates of these packages, the first that has a name counts, with this way to show a picture."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("archloom.reports", "."),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package, ".") for package in packages]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["drawing"] = Markup  # our own SVG, whose text is escaped where it is made
-    return make_printable(environment.get_template(template).render(context))
+    environment.filters["drawing"] = show
+    return environment
+
+
+def render_template(
+    template: str, context: Mapping[str, object], *, environment: jinja2.Environment | None = None
+) -> str:
+    """Return the page that a template makes, by default one of this package."""
+    known = environment or make_environment("archloom.reports")
+    return make_printable(known.get_template(template).render(context))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -151,6 +153,42 @@ def significant(value: object) -> str:
     """Return four significant digits: metrics differ widely in size."""
     finite = number(value)
     return UNKNOWN if math.isnan(finite) else f"{finite:.4g}"
+
+
+def number_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """Return the figures behind a drawing: numbers in full, nothing where one is not known."""
+    return Table("", tuple(tuple(map(_in_full, row)) for row in rows), tuple(columns))
+
+
+def series_table(unit: str, positions: Sequence[float], series: Series) -> Table:
+    """Return a row per record: its number, and every series."""
+    return number_table((unit, *series), list(zip(positions, *series.values(), strict=True)))
+
+
+def _in_full(value: object) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return str(value)
+
+
+def to_csv(table: Table) -> str:
+    """Return a table as CSV. A text that a spreadsheet would take for a formula gets an apostrophe before it."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if table.columns:
+        writer.writerow(map(_harmless, table.columns))
+    writer.writerows(map(_harmless, row) for row in table.rows)
+    return text.getvalue()
+
+
+def _harmless(cell: str) -> str:
+    if not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def spread(values: Sequence[float]) -> str:

@@ -12,8 +12,8 @@ import scipy  # loads its parts when they are used
 
 from archloom.core.settings import Settings
 from archloom.execution.run_folder import RunFolder
-from archloom.reports.cells import draw_cells
 from archloom.reports.pages import render_template
+from archloom.reports.pictures import Picture
 from archloom.reports.tables import (
     Column,
     Table,
@@ -21,6 +21,7 @@ from archloom.reports.tables import (
     decimal,
     metric_columns,
     record_table,
+    series_table,
     settings_tables,
     timing_facts,
     version_table,
@@ -30,10 +31,20 @@ from archloom.retrainings.evaluation import TOP, Evaluation, Mistake
 from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.model_file import BEST, LAST
 from archloom.retrainings.records import RetrainRecord
-from archloom.retrainings.report_confusion import MOST_BARS, MOST_NUMBERS, class_bars, confusion_map, pair_table
+from archloom.retrainings.report_confusion import (
+    MOST_BARS,
+    MOST_NUMBERS,
+    class_bars,
+    confusion_map,
+    pair_table,
+    tabulate_classes,
+    tabulate_confusion,
+)
 from archloom.retrainings.report_curves import draw_curves, list_metrics
 from archloom.retrainings.result import RetrainResult, list_graphs, read_records, read_retrain_result
 from archloom.retrainings.thumbnails import keep_thumbnails, read_thumbnails
+from archloom.searches.report import picture_cells
+from archloom.spaces import CellGraph
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,31 +89,45 @@ def write_retrain_report(directory: Path, *, images: Images | None = None) -> Pa
 
 
 def _render(run: RunFolder, result: RetrainResult | None) -> str:
-    config, history = run.config, read_records(run)
+    config = run.config
     graphs = list_graphs(config.get("space", {}), config.get("architecture", {}))
-    return render_template(
-        "retrained.html",
-        {
-            "title": _write_title(config, result),
-            "subtitle": f"recipe {config.get('recipe')}, seed {config.get('seed')}",
-            "finished": result is not None,
-            "records": len(history),
-            "drawing": draw_cells(graphs) if graphs else "",
-            "cell_count": len(graphs),
-            "architecture": "" if result is None else result.text,
-            "changed": [] if result is None else list(result.changed),
-            "links": _list_links(run.path),
-            "curves": draw_curves(history),
-            "cost": Table("", (*cost_facts(None if result is None else result.cost), *_list_timing(history, result))),
-            "table": record_table("Every epoch", _list_columns(history)),
-            "settings": settings_tables(config),
-            "versions": version_table(None if result is None else result.run),
-            **_render_evaluation(run.path, result),
-        },
-    )
+    return render_template("retrained.html", make_context(run.path, config, read_records(run), result, graphs))
 
 
-def _render_evaluation(directory: Path, result: RetrainResult | None) -> dict[str, object]:
+def make_context(
+    directory: Path,
+    config: Settings,
+    history: Sequence[RetrainRecord],
+    result: RetrainResult | None,
+    graphs: Sequence[CellGraph],
+) -> dict[str, object]:
+    """Return what the template of the page needs; pictures are drawn when the page shows them."""
+    epochs, metrics = [record.epoch + 1 for record in history], list_metrics(history)
+    return {
+        "title": _write_title(config, result),
+        "subtitle": f"recipe {config.get('recipe')}, seed {config.get('seed')}",
+        "finished": result is not None,
+        "records": len(history),
+        "drawing": picture_cells(graphs, config.get("architecture", {})),
+        "cell_count": len(graphs),
+        "architecture": "" if result is None else result.text,
+        "changed": [] if result is None else list(result.changed),
+        "links": list_links(directory),
+        "curves": Picture(
+            "learning",
+            "Learning curves",
+            lambda: draw_curves(history),
+            lambda: series_table("epoch", epochs, metrics) if metrics else Table("", ()),
+        ),
+        "cost": Table("", (*cost_facts(None if result is None else result.cost), *_list_timing(history, result))),
+        "table": record_table("Every epoch", _list_columns(history)),
+        "settings": settings_tables(config),
+        "versions": version_table(None if result is None else result.run),
+        **_describe_evaluation(directory, result),
+    }
+
+
+def _describe_evaluation(directory: Path, result: RetrainResult | None) -> dict[str, object]:
     """Return the part of the page that says how good the model is."""
     if result is None or result.evaluation is None:
         return {
@@ -114,10 +139,20 @@ def _render_evaluation(directory: Path, result: RetrainResult | None) -> dict[st
         "verdict": write_verdict(found, part),
         "cautions": _list_cautions(found, part, names),
         "facts": Table("", tuple(_list_facts(result, found, part))),
-        "map": confusion_map(found.confusion, names),
+        "map": Picture(
+            "confusion",
+            "Confusion matrix",
+            lambda: confusion_map(found.confusion, names),
+            lambda: tabulate_confusion(found.confusion, names),
+        ),
         "numbers": len(names) <= MOST_NUMBERS,
         "pairs": pair_table(found, names),
-        "bars": class_bars(found.per_class, names),
+        "bars": Picture(
+            "classes",
+            "Accuracy by class",
+            lambda: class_bars(found.per_class, names),
+            lambda: tabulate_classes(found.per_class, names),
+        ),
         "bars_caption": _write_bars_caption(len(names), part),
         "mistakes": _list_mistakes(directory, result),
     }
@@ -224,7 +259,7 @@ def _list_mistakes(directory: Path, result: RetrainResult) -> list[dict[str, str
 # --- files
 
 
-def _list_links(directory: Path) -> list[Link]:
+def list_links(directory: Path) -> list[Link]:
     """Return the models and the exports that are there."""
     exported = sorted(path for path in (directory / "export").glob("*") if path.suffix in KINDS and path.is_file())
     found = [path for path in (directory / BEST, directory / LAST) if path.is_file()] + exported

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from archloom.reports.figures import PALETTE, grid, svg
 from archloom.reports.markup import make_printable, shorten
-from archloom.reports.tables import Table, decimal, whole
+from archloom.reports.tables import Table, decimal, number_table, whole
 from archloom.retrainings.evaluation import Evaluation
 
 if TYPE_CHECKING:
@@ -47,6 +47,18 @@ def pair_table(evaluation: Evaluation, names: Sequence[str]) -> Table:
     return Table("", rows, ("truth", "predicted", "images", "of its class"))
 
 
+def tabulate_confusion(counts: Counts, names: Sequence[str]) -> Table:
+    """Return a row per class, a column per prediction."""
+    rows = [(name, *row) for name, row in zip(names, counts, strict=True)]
+    return number_table(("truth", *names), rows)
+
+
+def tabulate_classes(per_class: Sequence[float | None], names: Sequence[str]) -> Table:
+    """Return the accuracy of every class that has images."""
+    rows = [(name, value) for name, value in zip(names, per_class, strict=True) if value is not None]
+    return number_table(("class", "accuracy, %"), rows)
+
+
 # --- as pictures
 
 
@@ -72,7 +84,7 @@ def confusion_map(counts: Counts, names: Sequence[str]) -> str:
         if few:
             _draw_numbers(axes, counts, size)
 
-    return svg(draw, height=_height(len(names)), label=f"Confusion matrix of {len(names)} classes")
+    return svg(draw, height=_height(len(names)), label=f"Confusion matrix of {len(names)} classes", on_paper=True)
 
 
 def _font_size(count: int) -> float:

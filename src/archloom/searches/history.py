@@ -50,3 +50,14 @@ def chosen_so_far(history: Sequence[SearchRecord]) -> SearchRecord | None:
         return None
     trials = trials_of(history)
     return best_trial(trials) if trials else history[-1]
+
+
+def list_figures(record: SearchRecord) -> dict[str, float]:
+    """Return the figures of a record by name, as trackers of experiments get them."""
+    if isinstance(record, EpochRecord):
+        figures = {**record.metrics, "derived_accuracy": record.derived_accuracy}
+    else:
+        figures = {"score": record.score}
+    if record.table_entry is not None:
+        figures["table_test_accuracy"] = record.table_entry.test
+    return figures

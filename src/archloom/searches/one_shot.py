@@ -31,7 +31,7 @@ from archloom.searches.random_baseline import (
     describe_entry,
     join_sentences,
 )
-from archloom.searches.records import EarlyStop, EpochRecord, FinalistRecord, StrictSteps
+from archloom.searches.records import COST_METRIC, EarlyStop, EpochRecord, FinalistRecord, StrictSteps
 from archloom.searches.result import SearchOutcome
 from archloom.searches.target_check import check_target, enforce_target, target_sentence
 from archloom.spaces import Architecture, SearchSpace
@@ -192,7 +192,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             seconds=self._seconds,
             images_per_second=self._images / self._seconds if self._seconds > 0 else 0.0,
             memory_mb=peak_memory_mb(self.weights.device),
-            metrics={name: total / self._counts[name] for name, total in self._sums.items()},
+            metrics={name: total / self._counts[name] for name, total in self._sums.items()}
+            | self._cost_of(architecture),
             learning_rate=self.weights.learning_rate,
             derived_accuracy=self._evaluate(architecture),
             probabilities=probabilities and {name: list(values) for name, values in probabilities.items()},
@@ -200,6 +201,10 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         )
         self._sums, self._counts, self._images, self._seconds = {}, {}, 0, 0.0
         return record if self._monitor is None else self._add_health(record, self._monitor)
+
+    def _cost_of(self, architecture: Architecture) -> dict[str, float]:
+        """Return the cost of the derived architecture in the unit of the target, as a metric; nothing without one."""
+        return {} if self._target is None else {COST_METRIC: self._target.cost(architecture)}
 
     # --- health
 

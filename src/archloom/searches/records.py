@@ -17,6 +17,7 @@ from archloom.core.json_object import JsonObject, from_json_object, to_json_obje
 from archloom.spaces import Architecture
 
 _FIRST_EDITION = {"standing": "table_entry", "scores": "probabilities", "worth": "reward", "pursued": "strict"}
+COST_METRIC = "cost"  # of the derived architecture, where the search has a target
 
 
 @dataclass(frozen=True, kw_only=True)

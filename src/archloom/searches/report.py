@@ -5,15 +5,18 @@ The page has no script and forbids itself to load anything: a name from a plug-i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archloom.benchmarks.base import TableEntry
+from archloom.core.json_object import number
 from archloom.core.settings import Settings
 from archloom.reports.cells import draw_cells, draw_text
 from archloom.reports.curves import learning_curves
 from archloom.reports.pages import render_template
+from archloom.reports.pictures import Picture
 from archloom.reports.tables import (
     Column,
     Table,
@@ -23,18 +26,38 @@ from archloom.reports.tables import (
     metric_columns,
     percent,
     record_table,
+    series_table,
     settings_tables,
     timing_facts,
     version_table,
     whole,
 )
 from archloom.searches.history import chosen_so_far, epochs_of, find_changes, metric_series, trials_of, unit_of
-from archloom.searches.records import EpochRecord, FinalistRecord, SearchRecord, TrialRecord
-from archloom.searches.report_draws import MOST_ROWS, SHOWN_WITH_DRAWS, best_map, draw_curves
-from archloom.searches.report_health import health_curves, health_sentence
-from archloom.searches.report_plots import MOST_PANELS, has_table, probabilities, stability_curve, trial_scores
+from archloom.searches.records import COST_METRIC, EpochRecord, FinalistRecord, SearchRecord, TrialRecord
+from archloom.searches.report_draws import (
+    MOST_ROWS,
+    SHOWN_WITH_DRAWS,
+    best_map,
+    draw_curves,
+    tabulate_best,
+    tabulate_draws,
+)
+from archloom.searches.report_health import health_curves, health_sentence, tabulate_health
+from archloom.searches.report_plots import (
+    MOST_PANELS,
+    has_table,
+    probabilities,
+    stability_curve,
+    table_curves,
+    tabulate_costs,
+    tabulate_probabilities,
+    tabulate_stability,
+    tabulate_trials,
+    target_curve,
+    trial_scores,
+)
 from archloom.searches.report_posterior import CREDIBLE, architecture_table, describe_posterior
-from archloom.spaces.base import NONE, SearchSpace
+from archloom.spaces.base import NONE, CellGraph, SearchSpace
 
 if TYPE_CHECKING:  # reports need no torch
     from archloom.policies.posterior import Posterior
@@ -50,7 +73,7 @@ class ReportData:
     settings: Settings  # as config.toml has them, for a table
     history: Sequence[SearchRecord]
     result: SearchResult | None
-    space: SearchSpace
+    space: SearchSpace | None  # None: a plug-in that is not here; cells and probabilities are left out
     tested: Mapping[str, float] = field(default_factory=dict)  # test accuracies in a table, by text form
 
     @property
@@ -69,21 +92,13 @@ class ReportData:
         return self.result or chosen_so_far(self.history)
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A drawing, and how to read it."""
-
-    heading: str
-    svg: str
-    caption: str
-
-
 def render(data: ReportData) -> str:
     """Return the whole page."""
-    return render_template("template.html", _context(data))
+    return render_template("template.html", make_context(data))
 
 
-def _context(data: ReportData) -> dict[str, object]:
+def make_context(data: ReportData) -> dict[str, object]:
+    """Return what the template of the page needs; pictures are drawn when the page shows them."""
     chosen, result, unit = data.chosen, data.result, unit_of(data.history)
     return {
         "title": data.title,
@@ -99,7 +114,7 @@ def _context(data: ReportData) -> dict[str, object]:
         "posterior": _posterior(data),
         "finalists": finalists_table(() if result is None else result.finalists),
         "finalists_time": duration(None if result is None else result.finalists_seconds),
-        "pictures": [picture for picture in _pictures(data) if picture.svg],
+        "pictures": [picture for picture in list_pictures(data) if picture],
         "timing": Table("", tuple(_timing(data))),
         "settings": settings_tables(data.settings),
         "versions": version_table(None if result is None else result.run),
@@ -108,12 +123,21 @@ def _context(data: ReportData) -> dict[str, object]:
 
 
 def _cells(data: ReportData) -> dict[str, object]:
-    graphs = () if data.chosen is None else data.space.graphs(data.space.check(data.chosen.architecture))
+    chosen, space = data.chosen, data.space
+    graphs = () if chosen is None or space is None else space.graphs(space.check(chosen.architecture))
     return {
-        "drawing": draw_cells(graphs) if graphs else "",
+        "drawing": picture_cells(graphs, {} if chosen is None else chosen.architecture),
         "cell_count": len(graphs),
         "outline": "\n".join(draw_text(graph) for graph in graphs),
     }
+
+
+def picture_cells(graphs: Sequence[CellGraph], architecture: Mapping[str, str]) -> Picture:
+    """Return the drawing of an architecture; its numbers are the options."""
+    rows = tuple(architecture.items()) if graphs else ()
+    return Picture(
+        "architecture", "Architecture", lambda: draw_cells(graphs), lambda: Table("", rows, ("decision", "option"))
+    )
 
 
 # --- how good it is
@@ -225,8 +249,13 @@ def _posterior(data: ReportData) -> dict[str, object] | None:
     return {
         "heading": "Posterior" if posterior.sampled else "Posterior: a path without noise",
         "words": " ".join(describe_posterior(posterior)),
-        "picture": best_map(posterior.decisions, derived),
-        "caption": _map_caption(posterior, derived),
+        "picture": Picture(
+            "posterior",
+            "Posterior",
+            lambda: best_map(posterior.decisions, derived),
+            lambda: tabulate_best(posterior.decisions),
+            _map_caption(posterior, derived),
+        ),
         "architectures": architecture_table(posterior, derived=data.result.text, tested=data.tested),
     }
 
@@ -250,21 +279,48 @@ def _map_caption(posterior: Posterior, derived: Mapping[str, str]) -> str:
 # --- pictures
 
 
-def _pictures(data: ReportData) -> list[Picture]:
+def list_pictures(data: ReportData) -> list[Picture]:
+    """Return the pictures of a page, in their order; those without content are false."""
     if data.trials:
         caption = (
             "Each dot is one trial; the line is the best score so far. If the line still climbs at the right end, more "
             "trials might have helped."
         )
-        return [Picture("Trials", trial_scores(data.trials), caption)]
-    pictures = (_learning_picture, _stability_picture, _health_picture, _probability_picture, _draws_picture)
+        trials = data.trials
+        shown = Picture("trials", "Trials", lambda: trial_scores(trials), lambda: tabulate_trials(trials), caption)
+        return [shown, _target_picture(data)]
+    pictures = (
+        _learning_picture,
+        _stability_picture,
+        _table_picture,
+        _target_picture,
+        _health_picture,
+        _probability_picture,
+        _draws_picture,
+    )
     return [picture(data) for picture in pictures]
+
+
+def _target_picture(data: ReportData) -> Picture:
+    settings, result = dict(data.settings.get("target") or {}), data.result
+    metric, value = str(settings.get("metric", NONE)), number(settings.get("value"))
+    history = data.history if metric != NONE and not math.isnan(value) else ()
+    checked = None if result is None or result.target is None else result.target
+    return Picture(
+        "target",
+        "Cost and target",
+        lambda: target_curve(history, value, metric),
+        lambda: tabulate_costs(history, value),
+        "What the architecture costs against the target of the search." if checked is None else checked.sentence,
+    )
 
 
 def _health_picture(data: ReportData) -> Picture:
     return Picture(
+        "health",
         "Health",
-        health_curves(data.epochs),
+        lambda: health_curves(data.epochs),
+        lambda: tabulate_health(data.epochs),
         health_sentence(data.epochs, None if data.result is None else data.result.early_stop)
         + "Skips, pools and none need no training and tend to win early; a rising share of them is how one-shot "
         "searches collapse. A rising eigenvalue means that the validation loss gets sharp around the logits: "
@@ -274,8 +330,10 @@ def _health_picture(data: ReportData) -> Picture:
 
 def _draws_picture(data: ReportData) -> Picture:
     return Picture(
+        "draws",
         "Sampling diagnostics",
-        draw_curves(data.epochs),
+        lambda: draw_curves(data.epochs),
+        lambda: tabulate_draws(data.epochs),
         "Means over the draws of an epoch. Noise far below the mean step is a descent, far above it a random walk. "
         "Many damped, skipped or clipped draws mean that the curvature fits badly. Entropy that does not fall means "
         "that no option stands out; a rising share of skips is how one-shot searches collapse.",
@@ -283,11 +341,12 @@ def _draws_picture(data: ReportData) -> Picture:
 
 
 def _learning_picture(data: ReportData) -> Picture:
+    epochs, metrics = [record.epoch + 1 for record in data.epochs], metric_series(data.epochs)
     return Picture(
+        "learning",
         "Learning curves",
-        learning_curves(
-            [record.epoch + 1 for record in data.epochs], metric_series(data.epochs), left_out=SHOWN_WITH_DRAWS
-        ),
+        lambda: learning_curves(epochs, metrics, left_out={*SHOWN_WITH_DRAWS, COST_METRIC}),
+        lambda: series_table("epoch", epochs, metrics) if metrics else Table("", ()),
         "Metrics of the shared weights per epoch. Training and validation should improve together; a widening gap "
         "between them means that the shared weights overfit. Other metrics have their own panels.",
     )
@@ -304,7 +363,25 @@ def _stability_picture(data: ReportData) -> Picture:
             "The accuracy, with the shared weights, of the architecture that the search would have returned after each "
             "epoch. It is a hint at the quality of the architecture, not a measurement."
         )
-    return Picture("Stability", stability_curve(data.epochs), f"{what} {_change_sentence(data)}")
+    return Picture(
+        "stability",
+        "Stability",
+        lambda: stability_curve(data.epochs),
+        lambda: tabulate_stability(data.epochs),
+        f"{what} {_change_sentence(data)}",
+    )
+
+
+def _table_picture(data: ReportData) -> Picture:
+    shown = data.epochs if has_table(data.epochs) else []
+    return Picture(
+        "rank",
+        "Rank and regret",
+        lambda: table_curves(shown),
+        lambda: tabulate_stability(shown),
+        "By the table: the rank of the architecture that the search would have returned after an epoch, and how many "
+        "points of test accuracy it lies below the best.",
+    )
 
 
 def _change_sentence(data: ReportData) -> str:
@@ -317,7 +394,8 @@ def _change_sentence(data: ReportData) -> str:
 
 
 def _probability_picture(data: ReportData) -> Picture:
-    if len(data.space.decisions) > MOST_PANELS:
+    decisions = () if data.space is None else data.space.decisions
+    if len(decisions) > MOST_PANELS:
         caption = (
             "A row per decision, a column per epoch. Bright rows are undecided (all options alike), dark rows have "
             "settled on one option."
@@ -329,4 +407,10 @@ def _probability_picture(data: ReportData) -> Picture:
             "Lines that part early and stay apart are clear choices; lines that stay together are not. In cells that "
             "keep two inputs per node, a decision may end as none because other inputs scored higher."
         )
-    return Picture("Architecture probabilities", probabilities(data.epochs, data.space.decisions), caption)
+    return Picture(
+        "probabilities",
+        "Architecture probabilities",
+        lambda: probabilities(data.epochs, decisions),
+        lambda: tabulate_probabilities(data.epochs, decisions),
+        caption,
+    )

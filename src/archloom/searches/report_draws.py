@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from archloom.reports.curves import Panel, panel_curves
+from archloom.reports.curves import Panel, Series, panel_curves
 from archloom.reports.figures import MUTED, svg
 from archloom.reports.markup import make_printable, shorten
+from archloom.reports.tables import Table, number_table, series_table
 from archloom.searches.history import metric_series
 from archloom.searches.records import EpochRecord
 
@@ -44,7 +45,7 @@ def best_map(decisions: Mapping[str, DecisionPosterior], derived: Mapping[str, s
         _name_cells(axes, list(shown), options)
 
     label = f"Probability of every option to be the best one, for {len(shown)} decisions"
-    return svg(draw, height=ROW_HEIGHT * len(shown) + 0.7, label=label)
+    return svg(draw, height=ROW_HEIGHT * len(shown) + 0.7, label=label, on_paper=True)
 
 
 def pick_least_certain(decisions: Mapping[str, DecisionPosterior]) -> dict[str, DecisionPosterior]:
@@ -95,6 +96,16 @@ def _name_cells(axes: Axes, decisions: Sequence[str], options: Sequence[str]) ->
     axes.spines[:].set_visible(False)
 
 
+def tabulate_best(decisions: Mapping[str, DecisionPosterior]) -> Table:
+    """Return a row per decision and option: how often it was the best, and whether it is in the credible set."""
+    rows = [
+        (name, option, share, "yes" if option in decision.credible_set else "no")
+        for name, decision in decisions.items()
+        for option, share in decision.best.items()
+    ]
+    return number_table(("decision", "option", "probability of being best", "in the credible set"), rows)
+
+
 # --- how the draws went
 
 MOVES = "length of a move"  # what only draws have
@@ -138,8 +149,21 @@ SHOWN_WITH_DRAWS = frozenset(name for panel in _PANELS for name in panel.lines)
 def draw_curves(epochs: Sequence[EpochRecord]) -> str:
     """Draw how large the draws were, how many were limited, and where the logits went; '' for other searches."""
     metrics = metric_series(epochs)
-    if not any(panel.has_content(metrics) for panel in _PANELS if panel.title.endswith(MOVES)):
+    if not _has_draws(metrics):
         return ""
     return panel_curves(
         [record.epoch + 1 for record in epochs], metrics, _PANELS, label="Sampling diagnostics over epochs"
     )
+
+
+def _has_draws(metrics: Series) -> bool:
+    return any(panel.has_content(metrics) for panel in _PANELS if panel.title.endswith(MOVES))
+
+
+def tabulate_draws(epochs: Sequence[EpochRecord]) -> Table:
+    """Return what the curves show, a row per epoch; nothing for other searches."""
+    metrics = metric_series(epochs)
+    if not _has_draws(metrics):
+        return Table("", ())
+    shown = {name: values for name, values in metrics.items() if name in SHOWN_WITH_DRAWS}
+    return series_table("epoch", [record.epoch + 1 for record in epochs], shown)

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from archloom.reports.curves import drop_unknown
+from archloom.reports.curves import Panel, drop_unknown, panel_curves
 from archloom.reports.figures import (
     MUTED,
     PALETTE,
+    Dash,
+    colour_of,
+    dash_of,
     draw_line,
     grid,
     legend_above,
@@ -20,8 +23,9 @@ from archloom.reports.figures import (
     whole_steps,
 )
 from archloom.reports.markup import make_printable, shorten
-from archloom.searches.history import epochs_of, find_changes, trials_of
-from archloom.searches.records import EpochRecord, SearchRecord, TrialRecord
+from archloom.reports.tables import Table, number_table
+from archloom.searches.history import epochs_of, find_changes, trials_of, unit_of
+from archloom.searches.records import COST_METRIC, EpochRecord, SearchRecord, TrialRecord
 from archloom.spaces.base import NONE, Decision
 
 if TYPE_CHECKING:
@@ -108,6 +112,56 @@ def _draw_stability(epochs: Sequence[EpochRecord], axes: Axes) -> None:
     legend_above(axes)
 
 
+def table_curves(epochs: Sequence[EpochRecord]) -> str:
+    """Draw rank and regret, by the table, of the architecture that the search would have returned after every epoch."""
+    series = {name: _table_series(epochs, name) for panel in _TABLE_PANELS for name in panel.lines}
+    label = "Rank and regret of the derived architecture after every epoch"
+    return panel_curves([record.epoch + 1 for record in epochs], series, _TABLE_PANELS, label=label)
+
+
+def _table_series(epochs: Sequence[EpochRecord], name: str) -> list[float]:
+    entries = (record.table_entry for record in epochs)
+    return [math.nan if entry is None else float(getattr(entry, name)) for entry in entries]
+
+
+_TABLE_PANELS = (
+    Panel("rank in the table (1 is the best)", {"rank": "derived architecture"}),
+    Panel("regret: points below the best of the table", {"regret": "derived architecture"}),
+)
+
+
+# --- the cost, where there is a target
+
+
+def list_costs(history: Sequence[SearchRecord]) -> tuple[list[int], list[float]]:
+    """Return the numbers of epochs or trials, and what their architectures cost; NaN where it is not known."""
+    costs = [one.cost if isinstance(one, TrialRecord) else one.metrics.get(COST_METRIC) for one in history]
+    numbers = [one.trial if isinstance(one, TrialRecord) else one.epoch + 1 for one in history]
+    return numbers, [math.nan if cost is None else cost for cost in costs]
+
+
+def target_curve(history: Sequence[SearchRecord], target: float, metric: str) -> str:
+    """Draw the cost of the derived architecture, or of every trial, against the target."""
+    numbers, costs = list_costs(history)
+    if not drop_unknown(costs):
+        return ""
+    trials = bool(trials_of(history))
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        line = {"linestyle": "none", "marker": "o"} if trials else {"marker": "o" if len(costs) <= 30 else ""}
+        label = "every trial" if trials else "the architecture derived after each epoch"
+        axes.plot(numbers, costs, color=PALETTE[0], markersize=3, label=label, **line)  # type: ignore[arg-type]
+        axes.axhline(target, color="#111827", linestyle="--", linewidth=1.0, label=f"target: {target:,.6g}")
+        axes.set_xlabel("trial" if trials else "epoch")
+        axes.set_ylabel(make_printable(metric.replace("_", " ")))
+        axes.margins(y=0.15)
+        whole_steps(axes)
+        legend_above(axes)
+
+    return svg(draw, height=2.6, label=f"Cost against the target of {target:g} {metric}")
+
+
 # --- how the choices settled
 
 
@@ -137,7 +191,7 @@ def _small_panels(
     columns = len(decisions) if len(decisions) <= 3 else 3 if len(decisions) <= 9 else 7
     rows = math.ceil(len(decisions) / columns)
     options = list(dict.fromkeys(option for decision in decisions for option in decision.options))
-    colours = _option_colours(options)
+    colours, dashes = _option_colours(options), _option_dashes(options)
     numbers, last = [record.epoch + 1 for record in epochs], epochs[-1].architecture
     flat = [value for values in table for line in values for value in drop_unknown(line)]
 
@@ -145,13 +199,13 @@ def _small_panels(
         panels = grid(figure, len(decisions), columns=columns, shared=True)
         for place, (axes, decision, values) in enumerate(zip(panels, decisions, table, strict=False)):
             for option, line in zip(decision.options, values, strict=True):
-                draw_line(axes, numbers, line, colour=colours[option], label=option)
+                draw_line(axes, numbers, line, colour=colours[option], label=option, dash=dashes[option])
             _name_panel(axes, decision, last.get(decision.name), colours)
             if place >= len(decisions) - columns:
                 axes.set_xlabel("epoch")
         if min(flat) >= 0 and max(flat) <= 1:
             panels[0].set_ylim(-0.03, 1.03)
-        _shared_legend(figure, options, colours)
+        _shared_legend(figure, options, colours, dashes)
 
     height = rows * (1.75 if columns < 7 else 1.3) + 0.5
     return svg(draw, height=height, label=f"Probability of every option for {len(decisions)} decisions over epochs")
@@ -169,14 +223,22 @@ def _name_panel(axes: Axes, decision: Decision, chosen: str | None, colours: dic
 
 def _option_colours(options: Sequence[str]) -> dict[str, str]:
     """Return a colour per option; `none` is grey."""
-    real = [option for option in options if option != NONE]
-    return {NONE: MUTED, **{option: PALETTE[index % len(PALETTE)] for index, option in enumerate(real)}}
+    return {NONE: MUTED, **{option: colour_of(place) for place, option in enumerate(_real_options(options))}}
 
 
-def _shared_legend(figure: Figure, options: Sequence[str], colours: dict[str, str]) -> None:
+def _option_dashes(options: Sequence[str]) -> dict[str, Dash]:
+    """Return a dash per option: options of equal colour differ in it."""
+    return {NONE: "-", **{option: dash_of(place) for place, option in enumerate(_real_options(options))}}
+
+
+def _real_options(options: Sequence[str]) -> list[str]:
+    return [option for option in options if option != NONE]
+
+
+def _shared_legend(figure: Figure, options: Sequence[str], colours: dict[str, str], dashes: dict[str, Dash]) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], color=colours[option], linewidth=2.5) for option in options]
+    handles = [Line2D([], [], color=colours[one], linestyle=dashes[one], linewidth=2.5) for one in options]
     names = [legend_text(option) for option in options]
     figure.legend(handles, names, loc="outside upper center", ncols=min(len(options), 8))
 
@@ -213,3 +275,49 @@ def _entropy(row: Sequence[float]) -> float:
         return math.nan
     shares = [value / total for value in row if value > 0]
     return -sum(share * math.log(share) for share in shares) / math.log(max(len(row), 2))
+
+
+# --- the numbers behind the plots
+
+
+def tabulate_trials(trials: Sequence[TrialRecord]) -> Table:
+    """Return a row per trial."""
+    rows = [(one.trial, one.score, one.best, one.trainings, one.cost, *_entry_figures(one), one.text) for one in trials]
+    known = drop_unknown([record.score for record in trials])
+    columns = ("trial", "score", "best", "trainings", "cost", *_ENTRY_FIGURES, "architecture")
+    return number_table(columns, rows if known else ())
+
+
+def tabulate_stability(epochs: Sequence[EpochRecord]) -> Table:
+    """Return a row per epoch: accuracies, rank and regret of the architecture that was derived after it."""
+    rows = [(one.epoch + 1, one.derived_accuracy, *_entry_figures(one), one.text) for one in epochs]
+    known = drop_unknown(_derived_accuracies(epochs))
+    return number_table(
+        ("epoch", "accuracy with shared weights", *_ENTRY_FIGURES, "architecture"), rows if known else ()
+    )
+
+
+_ENTRY_FIGURES = ("test accuracy in the table, %", "rank", "regret")
+
+
+def _entry_figures(record: SearchRecord) -> tuple[object, ...]:
+    entry = record.table_entry
+    return (None, None, None) if entry is None else (entry.test, entry.rank, entry.regret)
+
+
+def tabulate_costs(history: Sequence[SearchRecord], target: float) -> Table:
+    """Return a row per epoch or trial whose cost is known."""
+    rows = [(place, cost, target) for place, cost in zip(*list_costs(history), strict=True) if not math.isnan(cost)]
+    return number_table((unit_of(history), "cost", "target"), rows)
+
+
+def tabulate_probabilities(epochs: Sequence[EpochRecord], decisions: Sequence[Decision]) -> Table:
+    """Return a row per epoch, decision and option."""
+    rows = [
+        (record.epoch + 1, decision.name, option, value)
+        for record in epochs
+        if record.probabilities is not None
+        for decision in decisions
+        for option, value in zip(decision.options, record.probabilities.get(decision.name, ()), strict=False)
+    ]
+    return number_table(("epoch", "decision", "option", "probability"), rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,14 @@ from archloom.searches.budget import CLOCKS, Budget
 from archloom.searches.build import build_search
 from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.loop import SearchLoop, TableLookup
+from archloom.searches.mlflow_runs import mlflow_listener
 from archloom.searches.plan import complete_search
 from archloom.searches.records import SearchRecord
 from archloom.searches.report import ReportData, render
 from archloom.searches.result import SearchOutcome, SearchResult, read_history, read_result
 from archloom.searches.spec import GIVEN, SearchSpec
 from archloom.searches.tensorboard import tensorboard_listener
+from archloom.searches.weights_and_biases import wandb_listener
 from archloom.spaces import SearchSpace
 
 RUNS = Path("runs")
@@ -159,8 +161,14 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
         return self._spec.to_settings()
 
     def make_listeners(self) -> Sequence[Listener]:
-        """Return a TensorBoard listener if the settings ask for one."""
-        return [tensorboard_listener(self.folder.path / "tensorboard")] if self._spec.search.tensorboard else []
+        """Return the listeners for TensorBoard, Weights & Biases and MLflow that the settings ask for."""
+        search, path, settings = self._spec.search, self.folder.path, self.settings
+        makers: Mapping[str, Callable[[Path], Listener]] = {
+            "tensorboard": tensorboard_listener,
+            "wandb": lambda folder: wandb_listener(folder, settings),
+            "mlflow": lambda folder: mlflow_listener(folder, settings),
+        }
+        return [make(path / name) for name, make in makers.items() if getattr(search, name)]
 
     def load(self, state: Any) -> None:
         """Restore the loop and its notes."""

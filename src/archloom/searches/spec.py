@@ -54,7 +54,14 @@ SECTIONS = (
     "monitor",
     "machine",
 )
-NOT_DETERMINING = ("machine.", "data.directory", "search.trials", "search.study", "search.tensorboard")
+TRACKERS = ("tensorboard", "wandb", "mlflow")  # each a setting of `search`, an extra and its package
+NOT_DETERMINING = (
+    "machine.",
+    "data.directory",
+    "search.trials",
+    "search.study",
+    *(f"search.{name}" for name in TRACKERS),
+)
 GIVEN = "given"  # the name of data that Python code passes instead of a data set to load
 
 Parts = TypeVar("Parts", bound=DataParts)
@@ -104,6 +111,8 @@ class SearchSettings:
     study_name: Annotated[str, Doc("name of the study in that database")] = "archloom"
     channels_last: Annotated[bool, Doc("use the memory layout that is faster nearly everywhere")] = True
     tensorboard: Annotated[bool, Doc("also write TensorBoard events into the run folder")] = False
+    wandb: Annotated[bool, Doc("also write an offline Weights & Biases run into the run folder")] = False
+    mlflow: Annotated[bool, Doc("also write a local MLflow run into the run folder")] = False
 
     def __post_init__(self) -> None:
         least = {"epochs": 0, "batch_size": 2, "evaluation_images": 2, "trials": 1}
@@ -124,10 +133,10 @@ class SearchSettings:
 
     def check_extras(self) -> None:
         """Raise a SettingError if a package is missing that a setting needs."""
-        missing = self.tensorboard and importlib.util.find_spec("tensorboard") is None
-        require({"search.tensorboard needs an extra: pip install 'archloom[tensorboard]'": not missing})
-        missing = self.study is not None and importlib.util.find_spec("optuna") is None
-        require({"search.study needs an extra: pip install 'archloom[optuna]'": not missing})
+        missing = {name: getattr(self, name) and importlib.util.find_spec(name) is None for name in TRACKERS}
+        require({f"search.{n} needs an extra: pip install 'archloom[{n}]'": not missing[n] for n in TRACKERS})
+        lacks = self.study is not None and importlib.util.find_spec("optuna") is None
+        require({"search.study needs an extra: pip install 'archloom[optuna]'": not lacks})
 
     def with_absolute_paths(self) -> SearchSettings:
         """Return the same settings for any working directory: a run may be resumed from another one."""

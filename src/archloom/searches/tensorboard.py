@@ -6,6 +6,7 @@ from pathlib import Path
 
 from archloom.core.errors import SettingError
 from archloom.core.events import Event, Listener, Recorded
+from archloom.searches.history import list_figures
 from archloom.searches.records import EpochRecord, TrialRecord
 
 
@@ -22,13 +23,7 @@ def tensorboard_listener(folder: Path) -> Listener:
             return
         record = event.record
         assert isinstance(record, EpochRecord | TrialRecord), "a listener of searches"
-        if isinstance(record, EpochRecord):
-            figures = {**record.metrics, "derived_accuracy": record.derived_accuracy}
-        else:
-            figures = {"score": record.score}
-        if record.table_entry is not None:
-            figures["table_test_accuracy"] = record.table_entry.test
-        for name, value in figures.items():
+        for name, value in list_figures(record).items():
             writer.add_scalar(name, value, record.position)
         writer.flush()
 

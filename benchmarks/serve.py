@@ -1,0 +1,144 @@
+"""Measure `archloom serve`: time to first paint and to interactive, CPU of an idle page, and a search that is watched.
+
+    python benchmarks/serve.py --runs 500 --seconds 60
+
+It needs Chromium and Playwright (extra `dev`). Times of processes are CPU times, which other work does not change much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+SEARCH = ("search", "--space", "nb201_mini", "--strategy", "gdas", "--epochs", "60", "--quiet",
+          "--set", "search.finalist_steps=0")  # fmt: skip
+PAINT = """() => Object.fromEntries(performance.getEntriesByType("paint").map((one) => [one.name, one.startTime]))"""
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Yield the server's process and its address."""
+    command = [sys.executable, "-m", "archloom", "serve", str(folder), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server, server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
+def cpu_of(process: int) -> float:
+    """Return the CPU seconds that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def copy_runs(source: Path, folder: Path, count: int) -> None:
+    """Fill a folder with copies of one run."""
+    left_out = shutil.ignore_patterns("checkpoints", "report.html")
+    for number in range(count):
+        shutil.copytree(source, folder / f"run-{number:03d}", ignore=left_out)
+
+
+def run_search(out: Path, meanwhile: Callable[[], None] = lambda: None) -> float:
+    """Run a search; return its CPU seconds."""
+    before = os.times()
+    command = [sys.executable, "-m", "archloom", *SEARCH, "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as search:
+        meanwhile()
+        assert search.wait() == 0
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def measure_paint(browser: Any, address: str, path: str, repeats: int) -> None:
+    """Print the times of loading a page: first contentful paint, and when its script has set it up."""
+    paints, ready = [], []
+    for _ in range(repeats):
+        page = browser.new_page()
+        page.add_init_script(
+            "new MutationObserver(() => { if (document.body?.dataset.ready && !window.readyAt) window.readyAt = "
+            "performance.now(); }).observe(document, { attributes: true, childList: true, subtree: true })"
+        )
+        page.goto(address + path)
+        page.wait_for_selector("body[data-ready=yes]")
+        page.wait_for_timeout(300)
+        paints.append(page.evaluate(PAINT).get("first-contentful-paint", float("nan")))
+        ready.append(page.evaluate("window.readyAt"))
+        page.close()
+    print(f"{path}: first paint {paints[0]:.0f} ms at first, median {median(paints):.0f} ms; "
+          f"interactive {ready[0]:.0f} ms at first, median {median(ready):.0f} ms")  # fmt: skip
+
+
+def measure_idle(browser: Any, server: int, address: str, path: str, seconds: float) -> None:
+    """Print the CPU time of the server while one page is open and nothing happens."""
+    page = browser.new_page()
+    page.goto(address + path)
+    page.wait_for_selector("body[data-ready=yes]")
+    time.sleep(8)  # what the page asked for is drawn
+    before = cpu_of(server)
+    time.sleep(seconds)
+    print(f"{path}: {cpu_of(server) - before:.2f} CPU s of the server in {seconds:.0f} s with an open page")
+    page.close()
+
+
+def measure_search(browser: Any, address: str, folder: Path, repeats: int) -> None:
+    """Print the CPU time of a search alone and while its own page is open, alternating."""
+    alone, watched = [], []
+    for number in range(repeats):
+        alone.append(run_search(folder / f"alone-{number}"))
+        page, path = browser.new_page(), folder / f"watched-{number}"
+        watched.append(run_search(path, partial(open_run, page, path, address)))
+        page.close()
+    print(f"search alone {mean(alone):.2f} CPU s {[round(one, 2) for one in alone]}, "
+          f"watched {mean(watched):.2f} CPU s {[round(one, 2) for one in watched]}")  # fmt: skip
+
+
+def open_run(page: Any, path: Path, address: str) -> None:
+    """Open the page of a run as soon as it has a record."""
+    while not (path / "metrics.jsonl").is_file() or not (path / "metrics.jsonl").stat().st_size:
+        time.sleep(0.05)
+    page.goto(f"{address}page/{path.parent.name}/{path.name}", timeout=120_000)
+    page.wait_for_selector("body[data-live=yes]", timeout=120_000)
+
+
+def main() -> None:
+    """Measure all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=500)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as driver:
+        folder, own = Path(name) / "runs", Path(name) / "watched"
+        own.mkdir()
+        run_search(folder / "first")
+        copy_runs(folder / "first", folder, options.runs - 1)
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        with serve(folder) as (server, address):
+            measure_paint(browser, address, "", options.repeats)
+            measure_paint(browser, address, "page/runs/first", options.repeats)
+            measure_idle(browser, server.pid, address, "", options.seconds)
+            (folder / "first/architecture.json").unlink()  # an interrupted run: its page waits for more
+            measure_idle(browser, server.pid, address, "page/runs/first", options.seconds)
+        with serve(own) as (_, address):
+            measure_search(browser, address, own, options.repeats)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""One line on every run folder for the overview: state, progress, time left, verdict. Damaged folders say so."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from archloom.core.errors import ArchloomError, one_line
+from archloom.core.json_object import JsonObject, number
+from archloom.core.seeds import parse_seeds
+from archloom.core.settings import Settings, read_toml
+from archloom.dashboard.folders import Folder, Kind
+from archloom.dashboard.growing_file import GrowingFile, parse_object
+from archloom.dashboard.liveness import Holders, is_running
+
+State = Literal["running", "finished", "interrupted", "starting", "damaged"]
+
+RECENT = 8  # records that say how long the next ones take
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What the overview shows of a run folder."""
+
+    key: str
+    kind: Kind
+    state: State
+    title: str
+    parent: str | None = None
+    done: int = 0
+    total: int | None = None
+    unit: str = "epoch"
+    seconds: float | None = None  # that a finished run took
+    seconds_left: float | None = None
+    score: float | None = None  # in percent
+    verdict: str = ""
+    problem: str = ""
+    updated: float = 0.0  # seconds since 1970
+
+    @property
+    def share(self) -> float | None:
+        """Return the part that is done, from 0 to 1."""
+        if self.state == "finished":
+            return 1.0
+        return min(1.0, self.done / self.total) if self.total else None
+
+
+class RunSummarizer:
+    """Summarizes the folder of one search or retraining; what did not change is not read again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._metrics = path, GrowingFile(path / "metrics.jsonl")
+        self._count, self._recent = 0, list[bytes]()
+        self._config: tuple[int, Settings] | None = None
+        self._last: tuple[object, Summary] | None = None
+
+    def summarize(self, folder: Folder, holders: Holders | None) -> Summary:
+        """Return the summary of the folder as it is now."""
+        finished = bool(folder.names & {"architecture.json", "result.json"})
+        running = not finished and is_running(self._path, holders)
+        signature = (folder, running, () if finished else self._signature())  # a result is never changed in its place
+        if self._last is None or self._last[0] != signature:
+            self._last = signature, self._read(folder, running=running)
+        return self._last[1]
+
+    def _signature(self) -> tuple[int, ...]:
+        found = []
+        for name in ("config.toml", "metrics.jsonl"):
+            try:
+                state = (self._path / name).stat()
+                found += [state.st_mtime_ns, state.st_size]
+            except OSError:
+                found.append(0)
+        return tuple(found)
+
+    def _read(self, folder: Folder, *, running: bool) -> Summary:
+        common: dict[str, Any] = {"key": folder.key, "parent": folder.parent, "updated": latest_change(self._path)}
+        kind: Kind = "retraining" if "result.json" in folder.names else "search"
+        title = folder.path.name
+        if folder.problem:
+            return Summary(kind=kind, state="damaged", title=title, problem=folder.problem, **common)
+        try:
+            result = _read_json(self._path / ("result.json" if kind == "retraining" else "architecture.json"))
+            if result is not None:
+                return _summarize_result(result, kind, common)
+            if "config.toml" not in folder.names:
+                return Summary(kind=kind, state="starting" if running else "interrupted", title=title, **common)
+            return self._summarize_unfinished(self._read_config(), common, running=running)
+        except (ArchloomError, KeyError, TypeError, ValueError, AttributeError) as error:
+            return Summary(kind=kind, state="damaged", title=title, problem=one_line(error), **common)
+
+    def _read_config(self) -> Settings:
+        path = self._path / "config.toml"
+        changed = path.stat().st_mtime_ns
+        if self._config is None or self._config[0] != changed:
+            self._config = changed, read_toml(path)
+        return self._config[1]
+
+    def _summarize_unfinished(self, config: Settings, common: Mapping[str, Any], *, running: bool) -> Summary:
+        self._count_records()
+        kind: Kind = "retraining" if config.get("kind") == "retrain" else "search"
+        recent = [value for line in self._recent if (value := parse_object(line)) is not None]
+        trials = bool(recent) and "trial" in recent[-1]
+        total = _count_planned(config, kind, trials=trials)
+        seconds = [number(value.get("seconds")) + max(0.0, _or_zero(value.get("valid_seconds"))) for value in recent]
+        known = [value for value in seconds if value == value]
+        left = statistics.mean(known) * max(0, total - self._count) if known and total and running else None
+        return Summary(
+            kind=kind,
+            state="running" if running else "interrupted",
+            title=describe_config(config, kind),
+            done=self._count,
+            total=total,
+            unit="trial" if trials else "epoch",
+            seconds_left=left,
+            score=_latest_score(recent[-1], kind) if recent else None,
+            **common,
+        )
+
+    def _count_records(self) -> None:
+        growth = self._metrics.read()
+        if growth.restarted:
+            self._count, self._recent = 0, []
+        self._count += len(growth.lines)
+        self._recent = [*self._recent, *growth.lines][-RECENT:]
+
+
+def _or_zero(value: object) -> float:
+    found = number(value)
+    return found if found == found else 0.0
+
+
+def latest_change(path: Path) -> float:
+    """Return when the folder or its metrics last changed."""
+    times = []
+    for one in (path, path / "metrics.jsonl"):
+        try:
+            times.append(one.stat().st_mtime)
+        except OSError:
+            continue
+    return max(times, default=0.0)
+
+
+def _read_json(path: Path) -> JsonObject | None:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ArchloomError(f"{path.name} cannot be read: {error.strerror}") from error
+    value = parse_object(data)
+    if value is None:
+        raise ArchloomError(f"{path.name} is damaged: it holds no JSON object")
+    return value
+
+
+def describe_config(config: Settings, kind: Kind) -> str:
+    """Return the title of a run from its configuration."""
+    name = {section: str(dict(config.get(section) or {}).get("name", "?")) for section in ("space", "strategy", "data")}
+    if kind == "retraining":
+        return f"{name['space']} trained on {name['data']}, recipe {config.get('recipe')}, seed {config.get('seed')}"
+    return f"{name['strategy']} on {name['space']}, {name['data']}, seed {config.get('seed')}"
+
+
+def _count_planned(config: Settings, kind: Kind, *, trials: bool) -> int | None:
+    section, name = ("training", "epochs") if kind == "retraining" else ("search", "trials" if trials else "epochs")
+    value = dict(config.get(section) or {}).get(name)
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _latest_score(record: JsonObject, kind: Kind) -> float | None:
+    """Return how good the run is now, in percent."""
+    if kind == "retraining":
+        return _known(record.get("ema_valid_accuracy", record.get("valid_accuracy")))
+    entry = record.get("table_entry", record.get("standing"))
+    if isinstance(entry, Mapping):
+        return _known(entry.get("test"))
+    if "trial" in record:
+        return _known(record.get("best"))
+    accuracy = _known(record.get("derived_accuracy"))
+    return None if accuracy is None else 100 * accuracy
+
+
+def _known(value: object) -> float | None:
+    found = number(value)
+    return found if found == found else None
+
+
+def _summarize_result(result: JsonObject, kind: Kind, common: Mapping[str, Any]) -> Summary:
+    run = result.get("run") or {}
+    records = int(run.get("records", 0))
+    space = dict(result["space"]).get("name")
+    if kind == "retraining":
+        evaluation = result.get("test") or result.get("valid") or {}
+        score = _known(evaluation.get("top1"))
+        title = f"{space} trained on {result['data']}, recipe {result['recipe']}, seed {result['seed']}"
+        verdict = "" if score is None else f"{score:.2f} % of {int(evaluation['images']):,} images"
+    else:
+        entry = result.get("table_entry", result.get("standing")) or {}
+        shared = _known(result.get("shared_accuracy"))
+        score = _known(entry.get("test")) if entry else None if shared is None else 100 * shared
+        title = f"{result['strategy']} on {space}, {result['data']}, seed {result['seed']}"
+        verdict = str(result["verdict"])
+    state: State = "finished"
+    return Summary(
+        kind=kind,
+        state=state,
+        title=title,
+        done=records,
+        total=records,
+        seconds=_known(run.get("seconds")),
+        score=score,
+        verdict=verdict,
+        **common,
+    )
+
+
+# --- comparisons and pipelines
+
+
+@lru_cache(maxsize=1000)
+def summarize_jobs(folder: Folder, members: tuple[Summary, ...], changed: float, *, running: bool) -> Summary:
+    """Return the summary of a comparison or a pipeline from its file and from the runs in it.
+
+    `changed` is the time of the last change of the folder: nothing is read again where all of these are the same.
+    """
+    kind: Kind = "comparison" if folder.mark == "comparison" else "pipeline"
+    updated = max([changed, *(member.updated for member in members)])
+    common: dict[str, Any] = {"key": folder.key, "kind": kind, "parent": folder.parent, "updated": updated}
+    if folder.problem:
+        return Summary(state="damaged", title=folder.path.name, problem=folder.problem, **common)
+    try:
+        settings = read_toml(folder.path / f"{kind}.toml")
+        planned = count_jobs(settings, kind)
+        done = sum(member.state == "finished" for member in members if _counts(member))
+        result = _read_json(folder.path / f"{kind}.json") if f"{kind}.json" in folder.names else None
+        complete = not running and result is not None and (done >= planned or bool(result.get("complete")))
+        state: State = "finished" if complete else "running" if running else "interrupted"
+        return Summary(
+            state=state,
+            title=str(settings.get("title", folder.path.name)),
+            done=done,
+            total=planned,
+            unit="run",
+            seconds_left=_estimate_left(members, planned) if running else None,
+            verdict=_list_verdicts(result, kind) if complete and result is not None else "",
+            **common,
+        )
+    except (ArchloomError, KeyError, TypeError, ValueError, AttributeError) as error:
+        return Summary(state="damaged", title=folder.path.name, problem=one_line(error), **common)
+
+
+def _estimate_left(members: tuple[Summary, ...], planned: int) -> float | None:
+    """Return the time that the missing runs take, at as many at once as run now, if they are like those that ended."""
+    ended = [member.seconds for member in members if member.state == "finished" and member.seconds is not None]
+    at_once = sum(member.state == "running" for member in members)
+    return statistics.mean(ended) * max(0, planned - len(ended)) / max(1, at_once) if ended else None
+
+
+def _counts(member: Summary) -> bool:
+    """Return whether a run is one of those that were planned: short trainings only pick a search."""
+    return "/picking/" not in member.key
+
+
+def count_jobs(settings: Settings, kind: Kind) -> int:
+    """Return how many runs a comparison or a pipeline asks for."""
+    if kind == "comparison":
+        default = settings.get("seeds", "0-4")
+        return sum(len(parse_seeds(entry.get("seeds", default))) for entry in settings["entry"].values())
+    searches, retrainings = int(settings.get("searches", 1)), int(settings.get("retrainings", 1))
+    return searches + retrainings * (1 if settings.get("protocol") == "best_of_searches" else searches)
+
+
+def _list_verdicts(result: JsonObject, kind: Kind) -> str:
+    if kind == "comparison":
+        pairs = [(entry["entry"], entry.get("verdict")) for entry in result["entries"]]
+        return "; ".join(f"{name}: {verdict}" for name, verdict in pairs if verdict)
+    tests = [model["test"] for model in result.get("trained", ()) if model.get("test") is not None]
+    return f"test accuracy {statistics.mean(tests):.2f} % over {len(tests)} retrainings" if tests else ""

@@ -1,0 +1,163 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from archloom.dashboard.folders import FolderTree
+from archloom.dashboard.index import Index
+from archloom.dashboard.liveness import is_running, list_holders
+from archloom.execution.run_folder import RunFolder
+
+
+def look(*roots):
+    return Index(roots).refresh()
+
+
+def test_every_kind_of_run_is_found_with_its_state(runs):
+    found = look(runs)
+    states = {key: (one.kind, one.state, one.done, one.total) for key, one in found.items() if one.parent is None}
+    assert states == {
+        "runs/comparison": ("comparison", "finished", 4, 4),
+        "runs/pipeline": ("pipeline", "finished", 3, 3),
+        "runs/retrain": ("retraining", "finished", 2, 2),
+        "runs/retrain_interrupted": ("retraining", "interrupted", 1, 2),
+        "runs/search_epochs_interrupted": ("search", "interrupted", 1, 2),
+        "runs/search_gdas": ("search", "finished", 2, 2),
+        "runs/search_gibbs": ("search", "finished", 2, 2),
+        "runs/search_random": ("search", "finished", 6, 6),
+        "runs/search_trials_interrupted": ("search", "interrupted", 5, 8),
+    }
+    parts = [key for key, one in found.items() if one.parent == "runs/comparison"]
+    assert parts == [f"runs/comparison/runs/{name}-{seed}" for name in ("gdas", "random_search") for seed in (0, 1)]
+    assert found["runs/search_gdas"].title == "gdas on nb201_mini, digits, seed 1"
+    assert found["runs/search_gdas"].verdict.startswith("The digits table knows it: 88.00 %")
+    assert found["runs/search_gdas"].score == 88.0
+
+
+def test_a_locked_folder_is_running_and_the_time_left_follows_from_its_records(runs):
+    folder = runs / "search_trials_interrupted"
+    seconds = [json.loads(line)["seconds"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    with RunFolder(folder).lock():
+        summary = look(runs)["runs/search_trials_interrupted"]
+    assert (summary.state, summary.done, summary.total) == ("running", 5, 8)
+    assert summary.seconds_left == pytest.approx(3 * sum(seconds) / 5)
+    assert look(runs)["runs/search_trials_interrupted"].state == "interrupted"
+
+
+def test_the_time_left_of_a_comparison_follows_from_the_searches_that_ended(runs):
+    folder = runs / "comparison"
+    took = {
+        path.parent.name: json.loads(path.read_text())["run"]["seconds"]
+        for path in folder.glob("runs/*/architecture.json")
+    }
+    (folder / "runs/gdas-1/architecture.json").unlink()
+    del took["gdas-1"]
+    assert look(runs)["runs/comparison"].seconds_left is None
+    with RunFolder(folder).lock(), RunFolder(folder / "runs/gdas-1").lock():
+        summary = look(runs)["runs/comparison"]
+    assert (summary.state, summary.done, summary.total) == ("running", 3, 4)
+    assert summary.seconds_left == pytest.approx(sum(took.values()) / 3)
+
+
+def test_looking_does_not_take_the_lock(runs):
+    folder = runs / "search_gdas"
+    index = Index([runs])
+    with RunFolder(folder).lock():
+        index.refresh()
+    code = f"""from pathlib import Path
+from archloom.execution.run_folder import RunFolder
+with RunFolder(Path({str(folder)!r})).lock():
+    print("ok")"""
+    before = sorted(path.stat().st_mtime_ns for path in folder.rglob("*"))
+    index.refresh()
+    assert before == sorted(path.stat().st_mtime_ns for path in folder.rglob("*"))
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "ok\n"
+
+
+def test_without_a_list_of_locks_the_process_decides(tmp_path):
+    (tmp_path / ".lock").write_text(str(os.getpid()))
+    assert is_running(tmp_path, None)
+    (tmp_path / ".lock").write_text("999999999")
+    assert not is_running(tmp_path, None)
+    assert not is_running(tmp_path, frozenset())
+    (tmp_path / ".lock").write_text("x")
+    assert not is_running(tmp_path, None)
+    assert list_holders(tmp_path / "missing") is None
+
+
+def test_a_record_that_comes_shows_at_the_next_look(runs):
+    index = Index([runs], clock=iter(range(100)).__next__)
+    path = runs / "search_trials_interrupted/metrics.jsonl"
+    line = path.read_text().splitlines()[-1]
+    assert index.refresh()["runs/search_trials_interrupted"].done == 5
+    with path.open("a") as file:
+        file.write(line + "\n")
+    assert index.refresh()["runs/search_trials_interrupted"].done == 6
+    assert index.find("runs/search_trials_interrupted")[1].done == 6
+
+
+def test_what_is_finished_is_not_read_again(runs, monkeypatch):
+    index = Index([runs], clock=iter(range(100)).__next__)
+    first = index.refresh()
+    opened = []
+    monkeypatch.setattr("pathlib.Path.read_bytes", lambda path: opened.append(path))
+    monkeypatch.setattr("archloom.dashboard.summaries.read_toml", lambda path: opened.append(path))
+    assert index.refresh() == first
+    assert opened == []
+
+
+def test_damaged_folders_say_what_is_wrong_and_leave_the_others_alone(runs):
+    (runs / "search_gdas/config.toml").unlink()
+    (runs / "search_gibbs/architecture.json").write_text('{"architecture": ')
+    (runs / "search_random/architecture.json").write_text('{"space": {}}')
+    (runs / "search_epochs_interrupted/config.toml").write_text("seed = ")
+    (runs / "comparison/comparison.toml").write_text("title = 'x'")
+    found = look(runs)
+    damaged = {key: one.problem for key, one in found.items() if one.state == "damaged"}
+    assert damaged["runs/search_gdas"] == "config.toml is missing"
+    assert damaged["runs/search_gibbs"] == "architecture.json is damaged: it holds no JSON object"
+    assert "runs/search_epochs_interrupted" in damaged and "config.toml" in damaged["runs/search_epochs_interrupted"]
+    assert "entry" in damaged["runs/comparison"]
+    assert len(damaged) == 5 and "runs/search_random" in damaged
+    assert found["runs/retrain"].state == "finished"
+
+
+def test_a_folder_that_only_has_its_lock_is_starting(tmp_path):
+    folder = tmp_path / "runs/new"
+    with RunFolder(folder).lock():
+        assert look(tmp_path / "runs")["runs/new"].state == "starting"
+
+
+def test_links_out_of_the_folders_are_not_followed(runs, tmp_path):
+    secret = tmp_path / "secret"
+    shutil.copytree(runs / "search_gdas", secret)
+    (runs / "linked").symlink_to(secret)
+    (runs / "search_random/metrics.jsonl").unlink()
+    (runs / "search_random/metrics.jsonl").symlink_to(secret / "metrics.jsonl")
+    found = look(runs)
+    assert "runs/linked" not in found
+    assert found["runs/search_random"].problem == (
+        "metrics.jsonl is a link that leads out of the served folders; it is not read"
+    )
+    assert not FolderTree([runs]).holds(runs / "../secret/config.toml")
+
+
+def test_folders_of_equal_names_have_different_keys(runs, tmp_path):
+    other = tmp_path / "other/runs"
+    shutil.copytree(runs / "search_gdas", other / "search_gdas")
+    assert {"runs/search_gdas", "runs~2/search_gdas"} <= look(runs, other).keys()
+
+
+def test_neither_torch_nor_a_plugin_is_imported_for_the_overview(runs):
+    code = f"""import sys
+from pathlib import Path
+from archloom.dashboard.index import Index
+from archloom.dashboard.thumbnails import draw_small
+found = Index([Path({str(runs)!r})]).refresh()
+assert draw_small(Path({str(runs / "search_gdas")!r}), (0,)).startswith("<svg")
+print(len(found), "torch" in sys.modules)"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout == "16 False\n", run.stderr
