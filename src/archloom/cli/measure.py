@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from archloom.cli.console import make_fact_table, make_table, open_message_console, open_result_console, print_line
-from archloom.cli.export import Plugins
 from archloom.core.errors import SettingError
 
 if TYPE_CHECKING:  # torch is imported when something is measured, not to print help
@@ -60,7 +59,6 @@ def measure(
         typer.Option("--onnx/--no-onnx", help="Time ONNX Runtime too, if it is installed.", rich_help_panel=TIMING),
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
-    plugins: Plugins = False,
 ) -> None:
     """Print what a network costs: parameters, multiply-adds, bytes on disk, and latency on this machine.
 
@@ -79,7 +77,7 @@ def measure(
         raise SettingError(
             "a trained model has its own size: leave out --space, --channels, --cells, --classes, --size"
         )
-    model = load_trained(what, plugins=plugins) if model_given else build_untrained(what, space=space, size=wanted)
+    model = load_trained(what) if model_given else build_untrained(what, space=space, size=wanted)
     found = measured(
         model,
         is_trained=model_given,

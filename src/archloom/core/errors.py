@@ -130,7 +130,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 def one_line(error: object) -> str:
     """Return the message of an error on one line of bounded length, or its type if it has none."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    return excerpt(" ".join(str(error).split()) or type(error).__name__)
+
+
+def excerpt(text: str) -> str:
+    """Return a text as a message quotes it: its beginning if it is long."""
     return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}..."
 
 

@@ -11,6 +11,7 @@ from archloom.core.errors import ArchloomError, SettingError, one_line
 from archloom.core.events import JobListener
 from archloom.core.files import write_atomically
 from archloom.core.settings import Settings, merge
+from archloom.core.trust import trusting
 from archloom.execution.executors import Executor, Job, ProcessExecutor
 from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
@@ -40,6 +41,7 @@ def run(
     note: Note = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
     executor: Executor | None = None,
+    plugins: bool = False,
 ) -> PipelineResult:
     """Search with several seeds, pick by validation, train from scratch with several seeds, and report.
 
@@ -53,6 +55,7 @@ def run(
         note: Called with lines on what was chosen, and with warnings.
         stop: Asked several times a second; once true, runs save and stop.
         executor: Runs searches and retrainings instead of worker processes.
+        plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
 
     Returns:
         What each search found and how good each trained model is, also written to the folder.
@@ -68,10 +71,11 @@ def run(
         >>> len(result.searches), len(result.models)
         (1, 1)
     """
-    resolved, folder = PipelineSpec.open(
-        pipeline, RUNS, out=None if out is None else Path(out), overrides=settings, note=note
-    )
-    return run_pipeline(resolved, folder, workers=jobs, executor=executor, note=note, stop=stop)
+    with trusting(pipeline, settings, plugins=plugins):
+        resolved, folder = PipelineSpec.open(
+            pipeline, RUNS, out=None if out is None else Path(out), overrides=settings, note=note
+        )
+        return run_pipeline(resolved, folder, workers=jobs, executor=executor, note=note, stop=stop)
 
 
 def run_pipeline(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from archloom.core.errors import ArchloomError, CheckpointError, one_line
 from archloom.core.json_object import JsonObject, to_json_object
 from archloom.core.settings import Settings
+from archloom.core.trust import UntrustedError
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives.cost import Cost
@@ -182,6 +183,8 @@ def list_graphs(space: Settings, architecture: Mapping[str, str]) -> tuple[CellG
         settings = {name: value for name, value in space.items() if name != "name"}
         built = SPACES.find(str(space.get("name"))).load()(**settings)
         return tuple(built.graphs(built.check(architecture)))
+    except UntrustedError:
+        raise
     except (ArchloomError, TypeError):
         return ()
 

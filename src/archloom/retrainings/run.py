@@ -15,6 +15,7 @@ from archloom.core.json_object import to_json_object
 from archloom.core.recipes import find_retraining
 from archloom.core.settings import Settings, flatten, merge, read_toml
 from archloom.core.state import StateDict
+from archloom.core.trust import trusting
 from archloom.data.source import ImageData
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
@@ -62,6 +63,7 @@ def retrain(
     listeners: Sequence[Listener] = (),
     stop: Callable[[], bool] = lambda: False,
     note: Note = lambda line: None,
+    plugins: bool = False,
 ) -> RetrainResult:
     """Train an architecture from scratch; everything is also written to a run folder.
 
@@ -76,6 +78,7 @@ def retrain(
         listeners: Called with every event: `Started`, `Advanced`, `Recorded`, ...
         stop: Asked after every step; once true, the training saves and stops.
         note: Called with lines on what was chosen, and with warnings.
+        plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
 
     Returns:
         The trained model, and how good it is on images that it was not trained on.
@@ -97,9 +100,10 @@ def retrain(
     own = as_image_data(data)
     named = {} if data is None else {"data": {"name": data if own is None else GIVEN}}
     overrides = merge(settings or {}, named, {} if seed is None else {"seed": seed})
-    request = resolve_request(architecture, recipe=recipe, budget=budget, overrides=overrides)
     options = RunOptions(listeners=listeners, stop=stop, warn=note)
-    return run_retraining(request, data=own, out=out, options=options, note=note)
+    with trusting(overrides, plugins=plugins):
+        request = resolve_request(architecture, recipe=recipe, budget=budget, overrides=overrides)
+        return run_retraining(request, data=own, out=out, options=options, note=note)
 
 
 def resolve_request(

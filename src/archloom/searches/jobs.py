@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from archloom.core.errors import SettingError
 from archloom.core.events import JobListener
 from archloom.core.settings import Settings, flatten, write_toml
+from archloom.core.trust import Trust, current_trust, trusting
 from archloom.execution.executors import Stop, progress_listener
 from archloom.execution.run import RunOptions
 from archloom.execution.run_folder import RunFolder, State
@@ -28,6 +29,7 @@ class SearchJob:
     seed: int
     spec: SearchSpec
     folder: Path
+    trust: Trust = field(default_factory=current_trust, compare=False, repr=False)  # of the user who asked for it
 
     @property
     def name(self) -> str:
@@ -46,6 +48,10 @@ class SearchJob:
 
     def run(self, emit: JobListener, stop: Stop) -> None:
         """Begin the search, or resume it where it was interrupted; the report is written later."""
+        with trusting(*self.trust.texts, plugins=self.trust.plugins):
+            self._run(emit, stop)
+
+    def _run(self, emit: JobListener, stop: Stop) -> None:
         options = RunOptions(listeners=[progress_listener(self.name, emit)], stop=stop, report=False)
         if not self.run_folder.config_path.is_file():
             run_search(self.spec, out=self.folder, options=options)

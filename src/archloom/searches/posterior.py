@@ -8,6 +8,7 @@ from typing import Any
 
 from archloom.core.errors import CheckpointError, SettingError
 from archloom.core.settings import Settings
+from archloom.core.trust import trusting
 from archloom.execution.run_folder import RunFolder
 from archloom.policies import Chain
 from archloom.policies.posterior import Posterior
@@ -17,7 +18,10 @@ from archloom.strategies.base import PosteriorStrategy
 
 
 def posterior(
-    directories: str | Path | Sequence[str | Path], *, warn: Callable[[str], None] = lambda message: None
+    directories: str | Path | Sequence[str | Path],
+    *,
+    warn: Callable[[str], None] = lambda message: None,
+    plugins: bool = False,
 ) -> Posterior:
     """Return the posterior of runs together, each after its own burn-in; runs need not be finished.
 
@@ -26,6 +30,7 @@ def posterior(
     Args:
         directories: A run folder, or several.
         warn: Called with warnings about checkpoints.
+        plugins: Whether to import plug-ins that only a run folder names; see SECURITY.md.
 
     Returns:
         The probabilities of options, the most frequent architectures, and how well the chains mixed.
@@ -43,7 +48,8 @@ def posterior(
     runs = [RunFolder.open(Path(path)) for path in paths]
     if not runs:
         raise SettingError("name at least one run")
-    experiments = [SearchSpec.resolve(run.config) for run in runs]
+    with trusting(plugins=plugins):  # what is found is trusted from then on
+        experiments = [SearchSpec.resolve(run.config) for run in runs]
     _refuse_different(runs, experiments)
     space = experiments[0].build_space()
     strategy = _posterior_strategy(experiments[0], space, runs[0])

@@ -14,6 +14,7 @@ from archloom.benchmarks import find_benchmark
 from archloom.core.errors import BenchmarkError, SettingError
 from archloom.core.events import Listener
 from archloom.core.settings import Settings, merge, settings_of
+from archloom.core.trust import trusting
 from archloom.data import Facts
 from archloom.data.arrays import from_dataset, from_tensors
 from archloom.data.source import ImageData
@@ -86,7 +87,9 @@ def search(
         {} if epochs is None else {"search": {"epochs": epochs}},
         {} if seed is None else {"seed": seed},
     )
-    return run_search(SearchSpec.resolve(given), data=own, out=out, options=RunOptions(listeners=listeners, stop=stop))
+    with trusting(given):
+        options = RunOptions(listeners=listeners, stop=stop)
+        return run_search(SearchSpec.resolve(given), data=own, out=out, options=options)
 
 
 def run_search(

@@ -10,6 +10,7 @@ import torch
 
 from archloom.core.json_object import to_json_object
 from archloom.core.settings import Settings, merge
+from archloom.core.trust import trust_texts
 from archloom.data.arrays import from_tensors
 from archloom.data.source import ImageData
 from archloom.execution.checkpoint import encode
@@ -77,6 +78,7 @@ def make_search(
     """
     named: Mapping[str, Settings] = {"space": {"name": space}, "strategy": {"name": strategy}}
     settings = {**merge(_TINY, named, sections), "seed": seed}
+    trust_texts(settings)
     return build_search(SearchSpec.resolve(settings), data=data or make_tiny_data())
 
 
