@@ -9,13 +9,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from archloom.core.events import Event, Listener, Noted, Recorded
 from archloom.core.settings import Settings
 from archloom.core.state import StateDict
 from archloom.execution.loop import Interrupted, Loop
 from archloom.execution.run_folder import RunFolder
+from archloom.execution.run_settings import MAY_DIFFER, SETTINGS, refuse_changed_settings, select_determining
 
 ResultT = TypeVar("ResultT")
 OutcomeT = TypeVar("OutcomeT")
@@ -33,6 +34,8 @@ class RunOptions:
 
 class FolderRun(ABC, Generic[OutcomeT, ResultT]):
     """A built loop with its folder, and how to describe its end."""
+
+    may_differ: ClassVar[tuple[str, ...]] = MAY_DIFFER  # beginnings of settings that a resumed run may change
 
     def __init__(self, folder: RunFolder, loop: Loop[Any, OutcomeT]) -> None:
         self.folder, self.loop = folder, loop
@@ -59,8 +62,13 @@ class FolderRun(ABC, Generic[OutcomeT, ResultT]):
         self.loop.load_state_dict(state)
 
     def save(self, state: StateDict, step: int) -> None:
-        """Write a checkpoint."""
-        self.folder.checkpoints.save(state, step=step)
+        """Write a checkpoint, with the settings that determine the run."""
+        self.folder.checkpoints.save({**state, SETTINGS: self.determining_settings}, step=step)
+
+    @property
+    def determining_settings(self) -> dict[str, Any]:
+        """Return the settings that a resumed run must share with the run that began, by dotted name."""
+        return select_determining(self.settings, self.may_differ)
 
 
 def begin_run(folder: RunFolder, build: Callable[[], FolderRun[OutcomeT, ResultT]], options: RunOptions) -> ResultT:
@@ -85,6 +93,7 @@ def resume_run(
     """Resume a run where it was interrupted; return its result, which `read` reads if the run is complete.
 
     Raises:
+        SettingError: If config.toml was changed since the run began.
         Interrupted: If the run was asked to stop again.
     """
     with folder.lock():
@@ -94,6 +103,7 @@ def resume_run(
         run = build()
         state = folder.checkpoints.load_latest(warn=options.warn)
         if state is not None:
+            refuse_changed_settings(folder.config_path, state, run.determining_settings)
             with folder.explain_misfit():
                 run.load(state)
         return _run(run, options)

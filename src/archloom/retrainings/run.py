@@ -20,6 +20,7 @@ from archloom.data.source import ImageData
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
+from archloom.execution.run_settings import MAY_DIFFER
 from archloom.reports.cells import draw_cells
 from archloom.retrainings.auto import complete
 from archloom.retrainings.build import build_retraining, card_of, check_trainable, cost_of_model
@@ -33,7 +34,6 @@ from archloom.retrainings.sizes import AUTO, parse_budget
 from archloom.retrainings.spec import KIND, RetrainSpec, compose
 from archloom.retrainings.transfer import Origin, find_origin
 from archloom.searches.architectures import find_architecture
-from archloom.searches.jobs import MAY_DIFFER
 from archloom.searches.run import DEFAULT_OPTIONS, RUNS, as_image_data
 from archloom.searches.spec import GIVEN
 
@@ -196,6 +196,7 @@ def _refuse_other(folder: RunFolder, request: RetrainRequest) -> None:
 class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
     """A retraining in its folder, which also keeps the models."""
 
+    may_differ = (*MAY_DIFFER, "recipe", "changed")  # words about the settings
     loop: RetrainLoop
 
     def __init__(self, folder: RunFolder, spec: RetrainSpec, data: ImageData) -> None:

@@ -14,11 +14,11 @@ from archloom.core.trust import Trust, current_trust, trusting
 from archloom.execution.executors import Stop, progress_listener
 from archloom.execution.run import RunOptions
 from archloom.execution.run_folder import RunFolder, State
+from archloom.execution.run_settings import MAY_DIFFER
 from archloom.searches.run import resume_search, run_search
 from archloom.searches.spec import SearchSpec
 
 FEWEST_THREADS = {"machine": {"torch_threads": 1}}  # searches that run at the same time slow each other down with more
-MAY_DIFFER = ("machine.", "data.directory")  # where a run is resumed; neither changes what it finds
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from archloom.core.errors import CheckpointError, SettingError
 from archloom.core.settings import Settings
 from archloom.core.trust import trusting
 from archloom.execution.run_folder import RunFolder
+from archloom.execution.run_settings import refuse_changed_settings, select_determining
 from archloom.policies import Chain
 from archloom.policies.posterior import Posterior
-from archloom.searches.spec import SECTIONS, SearchSpec
+from archloom.searches.spec import NOT_DETERMINING, SECTIONS, SearchSpec
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import PosteriorStrategy
 
@@ -71,6 +72,7 @@ def _read_chain(run: RunFolder, experiment: SearchSpec, space: SearchSpace, warn
     size, state = chain.draws.shape[1], run.checkpoints.load_latest(warn=warn)
     if state is None:
         raise CheckpointError(f"{run.path} has no checkpoint, and draws are kept there only")
+    refuse_changed_settings(run.config_path, state, select_determining(experiment.to_settings(), NOT_DETERMINING))
     try:
         chain.load_state_dict(state["strategy"]["chain"])
     except (KeyError, TypeError) as error:

@@ -29,7 +29,7 @@ from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.records import SearchRecord
 from archloom.searches.report import ReportData, render
 from archloom.searches.result import SearchOutcome, SearchResult, read_history, read_result
-from archloom.searches.spec import GIVEN, SearchSpec
+from archloom.searches.spec import GIVEN, NOT_DETERMINING, SearchSpec
 from archloom.searches.tensorboard import tensorboard_listener
 from archloom.spaces import SearchSpace
 
@@ -124,6 +124,7 @@ def resume_search(
 class SearchRun(FolderRun[SearchOutcome, SearchResult]):
     """A search in its folder."""
 
+    may_differ = NOT_DETERMINING
     loop: SearchLoop[Any]
 
     def __init__(self, folder: RunFolder, spec: SearchSpec, data: ImageData | None) -> None:
