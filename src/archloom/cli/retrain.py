@@ -102,6 +102,9 @@ def print_model(result: RetrainResult, console: Console) -> None:
     console.print(Rule(Text(result.title, style="bold"), align="left", characters="─"))
     print_line(result.text, console=console)  # whole and on a line of its own, to be copied
     console.print()
+    if result.caution:
+        console.print(result.caution)
+        console.print()
     console.print(make_fact_table(_list_facts(result)))
     console.print()
     run = shlex.quote(str(result.folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterator
@@ -55,6 +56,28 @@ def write_atomically(path: Path, data: bytes) -> None:
         finally:
             temporary.unlink(missing_ok=True)
         _flush_folder(path.parent)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left of files that they were writing, in a folder and in those below it."""
+    with contextlib.suppress(OSError):  # a disk that cannot be written has other problems, which are reported later
+        for stray in (*folder.glob(".*.tmp"), *folder.glob("*/.*.tmp")):
+            if not _is_being_written(stray):
+                stray.unlink(missing_ok=True)
+
+
+def _is_being_written(temporary: Path) -> bool:
+    """Return whether the process whose number is in the name lives, such as one that writes a report."""
+    number = temporary.name.split(".")[-2]
+    if not number.isdecimal() or int(number) == os.getpid():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # of another user
+        return True
+    return True
 
 
 def _flush_folder(folder: Path) -> None:

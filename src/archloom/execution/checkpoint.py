@@ -21,7 +21,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from archloom.core.errors import CheckpointError, SettingError, StorageError
-from archloom.core.files import reading, write_atomically, writing
+from archloom.core.files import reading, remove_leftovers, write_atomically, writing
 
 State: TypeAlias = Any
 """Dicts (keys str or int), lists and tuples of Tensor, int, float, bool, str and None, nested at will."""
@@ -163,9 +163,7 @@ class Checkpoints:
         assert step >= 0
         path = self.folder / f"checkpoint-{step:09d}.safetensors"
         image = encode(state)
-        with writing(path):  # leftovers of a killed process first: they may be what fills the disk
-            for stray in self.folder.glob(".checkpoint-*.tmp"):
-                stray.unlink(missing_ok=True)
+        remove_leftovers(self.folder)  # first: they may be what fills the disk
         write_atomically(path, image)
         with writing(self.folder):
             self._delete_old(step)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+from archloom.core.errors import StorageError
 from archloom.core.events import Event, Listener, Noted, Recorded
 from archloom.core.settings import Settings
 from archloom.core.state import StateDict
@@ -89,15 +90,24 @@ def resume_run(
     build: Callable[[], FolderRun[OutcomeT, ResultT]],
     read: Callable[[], ResultT | None],
     options: RunOptions,
+    *,
+    write_report: Callable[[], object] = lambda: None,
 ) -> ResultT:
     """Resume a run where it was interrupted; return its result, which `read` reads if the run is complete.
+
+    A process may be killed between the result and the report. So `write_report` writes what a complete run lacks.
 
     Raises:
         SettingError: If config.toml was changed since the run began.
         Interrupted: If the run was asked to stop again.
     """
+    result = read() if folder.finished else None
+    if result is not None:  # nothing to compute, so a disk that is read-only will do
+        if options.report:
+            _write_missing(folder, write_report, options.warn)
+        return result
     with folder.lock():
-        result = read() if folder.finished else None
+        result = read() if folder.finished else None  # another process may have been quicker
         if result is not None:
             return result
         run = build()
@@ -107,6 +117,19 @@ def resume_run(
             with folder.explain_misfit():
                 run.load(state)
         return _run(run, options)
+
+
+def _write_missing(folder: RunFolder, write_report: Callable[[], object], warn: Callable[[str], None]) -> None:
+    missing = ", ".join(folder.list_missing())
+    if not missing:
+        return
+    try:
+        with folder.lock():
+            write_report()
+    except StorageError as error:
+        warn(f"{folder.path} lacks {missing}: {error}")
+    else:
+        warn(f"{folder.path} was complete but for {missing}, written now")
 
 
 def _run(run: FolderRun[OutcomeT, ResultT], options: RunOptions) -> ResultT:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from archloom.core.errors import ArchloomError, CheckpointError, SettingError, StorageError, suggestion
-from archloom.core.files import reading, write_atomically, writing
+from archloom.core.files import reading, remove_leftovers, write_atomically, writing
 from archloom.core.json_object import JsonObject
 from archloom.core.settings import Settings, read_toml, write_toml
 from archloom.execution.checkpoint import Checkpoints
@@ -94,6 +94,10 @@ class RunFolder:
     def config(self) -> Settings:
         """Return the contents of config.toml."""
         return read_toml(self.config_path)
+
+    def list_missing(self) -> list[str]:
+        """Return the names of files that every finished run has and this one lacks."""
+        return [path.name for path in (self.report_path, self.cell_path) if not path.is_file()]
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -188,6 +192,7 @@ class RunFolder:
             file = (self.path / ".lock").open("ab+", buffering=0)  # "w" would wipe the holder's process number
         with file:
             self._take(file)
+            remove_leftovers(self.path)
             yield
 
     def _take(self, file: BinaryIO) -> None:

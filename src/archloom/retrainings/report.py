@@ -109,7 +109,7 @@ def _render_evaluation(directory: Path, result: RetrainResult | None) -> dict[st
         }  # fmt: skip
     found, part, names = result.evaluation, _name_part(result), result.classes
     return {
-        "verdict": write_verdict(found, part),
+        "verdict": " ".join(filter(None, (result.caution, write_verdict(found, part)))),
         "cautions": _list_cautions(found, part, names),
         "facts": Table("", tuple(_list_facts(result, found, part))),
         "map": confusion_map(found.confusion, names),

@@ -26,6 +26,7 @@ from archloom.retrainings.evaluation import Evaluation
 from archloom.retrainings.model_file import BEST
 from archloom.retrainings.records import RetrainOutcome, RetrainRecord
 from archloom.retrainings.report_curves import draw_curves, plot_curves
+from archloom.searches.divergence import chance_sentence
 from archloom.spaces import SPACES, CellGraph
 
 if TYPE_CHECKING:
@@ -138,6 +139,14 @@ class RetrainResult(RetrainOutcome):
         return f"{self.evaluation.top1:.2f} % of {self.evaluation.images:,} {part} images"
 
     @property
+    def caution(self) -> str:
+        """Return a warning if the model is no better than guessing, else ''."""
+        if self.evaluation is None:
+            return ""
+        counts = [sum(row) for row in self.evaluation.confusion]
+        return chance_sentence(self.evaluation.top1 / 100, counts)
+
+    @property
     def time_text(self) -> str:
         """Return `3 min 1 s for 40 epochs on cpu`."""
         unit = "epoch" if self.run.records == 1 else "epochs"
@@ -148,6 +157,7 @@ class RetrainResult(RetrainOutcome):
             (
                 f"architecture: {self.text} ({self.title})",
                 f"accuracy: {self.accuracy_text}",
+                *([self.caution] if self.caution else []),
                 f"cost: {self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds",
                 f"time: {self.time_text}",
                 f"model: {self.model}",

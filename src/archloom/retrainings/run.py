@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from archloom.core.errors import SettingError
+from archloom.core.errors import DataError, SettingError
 from archloom.core.events import Listener
 from archloom.core.json_object import to_json_object
 from archloom.core.recipes import find_retraining
@@ -170,12 +170,18 @@ def resume_retraining(
 ) -> RetrainResult:
     """Resume a retraining that was interrupted; return the result of a complete one."""
     spec = RetrainSpec.resolve(merge(folder.config, settings or {}))
-    return resume_run(
-        folder,
-        lambda: RetrainRun(folder, spec, as_image_data(data) or spec.load_data()),
-        lambda: _read_finished(folder),
-        options,
-    )
+
+    def build() -> RetrainRun:
+        return RetrainRun(folder, spec, as_image_data(data) or spec.load_data())
+
+    def write_report() -> None:
+        try:
+            build().write_report(_read_finished(folder))
+        except DataError:  # without the images the page lacks only the pictures of mistakes
+            write_drawing(folder, spec)
+            write_retrain_report(folder.path)
+
+    return resume_run(folder, build, lambda: _read_finished(folder), options, write_report=write_report)
 
 
 def _refuse_other(folder: RunFolder, request: RetrainRequest) -> None:
@@ -231,9 +237,8 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
 
     def write_report(self, result: RetrainResult | None) -> None:
         """Write the report page, of an unfinished run too."""
-        space, test = self._spec.build_space(), self._data.test
-        drawing = draw_cells(space.graphs(self._spec.architecture), title=self._spec.title)
-        self.folder.write_text(self.folder.cell_path.name, drawing)
+        test = self._data.test
+        write_drawing(self.folder, self._spec)
         images = None if test is None else lambda index: test.fetch(torch.tensor(index))
         write_retrain_report(self.folder.path, images=images)
 
@@ -263,6 +268,12 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
             history=tuple(history),
             folder=self.folder.path,
         )
+
+
+def write_drawing(folder: RunFolder, spec: RetrainSpec) -> None:
+    """Write the cells of the architecture as a picture."""
+    drawing = draw_cells(spec.build_space().graphs(spec.architecture), title=spec.title)
+    folder.write_text(folder.cell_path.name, drawing)
 
 
 def _card_details(result: RetrainResult) -> ModelDetails:

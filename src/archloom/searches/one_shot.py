@@ -17,6 +17,12 @@ from archloom.core.state import StateDict
 from archloom.data.loader import Batch, Loader
 from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.target import Target, suggest_beta
+from archloom.searches.divergence import (
+    chance_sentence,
+    refuse_bad_probabilities,
+    refuse_high_loss,
+    refuse_huge_weights,
+)
 from archloom.searches.finalist_race import FinalistRace
 from archloom.searches.loop import SearchLoop
 from archloom.searches.monitor import Monitor
@@ -28,6 +34,7 @@ from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
 from archloom.supernet import SharedWeights, path_gates
 
+_REMEDY = "lower weights.learning_rate (now {:.3g}) or set weights.clip"
 SLOPE_SAMPLES = 30  # architectures that a beta is suggested from
 
 
@@ -43,6 +50,11 @@ class SharedAccuracy:
         """Return the validation batches, read once and kept."""
         self._batches = self._batches or list(self._images.epoch(0))
         return self._batches
+
+    @property
+    def class_counts(self) -> list[int]:
+        """Return how many of the images each class has, without classes that have none."""
+        return torch.cat([batch.labels for batch in self.batches]).unique(return_counts=True)[1].tolist()
 
     def __call__(self, architecture: Architecture) -> float:
         gates = path_gates(self._space, architecture)
@@ -154,7 +166,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             if not math.isfinite(value):
                 raise DivergedError(
                     f"{name} became {value} at step {self.position} of {self.total}; "
-                    f"lower weights.learning_rate (now {self.weights.learning_rate:.3g}) or set weights.clip"
+                    f"{_REMEDY.format(self.weights.learning_rate)}"
                 )
 
     def _record(self, epoch: int) -> EpochRecord:
@@ -173,7 +185,16 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             **self.describe(architecture),
         )
         self._sums, self._counts, self._images, self._seconds = {}, {}, 0, 0.0
+        self._refuse_diverged(record)
         return record if self._monitor is None else self._add_health(record, self._monitor)
+
+    def _refuse_diverged(self, record: EpochRecord) -> None:
+        """Raise a DivergedError for an epoch whose figures are numbers, but beyond reason."""
+        epoch, remedy = record.epoch, _REMEDY.format(self.weights.learning_rate)
+        loss = record.metrics.get("train_loss")
+        refuse_high_loss(loss, classes=len(self._evaluate.class_counts), epoch=epoch, remedy=remedy)
+        refuse_bad_probabilities(record.probabilities, epoch=epoch, remedy=remedy)
+        refuse_huge_weights(self.weights.parameters.values(), epoch=epoch, remedy=remedy)
 
     # --- health
 
@@ -228,7 +249,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         baseline = compare_with_random(self.space, architecture, self._compare, samples=samples, rng=rng)
         checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
         findings = self.strategy.findings()
-        sentences = (describe_entry(described["table_entry"]), baseline.sentence, target_sentence(checked))
+        chance = chance_sentence(baseline.shared_accuracy, self._compare.class_counts)
+        sentences = (chance, describe_entry(described["table_entry"]), baseline.sentence, target_sentence(checked))
         return SearchOutcome(
             **described,
             verdict=join_sentences(sentences),

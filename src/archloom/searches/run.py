@@ -118,6 +118,7 @@ def resume_search(
         lambda: SearchRun(folder, spec, as_image_data(data)),
         lambda: read_result(folder, spec.build_space()),
         options,
+        write_report=lambda: write_search_report(folder),
     )
 
 
