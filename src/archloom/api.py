@@ -65,11 +65,12 @@ def resume(
         return resume_search(run, data=data, settings=settings, options=options)
 
 
-def write_report(folder: str | Path, *, plugins: bool = False) -> Path:
+def write_report(folder: str | Path, *, out: str | Path | None = None, plugins: bool = False) -> Path:
     """Write the report of a run, finished or not.
 
     Args:
         folder: The run folder of a search or a retraining.
+        out: The folder to write to. Default: the run folder.
         plugins: Whether to import plug-ins that only the folder names; see SECURITY.md.
 
     Returns:
@@ -86,5 +87,8 @@ def write_report(folder: str | Path, *, plugins: bool = False) -> Path:
         'report.html'
     """
     run = RunFolder.open(Path(folder))
+    place = None if out is None else Path(out)
     with trusting(plugins=plugins):
-        return write_retrain_report(run.path) if is_retraining(run.path) else write_search_report(run)
+        if is_retraining(run.path):
+            return write_retrain_report(run.path, out=place)
+        return write_search_report(run, out=place)

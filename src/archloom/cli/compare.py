@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from archloom.cli.console import make_fact_table, make_table, open_message_console, open_result_console, print_line
+from archloom.cli.console import (
+    PlainConsole,
+    make_fact_table,
+    make_table,
+    open_message_console,
+    open_result_console,
+    print_line,
+)
 from archloom.cli.interactive import note_unless, stop_cleanly
 from archloom.cli.job_progress import show_job_progress
 from archloom.cli.options import (
@@ -91,7 +98,7 @@ def print_comparison(result: ComparisonResult, folder: Path, console: Console) -
     print_line(result.title, console=console)
     print_line("", console=console)
     shown = make_table(table.columns, table.rows)
-    unbounded = Console(file=console.file, width=WIDEST, markup=False, highlight=False, emoji=False)
+    unbounded = PlainConsole(file=console.file, width=WIDEST)
     unbounded.width = unbounded.measure(shown).maximum
     unbounded.print(shown)
     for line in explain_figures(result):

@@ -10,11 +10,15 @@ import typer
 from archloom.cli.console import open_result_console, print_line
 
 
-def report(directory: Annotated[Path, typer.Argument(help="The folder of the run.")]) -> None:
+def report(
+    directory: Annotated[Path, typer.Argument(help="The folder of the run.")],
+    *,
+    out: Annotated[Path | None, typer.Option(help="Another folder to write to, for a run on a read-only disk.")] = None,
+) -> None:
     """Write report.html of a run, finished or not, and print where it is.
 
     The page needs no network: it can be mailed or archived as it is.
     """
     from archloom.api import write_report
 
-    print_line(str(write_report(directory)), console=open_result_console())
+    print_line(str(write_report(directory, out=out)), console=open_result_console())

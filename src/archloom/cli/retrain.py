@@ -27,6 +27,7 @@ from archloom.cli.options import (
     data_settings,
     merge_options,
 )
+from archloom.core.errors import escape_controls
 
 if TYPE_CHECKING:  # torch is imported when training begins, not to print help
     from archloom.retrainings.evaluation import Evaluation
@@ -99,7 +100,7 @@ def retrain(
 
 def print_model(result: RetrainResult, console: Console) -> None:
     """Print how good the model is, what it confuses, and what to do with it; readable in 80 columns."""
-    console.print(Rule(Text(result.title, style="bold"), align="left", characters="─"))
+    console.print(Rule(Text(escape_controls(result.title), style="bold"), align="left", characters="─"))
     print_line(result.text, console=console)  # whole and on a line of its own, to be copied
     console.print()
     if result.caution:

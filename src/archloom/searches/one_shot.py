@@ -54,7 +54,8 @@ class SharedAccuracy:
     @property
     def class_counts(self) -> list[int]:
         """Return how many of the images each class has, without classes that have none."""
-        return torch.cat([batch.labels for batch in self.batches]).unique(return_counts=True)[1].tolist()
+        counts = torch.bincount(torch.cat([batch.labels for batch in self.batches]))
+        return [int(count) for count in counts.tolist() if count]
 
     def __call__(self, architecture: Architecture) -> float:
         gates = path_gates(self._space, architecture)

@@ -181,15 +181,16 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
         _write_report(self.folder, self._spec, self.loop.space, self.loop.history, result, self.loop.look_up)
 
 
-def write_search_report(folder: RunFolder) -> Path:
-    """Write report.html (and cell.svg, if there is a result) of a search, finished or not."""
+def write_search_report(folder: RunFolder, *, out: Path | None = None) -> Path:
+    """Write report.html (and cell.svg, if there is a result) of a search, finished or not, into its folder or `out`."""
     spec = SearchSpec.resolve(folder.config)
     space, look_up = spec.build_space(), TableLookup()
     result = read_result(folder, space)
     if result is not None and result.posterior is not None:
         with contextlib.suppress(BenchmarkError):  # a table that was damaged since leaves only a column out
             look_up = TableLookup(find_benchmark(space, spec.data_set.name, spec.data.directory))
-    return _write_report(folder, spec, space, read_history(folder), result, look_up)
+    place = folder if out is None else RunFolder(out)
+    return _write_report(place, spec, space, read_history(folder), result, look_up)
 
 
 def _write_report(
