@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from archloom.core import files
 from archloom.core.errors import CheckpointError, SettingError, StorageError
 from archloom.core.files import reading, remove_leftovers, write_atomically, writing
 
@@ -174,6 +175,7 @@ class Checkpoints:
         kept = [known for known in sorted(steps, reverse=True) if known <= step][: self.keep]
         for known, path in steps.items():
             if known not in kept:  # a later step was damaged or abandoned, since the run is now at this one
+                files.before_operation("remove", path)
                 path.unlink(missing_ok=True)
 
     def _by_step(self) -> dict[int, Path]:

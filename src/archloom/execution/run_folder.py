@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from archloom.core import files
 from archloom.core.errors import ArchloomError, CheckpointError, SettingError, StorageError, suggestion
 from archloom.core.files import reading, remove_leftovers, write_atomically, writing
 from archloom.core.json_object import JsonObject
@@ -142,6 +143,7 @@ class RunFolder:
 
         def append(record: JsonObject) -> None:
             with writing(self.metrics_path):
+                files.before_operation("append", self.metrics_path)
                 file.write(_json_line(record))
 
         try:
