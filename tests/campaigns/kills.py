@@ -7,6 +7,7 @@ Every try kills a run up to three times. Processes are forked, so that torch is 
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -23,8 +24,11 @@ from campaign import run_campaign
 from workloads import WORKLOADS, draw_nothing, final_state, refuse_differences
 
 from archloom.core import files
+from archloom.core.errors import ArchloomError
 
 MOST_KILLS = 3
+REFUSED = 2  # exit code of a run that ends with an error for the user
+ERRORS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS, errno.EDQUOT)
 SECONDS = 300  # a run that takes longer hangs
 ROOT = Path(tempfile.mkdtemp(prefix="archloom-kills-"))
 
@@ -39,20 +43,31 @@ def kill_at_a_time(workload: str, rng: random.Random) -> str:
     return _torture(workload, rng, lambda: partial(_kill_after, rng.uniform(0, 1.05 * _reference(workload)[2])))
 
 
+def fail_at_an_operation(workload: str, rng: random.Random) -> str:
+    """Let the disk fail at a random file operation, and perhaps again while the run resumes."""
+
+    def choose() -> Callable[[], None]:
+        return partial(_fail_before, rng.randrange(_reference(workload)[1]), rng.choice(ERRORS))
+
+    return _torture(workload, rng, choose)
+
+
 def _torture(workload: str, rng: random.Random, choose: Callable[[], Callable[[], None]]) -> str:
     wanted, _, _ = _reference(workload)
     folder = ROOT / f"{workload.replace(' ', '-')}-{rng.getrandbits(64):x}"
     killed = 0
     try:
         for _ in range(rng.randint(1, MOST_KILLS)):
-            killed += _run(workload, folder, prepare=choose()) == -signal.SIGKILL
+            code = _run(workload, folder, prepare=choose())
+            assert code in (0, REFUSED, -signal.SIGKILL), f"it ended with {code}: {(ROOT / 'error').read_text()[-300:]}"
+            killed += code != 0
         _finish(workload, folder)
         refuse_differences(wanted, final_state(folder))
         strays = list(folder.rglob(".*.tmp"))
         assert not strays, f"{strays[0].name} is left over"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return f"killed {killed} times" if killed != 1 else "killed once"
+    return f"interrupted {killed} times" if killed != 1 else "interrupted once"
 
 
 def _finish(workload: str, folder: Path) -> None:
@@ -96,6 +111,9 @@ def _be_the_run(workload: str, folder: Path, prepare: Callable[[], None]) -> Non
         prepare()
         WORKLOADS[workload](folder)
         code = 0
+    except ArchloomError as error:
+        code = REFUSED
+        print(error, file=sys.stderr, flush=True)
     except BaseException as error:  # it must not return into the campaign
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
     finally:
@@ -120,6 +138,17 @@ def _kill_before(number: int) -> None:
     files.before_operation = strike
 
 
+def _fail_before(number: int, code: int) -> None:
+    left = iter(range(number))
+
+    def strike(operation: str, path: Path) -> None:
+        if next(left, None) is None:
+            files.before_operation = files._ignore  # once
+            raise OSError(code, os.strerror(code))
+
+    files.before_operation = strike
+
+
 def _kill_after(seconds: float) -> None:
     signal.signal(signal.SIGALRM, lambda number, frame: os.kill(os.getpid(), signal.SIGKILL))
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-4))
@@ -128,7 +157,11 @@ def _kill_after(seconds: float) -> None:
 KINDS = {
     f"{workload}, {when}": partial(one, workload)
     for workload in WORKLOADS
-    for when, one in (("at an operation", kill_at_an_operation), ("at a time", kill_at_a_time))
+    for when, one in (
+        ("at an operation", kill_at_an_operation),
+        ("at a time", kill_at_a_time),
+        ("by a failing disk", fail_at_an_operation),
+    )
 }
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ from archloom.retrainings.folder import RetrainFolder, is_retraining
 TEXT = "|nor_conv_3x3~0|+|none~0|skip_connect~1|"
 SMALL: dict[str, Any] = {
     "data": {"train_images": 64, "valid_images": 64},
-    "search": {"batch_size": 32, "evaluation_images": 32, "random_baseline_samples": 2, "finalist_steps": 2, "trials": 6},
+    "search": {
+        "batch_size": 32, "evaluation_images": 32, "random_baseline_samples": 2, "finalist_steps": 2, "trials": 6,
+    },
     "network": {"channels": 2},
     "machine": {"torch_threads": 1, "loader_threads": 0},
 }  # fmt: skip

@@ -96,7 +96,7 @@ class RetrainResult(RetrainOutcome):
             changed=tuple(map(str, value["changed"])),
             network=dict(value["network"]),
             image_shape=tuple(value["image_shape"]),
-            cost=Cost(**value["cost"]),
+            cost=Cost.from_json(value["cost"]),
             run=RunFacts.from_json(value["run"]),
             history=tuple(history),
             folder=folder,
@@ -208,13 +208,15 @@ def read_retrain_result(run: RunFolder) -> RetrainResult | None:
     value = run.read_result()
     if value is None:
         return None
-    if value.get("version", 1) > VERSION:
-        raise CheckpointError(
-            f"{run.architecture_path} has version {value['version']}, expected {VERSION} or less; update archloom"
-        )
     try:
+        if value.get("version", 1) > VERSION:
+            raise CheckpointError(
+                f"{run.architecture_path} has version {value['version']}, expected {VERSION} or less; update archloom"
+            )
         return RetrainResult.from_json(value, history=read_records(run), folder=run.path)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except CheckpointError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = f"{type(error).__name__}: {one_line(error)}"
         raise CheckpointError(f"{run.architecture_path} is damaged ({reason})") from error
 
