@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,16 @@ def test_a_file_of_the_first_edition_is_read(result: RetrainResult) -> None:
             read_retrain_result(RetrainFolder(result.folder))
     finally:
         path.write_text(whole)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"version": [3]}, {"version": {}}, {"seed": 1e999}, {"cost": {"parameters": "many"}}, {"run": 3}]
+)
+def test_figures_that_are_no_numbers_are_damage(result: RetrainResult, tmp_path: Path, changes: dict[str, Any]) -> None:
+    value = json.loads((result.folder / "result.json").read_text())
+    (tmp_path / "result.json").write_text(json.dumps({**value, **changes}))
+    with pytest.raises(CheckpointError, match=r"result\.json is damaged \(\w+: .*\)$"):
+        read_retrain_result(RetrainFolder(tmp_path))
 
 
 def test_a_run_without_a_result_has_none(tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from archloom.pipelines.evaluation import choose_searches, evaluate_pipeline, su
 from archloom.pipelines.report import render_pipeline
 from archloom.pipelines.results import FILE_NAME, PipelineResult
 from archloom.pipelines.spec import PipelineSpec, sample_of
+from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.jobs import RetrainJob
 from archloom.retrainings.report import write_retrain_report
-from archloom.retrainings.run import resolve_request
+from archloom.retrainings.run import resolve_request, resume_retraining
 from archloom.searches.jobs import SearchJob, refuse_changed
 from archloom.searches.run import RUNS, write_search_report
 from archloom.spaces import SPACES
@@ -169,9 +170,12 @@ def _export(pipeline: PipelineSpec, result: PipelineResult, failures: dict[str, 
 
 
 def _write(result: PipelineResult, folder: Path) -> None:
-    """Write the page and the figures, and the pages of searches, which workers leave out."""
+    """Write the page, the figures, the pages of searches, which workers leave out, and what a kill left out."""
     for run in result.searches:
         if not (run.path / "report.html").is_file():
             write_search_report(RunFolder(run.path))
+    for run_folder in (RetrainFolder(model.path) for model in result.models):
+        if run_folder.list_missing():
+            resume_retraining(run_folder)  # it is complete: this writes only what is missing
     write_atomically(folder / FILE_NAME, (json.dumps(result.to_json(), indent=1) + "\n").encode())
     write_atomically(folder / "report.html", render_pipeline(result, folder).encode())
