@@ -8,6 +8,7 @@ from typing import Any
 
 from archloom.core.events import Listener
 from archloom.core.settings import Settings
+from archloom.core.trust import trusting
 from archloom.execution.run import RunOptions
 from archloom.execution.run_folder import RunFolder
 from archloom.retrainings.folder import RetrainFolder, is_retraining
@@ -27,6 +28,7 @@ def resume(
     stop: Callable[[], bool] = lambda: False,
     warn: Callable[[str], None] = lambda message: None,
     report: bool = True,
+    plugins: bool = False,
 ) -> SearchResult | RetrainResult:
     """Resume a run where it was interrupted; the end is the same as without the interruption.
 
@@ -38,12 +40,13 @@ def resume(
         stop: Asked after every step; once true, the run saves and stops.
         warn: Called with a line for every checkpoint that is damaged.
         report: Whether to write the report of a search.
+        plugins: Whether to import plug-ins that only the folder names; see SECURITY.md.
 
     Returns:
         A `SearchResult` or a `RetrainResult`.
 
     Raises:
-        SettingError: If there is no run in the folder.
+        SettingError: If there is no run in the folder, or only the folder names a plug-in.
         Interrupted: If `stop` was true.
 
     Examples:
@@ -56,22 +59,25 @@ def resume(
     """
     run = RunFolder.open(Path(folder))
     options = RunOptions(listeners, stop, warn, report)
-    if is_retraining(run.path):
-        return resume_retraining(RetrainFolder(run.path), data=data, settings=settings, options=options)
-    return resume_search(run, data=data, settings=settings, options=options)
+    with trusting(settings, plugins=plugins):
+        if is_retraining(run.path):
+            return resume_retraining(RetrainFolder(run.path), data=data, settings=settings, options=options)
+        return resume_search(run, data=data, settings=settings, options=options)
 
 
-def write_report(folder: str | Path) -> Path:
+def write_report(folder: str | Path, *, out: str | Path | None = None, plugins: bool = False) -> Path:
     """Write the report of a run, finished or not.
 
     Args:
         folder: The run folder of a search or a retraining.
+        out: The folder to write to. Default: the run folder.
+        plugins: Whether to import plug-ins that only the folder names; see SECURITY.md.
 
     Returns:
         The path of report.html; cell.svg is written beside it if there is a result.
 
     Raises:
-        SettingError: If there is no run in the folder.
+        SettingError: If there is no run in the folder, or only the folder names a plug-in.
 
     Examples:
         >>> import archloom, tempfile
@@ -81,6 +87,8 @@ def write_report(folder: str | Path) -> Path:
         'report.html'
     """
     run = RunFolder.open(Path(folder))
-    if is_retraining(run.path):
-        return write_retrain_report(run.path)
-    return write_search_report(run)
+    place = None if out is None else Path(out)
+    with trusting(plugins=plugins):
+        if is_retraining(run.path):
+            return write_retrain_report(run.path, out=place)
+        return write_search_report(run, out=place)

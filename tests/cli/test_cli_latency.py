@@ -118,7 +118,7 @@ def test_check_compares_a_model_with_the_machine(archloom: Archloom, machine, mo
     for change, message in (
         ({"constant_ms": None}, "is no model of archloom latency fit"),
         ({"image_shape": 3}, "is no model of archloom latency fit"),
-        ({"space": "mine:Space"}, "the space must be one of Archloom's, got the plug-in 'mine:Space'"),
+        ({"space": "mine:Space"}, "space 'mine:Space' is a plug-in that only a file names"),
     ):
         out.write_text(json.dumps({**other, **change}), encoding="utf-8")
         bad = archloom("latency", "check", str(out), cell)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import archloom as package
 from archloom.cli import main
+from archloom.cli.console import make_table, open_result_console
 from archloom.core.errors import SettingError
 
 
@@ -94,3 +97,29 @@ def test_an_unexpected_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(main, "app", failing_with(RuntimeError("a bug")))
     with pytest.raises(RuntimeError, match="a bug"):
         main.run(["search"])
+
+
+def test_control_characters_of_names_are_escaped(archloom: Callable[..., Any]) -> None:
+    finished = archloom("search", "--space", "nb201\x1b[31m\u202e")
+    assert finished.code == 2 and "\x1b" not in finished.err and "\u202e" not in finished.err
+    assert "'nb201\\x1b[31m\\u202e'" in finished.err
+
+
+def test_cells_of_tables_are_escaped_too(capsys: pytest.CaptureFixture[str]) -> None:
+    open_result_console().print(make_table(("\x1b[1mname",), [("cat\u202e\x07",)]))
+    printed = capsys.readouterr().out
+    assert "\\x1b[1mname" in printed and "cat\\u202e\\x07" in printed
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no POSIX signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_the_imports_ends_with_one_line(tmp_path: Path, number: int) -> None:
+    (tmp_path / "rich.py").write_text("import os, time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from archloom.cli.start import run; run()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "search"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    assert process.stdout is not None and process.stdout.readline() == "importing\n"
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (128 + number, "stopped; no run was in progress\n")

@@ -109,7 +109,7 @@ def test_every_option_reaches_the_configuration(
                 "--set needs section.name=value, got 'nonsense'",
                 "search.epochs must be at least 0, got -1",
                 "strategy.warmup must lie in [0, 1), got -1.0",
-                "network.channels must be at least 1, got 0",
+                "network.channels must lie in 1..65536, got 0",
             ],
         ),
         (["--preset", "papre"], ["unknown preset 'papre' of the strategy; did you mean 'paper'?"]),

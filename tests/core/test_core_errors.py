@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from archloom.core import errors
-from archloom.core.errors import ArchloomError, SettingError, suggestion
+from archloom.core.errors import ArchloomError, SettingError, escape_controls, suggestion
 
 
 @pytest.mark.parametrize("name", ["SettingError", "ParseError", "DataError", "BenchmarkError", "CheckpointError"])
@@ -45,3 +45,23 @@ def test_a_long_list_of_known_names_is_cut() -> None:
     assert answer.startswith("; known: name000, name001, ")
     assert answer.endswith(", ...")
     assert len(answer) < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("plain ─ ü 猫\n\tnext", "plain ─ ü 猫\n\tnext"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("cat\u202egnp.exe", "cat\\u202egnp.exe"),
+        ("a\rb\x00\x7f\x9b", "a\\rb\\x00\\x7f\\x9b"),
+        ("line\u2028end\ud800", "line\\u2028end\\ud800"),
+    ],
+)
+def test_control_characters_are_escaped(text: str, printed: str) -> None:
+    assert escape_controls(text) == printed
+
+
+def test_quotes_are_short_and_the_rest_stays() -> None:
+    error = ArchloomError(f"unknown name '{'x' * 500}'; known: '{'y' * 200}', {'z' * 300}")
+    assert str(error) == f"unknown name '{'x' * 200}...'; known: '{'y' * 200}', {'z' * 300}"
+    assert SettingError([f"'{'x' * 201}'"]).problems == (f"'{'x' * 200}...'",)

@@ -98,3 +98,17 @@ def test_a_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot write"):
         write_atomically(tmp_path / "file" / "inner", b"data")
+
+
+def test_every_operation_of_a_write_can_be_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, str]] = []
+    monkeypatch.setattr(files, "before_operation", lambda operation, path: seen.append((operation, path.name)))
+    write_atomically(tmp_path / "file", b"one")
+    temporary = f".file.{os.getpid()}.tmp"
+    assert seen == [
+        ("create", temporary),
+        ("write", temporary),
+        ("sync", temporary),
+        ("rename", "file"),
+        ("sync folder", tmp_path.name),
+    ]

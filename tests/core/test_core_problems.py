@@ -36,3 +36,14 @@ def test_an_error_of_torch_becomes_a_line_only_where_the_part_has_a_name() -> No
         problems.raise_if_any()
     with pytest.raises(RuntimeError, match="too"):
         problems.attempt(lambda: fail_with(RuntimeError("too\nlarge")))
+
+
+def test_a_size_that_torch_cannot_count_with_is_a_line() -> None:
+    problems = Problems()
+
+    def build() -> None:
+        raise TypeError("empty(): argument 'size' failed to unpack\nframe #0: c10::Error")
+
+    assert problems.attempt(build, what="network") is None
+    with pytest.raises(SettingError, match=r"^network cannot be built: empty\(\): .* failed to unpack frame #0"):
+        problems.raise_if_any()

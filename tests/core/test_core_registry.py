@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 from archloom.core.errors import SettingError
 from archloom.core.registry import Catalogue, Entry
+from archloom.core.trust import UntrustedError
 
 THINGS = Catalogue(
     "thing",
@@ -53,7 +55,7 @@ def test_a_plugin_beside_the_recipe_needs_no_installation(tmp_path: Path, monkey
     (tmp_path / "my_own_thing.py").write_text('"""Mine."""\nclass Mine:\n    pass\n')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    entry = THINGS.find("my_own_thing:Mine")
+    entry = THINGS.find_named_by_code("my_own_thing:Mine")
     assert entry.load().__name__ == "Mine"
     assert entry.describe() == "Mine."
     del sys.modules["my_own_thing"]
@@ -72,7 +74,7 @@ def test_a_plugin_beside_the_recipe_needs_no_installation(tmp_path: Path, monkey
 )
 def test_a_plugin_that_cannot_be_loaded_says_why(name: str, message: str) -> None:
     with pytest.raises(SettingError) as caught:
-        THINGS.find(name)
+        THINGS.find_named_by_code(name)
     assert str(caught.value) == message
 
 
@@ -115,7 +117,7 @@ def test_a_function_counts_if_it_says_what_it_returns(tmp_path: Path, monkeypatc
         "def unsaid():\n    return Nb201()\n"
         "def unknown() -> 'Nothing':\n    return Nb201()\n"
     )
-    assert SPACES_LIKE.find("made_by_function:small").load()().nodes == 3
+    assert SPACES_LIKE.find_named_by_code("made_by_function:small").load()().nodes == 3
     for name in ("unsaid", "unknown"):
         with pytest.raises(SettingError, match="annotated to return it"):
             SPACES_LIKE.find(f"made_by_function:{name}")
@@ -125,7 +127,30 @@ def test_a_plugin_that_fails_while_it_is_imported_is_one_line(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     Path("broken_plugin.py").write_text("def f(:\n")
     with pytest.raises(SettingError, match=r"^space 'broken_plugin:f' cannot be imported: [^\n]*$"):
-        SPACES_LIKE.find("broken_plugin:f")
+        SPACES_LIKE.find_named_by_code("broken_plugin:f")
+
+
+def test_a_name_of_unknown_origin_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("unasked_plugin.py").write_text("raise RuntimeError('imported')\n")
+    with pytest.raises(UntrustedError, match=r"^thing 'unasked_plugin:Thing' is a plug-in that only a file names; "):
+        THINGS.find("unasked_plugin:Thing")
+    assert "unasked_plugin" not in sys.modules
+
+
+def test_a_class_whose_module_is_imported_is_found_without_running_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("imported_plugin")
+    monkeypatch.setitem(sys.modules, "imported_plugin", module)
+    module.Thing = type("Thing", (), {})  # type: ignore[attr-defined]
+    module.__getattr__ = pytest.fail  # type: ignore[method-assign]
+    assert THINGS.find("imported_plugin:Thing").target == "imported_plugin:Thing"
+    with pytest.raises(UntrustedError):
+        THINGS.find("imported_plugin:Other")
+
+
+def test_a_packaged_class_may_go_by_its_import_path() -> None:
+    assert THINGS.find("json:JSONDecoder").target == "json:JSONDecoder"
 
 
 def test_a_catalogue_that_makes_nothing_has_no_plugins() -> None:

@@ -546,3 +546,22 @@ def test_tables_survive_a_file_and_are_listed_by_dotted_name() -> None:
         "strategy.extra.steps",
     ]
     assert listed["strategy.logits.steps"] == Setting("steps", int, 5, False, "how many")
+
+
+def test_numbers_keep_their_type_through_a_file() -> None:
+    def target(*, rate: float = 3, count: int = 3) -> None: ...
+
+    settings = schema(target)
+    assert (type(settings["rate"].default), type(settings["count"].default)) == (float, int)
+    written = tomllib.loads(write_toml({name: setting.default for name, setting in settings.items()}))
+    assert {name: type(value) for name, value in written.items()} == {"rate": float, "count": int}
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63), 10**30])
+def test_whole_numbers_beyond_reason_are_refused(number: int) -> None:
+    def target(*, count: int = 3) -> None: ...
+
+    assert check("a", target, {"count": number})[1] == [
+        f"a.count must be a whole number between -2^63 and 2^63, got {number}"
+    ]
+    assert check("a", target, {"count": 2**63 - 1})[1] == []

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from archloom.core.errors import DataError, SettingError
+from archloom.core.trust import trust_texts
 from archloom.data import DATA, FACTS, load
 from archloom.data.augment import Augment
 
@@ -96,6 +97,7 @@ def unreadable(directory) -> ImageData:
 def test_a_plug_in_is_a_function_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "noise_plugin.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(str(tmp_path))
+    trust_texts(["noise_plugin:noise", "noise_plugin:nothing", "noise_plugin:unreadable"])
     assert len(load("noise_plugin:noise", directory=None, count=6).train) == 6
     with pytest.raises(DataError, match="'noise_plugin:nothing' must return an ImageData, got NoneType"):
         load("noise_plugin:nothing", directory=None)

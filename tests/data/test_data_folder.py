@@ -160,6 +160,21 @@ def test_every_mode_becomes_rgb(tmp_path: Path, mode: str, colour: object, expec
     assert image[:, 0, 0].tolist() == expected
 
 
+def test_only_formats_of_the_known_suffixes_are_decoded(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.eps")
+    (tmp_path / "a.eps").rename(tmp_path / "a.png")
+    with pytest.raises(DataError, match="cannot identify image file"):
+        decode_image(tmp_path / "a.png", size=4)
+
+
+def test_pixels_of_32_bits_are_refused_rather_than_black(tmp_path: Path) -> None:
+    Image.new("I", (4, 4), 200).save(tmp_path / "a.tiff")
+    with pytest.raises(DataError, match="32-bit pixels have no known range; save the image with 8 or 16 bits"):
+        decode_image(tmp_path / "a.tiff", size=4)
+    Image.new("I;16", (4, 4), 200 * 256).save(tmp_path / "b.tiff")
+    assert decode_image(tmp_path / "b.tiff", size=4)[:, 0, 0].tolist() == [200, 200, 200]
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_palette_with_transparency_is_read_without_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "a.png"

@@ -285,7 +285,7 @@ def test_keep_says_how_many_stay(tmp_path: Path) -> None:
 
 
 def test_saving_clears_leftovers_but_no_file_of_anybody_else(tmp_path: Path) -> None:
-    (tmp_path / ".checkpoint-000000001.safetensors.77.tmp").touch()
+    (tmp_path / ".checkpoint-000000001.safetensors.99999999.tmp").touch()
     (tmp_path / "notes.txt").touch()
     Checkpoints(tmp_path).save({}, step=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-000000002.safetensors", "notes.txt"]

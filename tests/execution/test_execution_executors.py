@@ -155,9 +155,32 @@ class Deadly:
         return os._exit, (3,)
 
 
-def test_workers_that_cannot_start_are_reported_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ArchloomError, match=r"could not start \(exit code 3\); its own message is above"):
-        ProcessExecutor(2, shared=[Deadly()]).run([Note("a", tmp_path), Note("b", tmp_path)])
+def test_a_worker_that_dies_while_it_starts_ends_only_its_job(tmp_path: Path) -> None:
+    jobs = [Note("a", tmp_path), Note("b", tmp_path)]
+    failures = ProcessExecutor(2, shared=[Deadly()]).run(jobs)
+    assert {name: failure.message for name, failure in failures.items()} == dict.fromkeys(
+        ("a", "b"), "its process ended with exit code 3 while it started"
+    )
+
+
+class DeadlyOnce:
+    """Ends the first process that loads it."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if not state["mark"].exists():
+            state["mark"].touch()
+            os._exit(3)
+        self.__dict__ = state
+
+
+def test_a_job_is_retried_after_a_worker_died_while_it_started(tmp_path: Path) -> None:
+    executor = ProcessExecutor(1, shared=[DeadlyOnce(tmp_path / "mark")])
+    ended: list[Any] = []
+    assert executor.run([Note("a", tmp_path)], emit=lambda event: ended.append(event)) == {}
+    assert [event.retrying for event in ended if isinstance(event, JobEnded)] == [True, False]
 
 
 def test_no_jobs_need_no_worker() -> None:

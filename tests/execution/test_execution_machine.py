@@ -80,8 +80,8 @@ def test_negative_counts_are_all_named_at_once() -> None:
     with pytest.raises(SettingError) as caught:
         Machine(torch_threads=-1, loader_threads=-2)
     assert caught.value.problems == (
-        "machine.torch_threads must be 0 or more, got -1",
-        "machine.loader_threads must be 0 or more, got -2",
+        "machine.torch_threads must lie in 0..1024, got -1",
+        "machine.loader_threads must lie in 0..1024, got -2",
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from archloom.core.errors import CheckpointError, SettingError
+from archloom.core.errors import CheckpointError, SettingError, StorageError
 from archloom.core.events import Noted, Recorded
 from archloom.execution.loop import Interrupted, Loop
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
@@ -111,6 +112,54 @@ def test_a_complete_run_is_read_and_not_built_again(folder: RunFolder) -> None:
         raise AssertionError("built")
 
     assert resume_run(folder, build, folder.read_result, RunOptions()) == {"sum": 10}
+
+
+def test_a_complete_run_gets_what_a_kill_left_out(folder: RunFolder) -> None:
+    begin(folder, report=False)
+    folder.cell_path.touch()
+    lines: list[str] = []
+
+    def mend(**options: Any) -> Any:
+        return resume_run(
+            folder,
+            lambda: pytest.fail("built"),
+            folder.read_result,
+            RunOptions(warn=lines.append, **options),
+            write_report=lambda: folder.write_text("report.html", "mended"),
+        )
+
+    assert mend(report=False) == {"sum": 10}
+    assert not folder.report_path.exists() and not lines
+    assert mend() == mend() == {"sum": 10}
+    assert folder.report_path.read_text() == "mended"
+    assert lines == [f"{folder.path} was complete but for report.html, written now"]
+
+
+def test_a_complete_run_on_a_disk_that_cannot_be_written_is_read(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(folder, report=False)
+    lines: list[str] = []
+
+    def refuse() -> None:
+        raise StorageError("read-only file system")
+
+    options = RunOptions(warn=lines.append)
+    result = resume_run(folder, lambda: pytest.fail("built"), folder.read_result, options, write_report=refuse)
+    assert result == {"sum": 10}
+    assert lines == [f"{folder.path} lacks report.html, cell.svg: read-only file system"]
+
+
+def test_the_next_start_removes_temporary_files_of_killed_processes(folder: RunFolder) -> None:
+    stops = iter([True])
+    with pytest.raises(Interrupted):
+        begin(folder, stop=lambda: next(stops))
+    living = folder.path / f".report.html.{os.getppid()}.tmp"
+    dead = [folder.path / ".config.toml.99999999.tmp", folder.path / "checkpoints/.checkpoint-1.99999999.tmp"]
+    for path in (living, *dead):
+        path.touch()
+    resume(folder)
+    assert living.exists() and not any(path.exists() for path in dead)
 
 
 def test_a_report_can_be_left_out(folder: RunFolder) -> None:

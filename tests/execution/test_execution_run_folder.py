@@ -206,6 +206,12 @@ def test_a_result_that_cannot_be_read_is_one_line(run: RunFolder) -> None:
     assert message(StorageError, run.read_result) == f"cannot read {run.architecture_path}: Is a directory"
 
 
+def test_a_finished_run_knows_which_files_it_lacks(run: RunFolder) -> None:
+    assert run.list_missing() == ["report.html", "cell.svg"]
+    run.cell_path.touch()
+    assert run.list_missing() == ["report.html"]
+
+
 def test_texts_are_written_beside_the_rest(run: RunFolder) -> None:
     run.write_text("report.html", "<p>été</p>")
     run.write_text("cell.svg", "<svg/>")

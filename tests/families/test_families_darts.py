@@ -140,7 +140,7 @@ def test_settings_below_one_are_all_named_at_once() -> None:
     with pytest.raises(SettingError) as caught:
         build_network(Darts(), EveryOption(), classes=3, colours=3, channels=0, stem_multiplier=-1)
     assert caught.value.problems == (
-        "network.channels must be at least 1, got 0",
+        "network.channels must lie in 1..65536, got 0",
         "network.stem_multiplier must be at least 1, got -1",
     )
 

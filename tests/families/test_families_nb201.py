@@ -85,7 +85,7 @@ def test_sixteen_channels_are_usual() -> None:
 
 @pytest.mark.parametrize("channels", [0, -4])
 def test_a_network_without_channels_is_refused(channels: int) -> None:
-    with pytest.raises(SettingError, match=f"^network.channels must be at least 1, got {channels}$"):
+    with pytest.raises(SettingError, match=f"^network.channels must lie in 1..65536, got {channels}$"):
         build_network(SPACE, EveryOption(), classes=10, colours=3, channels=channels)
 
 

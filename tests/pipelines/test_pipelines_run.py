@@ -73,6 +73,17 @@ def test_best_search_by_validation_is_trained(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "pipeline.json").read_text() == before
 
 
+def test_a_page_of_a_model_that_a_kill_left_out_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(path: Path, images: Any = None) -> None:
+        (path / "report.html").write_text("a page")
+
+    monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", write)
+    page = run(TINY, out=tmp_path / "out").models[0].path / "report.html"
+    page.unlink()
+    run(tmp_path / "out")
+    assert page.read_text() == "a page"
+
+
 def test_pipeline_resumed_after_any_interruption_ends_the_same(tmp_path: Path) -> None:
     run(TINY, out=tmp_path / "whole")
     interruptions = 0

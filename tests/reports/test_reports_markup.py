@@ -25,3 +25,7 @@ def test_lone_surrogates_and_control_characters_are_replaced() -> None:
 def test_long_text_is_cut_with_an_ellipsis() -> None:
     assert shorten("abcdef", longest=6) == "abcdef"
     assert shorten("abcdefg", longest=6) == "abcde…"
+
+
+def test_text_that_would_turn_around_is_marked() -> None:
+    assert make_printable("a\u202eb\u2066c\x9bd\u200e") == "a\ufffdb\ufffdc\ufffdd\ufffd"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,16 @@ def test_a_file_of_the_first_edition_is_read(result: RetrainResult) -> None:
         path.write_text(whole)
 
 
+@pytest.mark.parametrize(
+    "changes", [{"version": [3]}, {"version": {}}, {"seed": 1e999}, {"cost": {"parameters": "many"}}, {"run": 3}]
+)
+def test_figures_that_are_no_numbers_are_damage(result: RetrainResult, tmp_path: Path, changes: dict[str, Any]) -> None:
+    value = json.loads((result.folder / "result.json").read_text())
+    (tmp_path / "result.json").write_text(json.dumps({**value, **changes}))
+    with pytest.raises(CheckpointError, match=r"result\.json is damaged \(\w+: .*\)$"):
+        read_retrain_result(RetrainFolder(tmp_path))
+
+
 def test_a_run_without_a_result_has_none(tmp_path: Path) -> None:
     assert read_retrain_result(RetrainFolder(tmp_path)) is None
 
@@ -53,8 +64,8 @@ def test_a_run_without_a_result_has_none(tmp_path: Path) -> None:
 def test_what_users_see(result: RetrainResult) -> None:
     lines = repr(result).splitlines()
     assert lines[0] == f"architecture: {CELL} (nb201_mini trained on digits, recipe nb201_12, seed 1)"
-    assert lines[1].endswith("% of 355 test images") and "parameters" in lines[2]
-    assert "for 2 epochs on cpu" in lines[3] and lines[4] == f"model: {result.folder / 'best.safetensors'}"
+    assert lines[1].endswith("% of 355 test images") and "parameters" in lines[-3]
+    assert "for 2 epochs on cpu" in lines[-2] and lines[-1] == f"model: {result.folder / 'best.safetensors'}"
     page = result._repr_html_()
     assert page.count("<svg") == 2 and "of 355 test images" in page
     assert [axes.get_title(loc="left") for axes in result.plot().axes] == ["loss", "accuracy, %"]

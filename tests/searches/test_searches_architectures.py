@@ -73,8 +73,10 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
 def test_a_file_cannot_choose_what_is_imported(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     hostile = {"space": {"name": "os:system", "command": f"touch {trace}"}, "architecture": {"a": "b"}}
-    assert failure(json.dumps(hostile)) == "space 'os:system' is a plug-in; to trust it, name it with --space"
+    assert failure(json.dumps(hostile)).startswith("space 'os:system' must be a complete class derived from")
     assert not trace.exists()
+    hostile["space"] = {"name": "antigravity:fly"}
+    assert failure(json.dumps(hostile)).startswith("space 'antigravity:fly' is a plug-in that only a file names; ")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

@@ -115,6 +115,16 @@ def test_a_run_without_a_checkpoint_is_refused(run):
 def test_a_checkpoint_of_another_width_is_refused(run):
     config = run / "config.toml"
     config.write_text(config.read_text().replace("channels = 4", "channels = 5"))
+    with pytest.raises(SettingError, match=r"the run began with network\.channels = 4, now it is 5"):
+        trained_paths(run, images=32)
+
+
+def test_an_older_checkpoint_of_another_width_is_refused_too(run):
+    config, checkpoints = run / "config.toml", RunFolder(run).checkpoints
+    config.write_text(config.read_text().replace("channels = 4", "channels = 5"))
+    state = checkpoints.load_latest(warn=pytest.fail)
+    del state["settings"]  # which earlier versions did not write
+    checkpoints.save(state, step=state["position"])
     with pytest.raises(CheckpointError, match=r"does not fit its config\.toml"):
         trained_paths(run, build_search, images=32)
 

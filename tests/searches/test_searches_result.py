@@ -98,6 +98,22 @@ def test_files_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
 # --- what users see
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cost": {"parameters": "many", "multiply_adds": 1}},
+        {"cost": {"parameters": float("inf"), "multiply_adds": 1}},
+        {"cost": {"parameters": [], "multiply_adds": {}}},
+        {"version": [3]},
+        {"seed": None},
+        {"early_stop": {"reason": "x", "after_epoch": None, "as_of_epoch": 1}},
+    ],
+)
+def test_figures_that_are_no_numbers_are_damage(tmp_path: Path, changes: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match=r"architecture\.json is damaged \(\w+: .*\)$"):
+        read_result(write(tmp_path / "damaged", make(), **changes), SPACE)
+
+
 def test_repr_has_five_lines() -> None:
     lines = repr(make()).splitlines()
     assert [line.split(":")[0] for line in lines] == ["architecture", "verdict", "cost", "time", "folder"]

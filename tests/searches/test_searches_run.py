@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 import archloom
 from archloom.benchmarks.nb201 import Nb201Table
-from archloom.core.errors import CheckpointError, DataError, SettingError
+from archloom.core.errors import DataError, SettingError
 from archloom.execution.loop import Interrupted
 from archloom.execution.run import RunOptions
 from archloom.policies.posterior import Posterior
@@ -117,7 +117,7 @@ def test_a_configuration_changed_under_a_run_is_noticed(tmp_path):
     (tmp_path / "run/architecture.json").unlink()
     config = tmp_path / "run/config.toml"
     config.write_text(config.read_text().replace("channels = 2", "channels = 3"))
-    with pytest.raises(CheckpointError, match=r"does not fit its config\.toml"):
+    with pytest.raises(SettingError, match=r"the run began with network\.channels = 2, now it is 3"):
         archloom.resume(tmp_path / "run")
 
 

@@ -241,7 +241,7 @@ def test_killed_process_loses_only_its_trial(tmp_path):
     assert sum(len(list(everything(heard))) for _, heard in both) == 8  # nothing was done twice
     assert trials_of(tmp_path / "one") == trials_of(tmp_path / "two")
     assert [number for number, _ in trials_of(tmp_path / "one")] == list(range(1, 9))
-    resumed = archloom.resume(tmp_path / "doomed")  # finds everything done by the others
+    resumed = archloom.resume(tmp_path / "doomed", plugins=True)  # finds everything done by the others
     assert [record.trial for record in resumed.history] == list(range(1, 9))
     with pytest.raises(SettingError, match=r"strategy\.\w+ is .* there and .* here"):
         archloom.search("nb201_mini", "regularized_evolution", settings=shared(tmp_path), out=tmp_path / "three")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -70,3 +71,18 @@ def test_spaces_and_benchmarks_load_without_torch() -> None:
     modules = "archloom.spaces, archloom.benchmarks.converter, archloom.benchmarks.digits"
     program = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        *(("nb201", setting) for setting in ({"nodes": 10**9}, {"cells_per_stage": 2**31})),
+        *(("darts", setting) for setting in ({"nodes": 65}, {"cells": 1001}, {"cells_per_block": 10**12})),
+        *(("proxylessnas", setting) for setting in ({"layers": [10**9] * 6}, {"stem": 2**17})),
+        ("nats_size", {"cells_per_stage": 10**30}),
+    ],
+)
+def test_sizes_beyond_reason_are_refused_at_once(name: str, setting: dict[str, Any]) -> None:
+    entry = SPACES[name]
+    with pytest.raises(SettingError, match=r"must lie in \d+\.\.\d+"):
+        entry.load()(**{**entry.settings, **setting})

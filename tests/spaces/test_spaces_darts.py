@@ -88,9 +88,9 @@ def test_settings_that_break_a_rule_are_all_reported() -> None:
     with pytest.raises(SettingError) as caught:
         Darts(nodes=0, cells=0, cells_per_block=-1, edges="some", sharing="all", operations=("none",))  # type: ignore[arg-type]
     assert caught.value.problems == (
-        "space.nodes must be at least 1, got 0",
-        "space.cells must be at least 1, got 0",
-        "space.cells_per_block must be 0 or more, got -1",
+        "space.nodes must lie in 1..64, got 0",
+        "space.cells must lie in 1..1000, got 0",
+        "space.cells_per_block must lie in 0..1000, got -1",
         "space.edges must be 'searched' or 'fixed', got 'some'",
         "space.sharing must be 'kind' or 'none', got 'all'",
         "space.operations must be distinct names, more than none, got ['none']",

@@ -236,7 +236,7 @@ def test_a_restricted_space_still_reads_and_writes() -> None:
     ("settings", "message"),
     [
         ({"layers": (1, 2)}, "space.blocks, layers and strides must be as many as each other, got 6, 2 and 6"),
-        ({"layers": (0, 4, 4, 4, 4, 1)}, "space.layers must be 1 or more each, got [0, 4, 4, 4, 4, 1]"),
+        ({"layers": (0, 4, 4, 4, 4, 1)}, "space.layers must lie in 1..1000 each, got [0, 4, 4, 4, 4, 1]"),
         ({"strides": (3, 2, 2, 1, 2, 1)}, "space.strides must be 1 or 2 each, got [3, 2, 2, 1, 2, 1]"),
         ({"kernels": (3, 4)}, "space.kernels and stem_kernels must be odd, got [3, 4], [3]"),
         ({"kernels": (3, 3)}, "space.kernels must be one or more distinct values above 0, got [3, 3]"),

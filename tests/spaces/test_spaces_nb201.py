@@ -106,8 +106,8 @@ def test_settings_that_break_a_rule_are_all_reported() -> None:
     with pytest.raises(SettingError) as caught:
         Nb201(nodes=1, cells_per_stage=0, operations=("none", "none"))
     assert caught.value.problems == (
-        "space.nodes must be at least 2, got 1",
-        "space.cells_per_stage must be at least 1, got 0",
+        "space.nodes must lie in 2..64, got 1",
+        "space.cells_per_stage must lie in 1..1000, got 0",
         "space.operations must be distinct names, got ['none', 'none']",
     )
 

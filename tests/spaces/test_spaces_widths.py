@@ -69,7 +69,7 @@ def test_the_graph_is_a_chain() -> None:
     [
         ({"options": ()}, "space.options must be one or more distinct widths above 0, got []"),
         ({"options": (8, 8)}, "space.options must be one or more distinct widths above 0, got [8, 8]"),
-        ({"cells_per_stage": 0}, "space.cells_per_stage must be at least 1, got 0"),
+        ({"cells_per_stage": 0}, "space.cells_per_stage must lie in 1..1000, got 0"),
         ({"cell": "|none~0|"}, "space.cell must connect every node, got '|none~0|'"),
         ({"cell": "|x~0|"}, "space.cell: decision '0->1' has no option 'x'"),
     ],

@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from archloom.cli.console import make_fact_table, make_table, open_message_console, open_result_console, print_line
+from archloom.cli.console import (
+    PlainConsole,
+    make_fact_table,
+    make_table,
+    open_message_console,
+    open_result_console,
+    print_line,
+)
 from archloom.cli.interactive import note_unless, stop_cleanly
 from archloom.cli.job_progress import show_job_progress
 from archloom.cli.options import (
@@ -90,7 +97,7 @@ def print_comparison(result: comparison_results.ComparisonResult, folder: Path, 
     print_line(result.title, console=console)
     print_line("", console=console)
     shown = make_table(table.columns, table.rows)
-    unbounded = Console(file=console.file, width=WIDEST, markup=False, highlight=False, emoji=False)
+    unbounded = PlainConsole(file=console.file, width=WIDEST)
     unbounded.width = unbounded.measure(shown).maximum
     unbounded.print(shown)
     for line in comparison_report.explain_figures(result):

@@ -13,8 +13,6 @@ from archloom.core.lazy_imports import lazy_imports
 with lazy_imports():  # help needs no torch
     import archloom.export as exports
 
-Plugins = Annotated[bool, typer.Option("--plugins", help="Trust a model whose space is a plug-in, and import it.")]
-
 
 def export(
     model: Annotated[Path, typer.Argument(help="A run of `archloom retrain`, or a model file (.safetensors).")],
@@ -28,7 +26,6 @@ def export(
     out: Annotated[
         Path | None, typer.Option(help="The folder to write to. Default: `export` beside the model's file.")
     ] = None,
-    plugins: Plugins = False,
 ) -> None:
     """Export a trained model: ONNX, a torch.export program, or plain PyTorch source that needs no archloom.
 
@@ -43,7 +40,6 @@ def export(
         model,
         formats=formats,
         out=out,
-        plugins=plugins,
         tell=lambda line: print_line(line, console=open_message_console()),
     )
     for entry in exported:

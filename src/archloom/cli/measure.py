@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from archloom.cli.console import make_fact_table, make_table, open_message_console, open_result_console, print_line
-from archloom.cli.export import Plugins
 from archloom.core.errors import SettingError
 from archloom.core.lazy_imports import lazy_imports
 
@@ -44,7 +43,6 @@ def measure(
     repeats: Annotated[int, timing_option(help="Calls that are timed, after some that are not.")] = 50,
     onnx: Annotated[bool, timing_option("--onnx/--no-onnx", help="Time ONNX Runtime too, if it is installed.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
-    plugins: Plugins = False,
 ) -> None:
     """Print what a network costs: parameters, multiply-adds, bytes on disk, and latency on this machine.
 
@@ -60,11 +58,7 @@ def measure(
         raise SettingError(
             "a trained model has its own size: leave out --space, --channels, --cells, --classes, --size"
         )
-    model = (
-        measuring.load_trained(what, plugins=plugins)
-        if model_given
-        else measuring.build_untrained(what, space=space, size=wanted)
-    )
+    model = measuring.load_trained(what) if model_given else measuring.build_untrained(what, space=space, size=wanted)
     found = measuring.measure(
         model,
         is_trained=model_given,

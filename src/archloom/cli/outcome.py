@@ -11,7 +11,12 @@ from rich.text import Text
 
 from archloom.cli.console import make_fact_table, print_line
 from archloom.cli.posterior import summarize
-from archloom.core.lazy_imports import lazy_imports
+from archloom.core.errors import (
+    escape_controls,
+)
+from archloom.core.lazy_imports import (
+    lazy_imports,
+)
 from archloom.searches.architectures import find_space
 from archloom.spaces import SPACES, SearchSpace
 
@@ -29,7 +34,7 @@ MOST_CELLS = 4  # drawn in a terminal; spaces without sharing have twenty
 
 def print_outcome(result: search_result.SearchResult, console: Console) -> None:
     """Print the result of a search, readable in 80 columns."""
-    console.print(Rule(Text(result.title, style="bold"), align="left", characters="─"))
+    console.print(Rule(Text(escape_controls(result.title), style="bold"), align="left", characters="─"))
     print_line(result.text, console=console)  # whole and on a line of its own, to be copied
     console.print()
     for line in _drawings(result):

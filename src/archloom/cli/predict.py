@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
-from archloom.cli.export import Plugins
 from archloom.core.errors import SettingError
 from archloom.core.lazy_imports import lazy_imports
 
@@ -29,7 +28,6 @@ def predict(
     *,
     top: Annotated[int, typer.Option(help="Labels to tell for each, the most probable first.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    plugins: Plugins = False,
 ) -> None:
     """Label pictures with a trained model.
 
@@ -42,7 +40,7 @@ def predict(
     if top < 1:
         raise SettingError(f"--top must be at least 1, got {top}")
     files = predictions.find_pictures(images)
-    found = list(predictions.predict_pictures(predictions.open_predictor(model, plugins=plugins), files, top=top))
+    found = list(predictions.predict_pictures(predictions.open_predictor(model), files, top=top))
     if as_json:
         typer.echo(json.dumps([_as_json(answer) for answer in found], indent=2))
     else:

@@ -15,7 +15,19 @@ from rich.table import Table
 from rich.text import Text
 
 from archloom.cli.console import print_line
-from archloom.core.events import Advanced, Deriving, Event, Listener, Planning, Record, Recorded, Started
+from archloom.core.errors import (
+    escape_controls,
+)
+from archloom.core.events import (
+    Advanced,
+    Deriving,
+    Event,
+    Listener,
+    Planning,
+    Record,
+    Recorded,
+    Started,
+)
 
 LINES_OF_TRIALS = 10  # how many lines a log gets from a search by trials
 BAR_LINES = 2
@@ -176,11 +188,11 @@ class _Bar:
         if isinstance(event, Recorded) and (text := self._pace.new_warning(event.record)):
             print_line(text, console=self._console)
         if isinstance(event, Deriving):
-            self._shown = Group(self._first_line(), Text(event.what))
+            self._shown = Group(self._first_line(), Text(escape_controls(event.what)))
         else:
             self._figures = self._pace.figures or self._figures  # at an epoch's end the last ones stay
             second = ", ".join(part for part in (self._figures, self._pace.status) if part)
-            self._shown = Group(self._first_line(), Text(second, no_wrap=True, overflow="ellipsis"))
+            self._shown = Group(self._first_line(), Text(escape_controls(second), no_wrap=True, overflow="ellipsis"))
 
     def _first_line(self) -> Table:
         line = Table.grid(padding=(0, 1, 0, 0))

@@ -14,9 +14,13 @@ with lazy_imports():  # help needs no torch
     import archloom.api as api
 
 
-def report(directory: Annotated[Path, typer.Argument(help="The folder of the run.")]) -> None:
+def report(
+    directory: Annotated[Path, typer.Argument(help="The folder of the run.")],
+    *,
+    out: Annotated[Path | None, typer.Option(help="Another folder to write to, for a run on a read-only disk.")] = None,
+) -> None:
     """Write report.html of a run, finished or not, and print where it is.
 
     The page needs no network: it can be mailed or archived as it is.
     """
-    print_line(str(api.write_report(directory)), console=open_result_console())
+    print_line(str(api.write_report(directory, out=out)), console=open_result_console())

@@ -12,6 +12,7 @@ from archloom.comparisons.spec import ComparisonSpec, longest_first
 from archloom.core.events import JobEnded, JobEvent, JobListener
 from archloom.core.files import write_atomically
 from archloom.core.settings import Settings
+from archloom.core.trust import trusting
 from archloom.execution.executors import Executor, ProcessExecutor
 from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
@@ -30,6 +31,7 @@ def compare(
     listen: JobListener = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
     executor: Executor | None = None,
+    plugins: bool = False,
 ) -> ComparisonResult:
     """Run every entry of a comparison with every seed in worker processes, and compare the results.
 
@@ -45,6 +47,7 @@ def compare(
         listen: Called with `JobStarted`, `JobProgressed` and `JobEnded`.
         stop: Asked several times a second; once true, searches save and stop.
         executor: Runs the searches instead of worker processes.
+        plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
 
     Returns:
         The table and the verdicts, also written to the folder.
@@ -60,11 +63,12 @@ def compare(
         >>> len(result.entries)
         1
     """
-    resolved, folder = ComparisonSpec.open(
-        comparison, RUNS, out=None if out is None else Path(out), seeds=seeds, overrides=settings
-    )
-    executor = executor or ProcessExecutor(jobs or resolved.jobs_at_once)
-    return run_comparison(resolved, folder, executor=executor, only=only, emit=listen, stop=stop)
+    with trusting(comparison, settings, plugins=plugins):
+        resolved, folder = ComparisonSpec.open(
+            comparison, RUNS, out=None if out is None else Path(out), seeds=seeds, overrides=settings
+        )
+        executor = executor or ProcessExecutor(jobs or resolved.jobs_at_once)
+        return run_comparison(resolved, folder, executor=executor, only=only, emit=listen, stop=stop)
 
 
 def run_comparison(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 LONGEST_LIST = 20  # names in a message
 LONGEST_LINE = 200  # characters quoted from another error
+_LONG_QUOTE = re.compile(rf"('[^'\n]{{{LONGEST_LINE}}})[^'\n]+'")
+_CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")  # categories that move the cursor, turn the text around, or break lines
 
 
 class ArchloomError(ValueError):
@@ -20,6 +24,9 @@ class ArchloomError(ValueError):
         ...     print(error)
         unknown space 'nb201_mni'; did you mean 'nb201_mini'?
     """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_LONG_QUOTE.sub(r"\1...'", message))
 
 
 class SettingError(ArchloomError):
@@ -36,7 +43,8 @@ class SettingError(ArchloomError):
     """
 
     def __init__(self, problems: str | Sequence[str]) -> None:
-        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
+        given = (problems,) if isinstance(problems, str) else tuple(problems)
+        self.problems = tuple(_LONG_QUOTE.sub(r"\1...'", problem) for problem in given)
         super().__init__("\n".join(self.problems))
 
 
@@ -118,8 +126,22 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 def one_line(error: object) -> str:
     """Return the message of an error on one line of bounded length, or its type if it has none."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    return excerpt(" ".join(str(error).split()) or type(error).__name__)
+
+
+def excerpt(text: str) -> str:
+    """Return a text as a message quotes it: its beginning if it is long."""
     return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}..."
+
+
+def escape_controls(text: str) -> str:
+    """Return text that is safe to print: control characters and bidirectional overrides as escapes; lines stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        repr(character)[1:-1] if unicodedata.category(character) in _CONTROLS and character not in "\n\t" else character
+        for character in text
+    )
 
 
 def require(rules: Mapping[str, bool]) -> None:

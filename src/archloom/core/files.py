@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from archloom.core.errors import StorageError
 
 FOLDER_VARIABLE = "ARCHLOOM_DATA"
+
+
+def _ignore(operation: str, path: Path) -> None:
+    """Do nothing before an operation on a file."""
+
+
+before_operation: Callable[[str, Path], None] = _ignore
+"""Called before every operation on a file of a run: tests/campaigns kills the process or fails the disk there."""
 
 
 def data_folder(directory: Path | None) -> Path | None:
@@ -23,6 +32,7 @@ def data_folder(directory: Path | None) -> Path | None:
 def reading(path: Path) -> Iterator[None]:
     """Turn an OSError inside the context into a StorageError that names the path."""
     try:
+        before_operation("read", path)
         yield
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
@@ -47,14 +57,41 @@ def write_atomically(path: Path, data: bytes) -> None:
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            before_operation("create", temporary)
             with temporary.open("wb") as file:
+                before_operation("write", temporary)
                 file.write(data)
                 file.flush()
+                before_operation("sync", temporary)
                 os.fsync(file.fileno())  # before the rename, or a power cut could leave a new name on no contents
+            before_operation("rename", path)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+        before_operation("sync folder", path.parent)
         _flush_folder(path.parent)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left of files that they were writing, in a folder and in those below it."""
+    with contextlib.suppress(OSError):  # a disk that cannot be written has other problems, which are reported later
+        for stray in (*folder.glob(".*.tmp"), *folder.glob("*/.*.tmp")):
+            if not _is_being_written(stray):
+                stray.unlink(missing_ok=True)
+
+
+def _is_being_written(temporary: Path) -> bool:
+    """Return whether the process whose number is in the name lives, such as one that writes a report."""
+    number = temporary.name.split(".")[-2]
+    if not number.isdecimal() or int(number) == os.getpid():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # of another user
+        return True
+    return True
 
 
 def _flush_folder(folder: Path) -> None:

@@ -34,7 +34,7 @@ class Problems:
             self.add(*(f"{prefix}{line}" for line in error.problems))
         except ArchloomError as error:
             self.add(f"{prefix}{error}")
-        except (RuntimeError, OverflowError, MemoryError) as error:
+        except (RuntimeError, OverflowError, MemoryError, TypeError) as error:
             if not what:
                 raise
             self.add(f"{prefix}{what} cannot be built: {one_line(error)}")

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from archloom.core.errors import SettingError, one_line, suggestion
+from archloom.core.errors import SettingError, excerpt, one_line, suggestion
+from archloom.core.trust import ADVICE, UntrustedError, is_trusted, trust_texts
 
 
 @dataclass(frozen=True)
@@ -59,22 +60,32 @@ class Catalogue(Mapping[str, Entry]):
         return len(self.entries)
 
     def find(self, name: str) -> Entry:
-        """Return the entry of a short name, or of a plug-in written `package.module:Class`."""
+        """Return the entry of a short name, or of a plug-in written `package.module:Class`.
+
+        Raises:
+            UntrustedError: If only a file names the plug-in: finding it would run code that the file chose.
+            SettingError: If there is nothing of this name.
+        """
         if name in self.entries:
             return self.entries[name]
         if ":" in name and self.makes:
             return self._plugin(name)
-        raise SettingError(f"unknown {self.kind} '{name}'{suggestion(name, self.entries)}")
+        raise SettingError(f"unknown {self.kind} '{excerpt(name)}'{suggestion(name, self.entries)}")
+
+    def find_named_by_code(self, name: str) -> Entry:
+        """Return the entry of a name that stands in code, such as the family of a space: code is trusted."""
+        trust_texts(name)
+        return self.find(name)
 
     def _plugin(self, name: str) -> Entry:
         module, _, attribute = name.partition(":")
         if not all(part.isidentifier() for part in (*module.split("."), attribute)):
-            raise SettingError(f"{self.kind} '{name}': a plug-in is written package.module:Class")
+            raise SettingError(f"{self.kind} '{excerpt(name)}': a plug-in is written package.module:Class")
+        if not (self._is_packaged(name) or _is_imported(module, attribute) or is_trusted(name)):
+            raise UntrustedError(f"{self.kind} '{excerpt(name)}' is a plug-in that only a file names; {ADVICE}")
         entry = Entry(name)
-        if str(Path.cwd()) not in sys.path:  # a plug-in in the working directory needs no installation
-            sys.path.append(str(Path.cwd()))
         try:
-            thing = entry.load()
+            thing = _import(entry)
         except ModuleNotFoundError as error:
             raise SettingError(f"{self.kind} '{name}': no module named '{error.name}' can be imported") from error
         except AttributeError as error:
@@ -87,7 +98,23 @@ class Catalogue(Mapping[str, Entry]):
                 f"{self.kind} '{name}' must be a complete class derived from {wanted}, "
                 f"or a function annotated to return it, got {one_line(repr(thing))}"
             )
+        trust_texts(name)  # worker processes import it by this name
         return entry
+
+    def _is_packaged(self, name: str) -> bool:
+        return any(entry.target == name for entry in self.entries.values())
+
+
+def _is_imported(module: str, attribute: str) -> bool:
+    """Return whether finding the class runs no code: its module was imported by the user's own code."""
+    return module in sys.modules and attribute in vars(sys.modules[module])
+
+
+def _import(entry: Entry) -> Any:
+    """Import a plug-in; one in the working directory needs no installation."""
+    if entry.target.partition(":")[0] not in sys.modules and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    return entry.load()
 
 
 def _makes(thing: Any, kind: type) -> bool:

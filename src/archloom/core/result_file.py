@@ -29,7 +29,7 @@ def read_result_file(path: Path, parse: Callable[[JsonObject], Result], *, versi
         found = value.get("version", 1)
         if found <= version:
             return parse(value)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged ({type(error).__name__}: {one_line(error)})") from error
     raise CheckpointError(f"{path} has version {found}, expected {version} or less; update archloom")
 

@@ -27,6 +27,7 @@ from archloom.core.errors import SettingError, suggestion
 
 NOT_SETTINGS = ("kept",)  # a search space narrows this itself, see SearchSpace.restrict
 LONGEST_QUOTE = 100
+LARGEST_NUMBER = 2**63  # what TOML and torch count with
 
 Target: TypeAlias = Callable[..., Any]  # a function or a class
 Settings: TypeAlias = Mapping[str, Any]
@@ -81,7 +82,7 @@ def schema(target: Target, *, skip: Collection[str] = NOT_SETTINGS) -> dict[str,
         name: Setting(
             name=name,
             type=_without_help(hints.get(name, Any)),
-            default=None if default is dataclasses.MISSING else default,
+            default=None if default is dataclasses.MISSING else _typed(default, _without_help(hints.get(name, Any))),
             required=default is dataclasses.MISSING,
             help=_help(hints.get(name, Any)),
         )
@@ -156,6 +157,11 @@ def _initializers(kind: type) -> Iterator[Any]:
                 return
 
 
+def _typed(default: Any, wanted: Any) -> Any:
+    """Return a default as a file would give it back: 3 becomes 3.0 if the type is float."""
+    return float(default) if wanted is float and type(default) is int else default
+
+
 def _name(kind: Any) -> str:
     return str(getattr(kind, "__name__", kind))
 
@@ -207,10 +213,17 @@ def check_values(section: str, settings: Mapping[str, Setting], values: Settings
             try:
                 coerced[name] = _convert(value, settings[name].type)
             except _UnfitError:
-                problems.append(f"{_path(section, name)} must be {expected(settings[name].type)}, got {_shown(value)}")
+                problems.append(
+                    f"{_path(section, name)} must be {_expected(settings[name], value)}, got {_shown(value)}"
+                )
     missing = [setting for setting in settings.values() if setting.required and setting.name not in values]
     problems += [f"{_path(section, setting.name)} must be given: {expected(setting.type)}" for setting in missing]
     return coerced, problems
+
+
+def _expected(setting: Setting, value: Any) -> str:
+    is_huge = setting.type is int and type(value) is int and abs(value) >= LARGEST_NUMBER
+    return f"{expected(setting.type)}{' between -2^63 and 2^63' if is_huge else ''}"
 
 
 def _check_section(path: str, setting: Setting, values: Settings) -> tuple[Any, list[str]]:
@@ -291,7 +304,7 @@ def _convert(value: Any, wanted: Any) -> Any:
     if kind is Literal:
         return _require(value, any(value == option and type(value) is type(option) for option in arguments))
     if kind in (bool, int, str):  # exactly: True is no number, and 1 is not true
-        return _require(value, type(value) is kind)
+        return _require(value, type(value) is kind and (kind is not int or abs(value) < LARGEST_NUMBER))
     if kind is float:
         return _convert_to_float(value)
     if kind is Path:

@@ -23,5 +23,5 @@ def read_tagged(path: Path, kind: str, parse: Callable[[JsonObject], Parsed], *,
         if content["kind"] != kind:
             raise ValueError("it is of another kind")
         return parse(content)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DataError(f"{path} {otherwise}: {one_line(error)}") from error

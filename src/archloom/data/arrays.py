@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import torch
 from annotated_doc import Doc
-from numpy.lib.npyio import NpzFile
 from torch import Tensor
 
-from archloom.core.errors import DataError
+from archloom.core.errors import DataError, one_line
 from archloom.data.augment import Augment
+from archloom.data.npz_file import Arrays, read_npz
 from archloom.data.source import (
     NO_AUGMENT,
     FromTorchDataset,
@@ -28,8 +26,6 @@ from archloom.data.source import (
     to_channels_first,
 )
 from archloom.data.splits import hold_out
-
-Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 TRAIN_NAMES = (("images", "labels"), ("x_train", "y_train"))  # the second as Keras writes them
 TEST_NAMES = (("test_images", "test_labels"), ("x_test", "y_test"))
@@ -98,9 +94,10 @@ def npz(
     """
     file = _npz_file(directory, path)
     augment = Augment(crop_padding=crop_padding, flip=flip)
-    arrays = _arrays(file)
+    wanted = [name for pairs in (TRAIN_NAMES, TEST_NAMES) for pair in pairs for name in pair]
+    arrays, names = read_npz(file, wanted)
     try:
-        return _from_arrays(file.stem, arrays, test_fraction, augment)
+        return _from_arrays(file.stem, arrays, names, test_fraction, augment)
     except DataError as error:
         raise DataError(f"'{file}': {error}") from error
 
@@ -117,23 +114,11 @@ def _npz_file(directory: Path | None, path: str) -> Path:
     return place
 
 
-def _arrays(file: Path) -> Arrays:
-    """Return the arrays of a file. Pickled objects, which could run code, are refused."""
-    try:
-        content = np.load(file, allow_pickle=False)
-        if isinstance(content, NpzFile):
-            with content:
-                return {name: content[name] for name in content.files}
-    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"'{file}' is not a readable .npz file of plain arrays: {error}") from error
-    raise DataError(f"'{file}' is a single array; write images and labels with numpy.savez")
-
-
-def _from_arrays(name: str, content: Arrays, test_fraction: float, augment: Augment) -> ImageData:
+def _from_arrays(name: str, content: Arrays, names: Sequence[str], test_fraction: float, augment: Augment) -> ImageData:
     train = _find_pair(content, TRAIN_NAMES)
     if train is None:
         wanted = " or ".join(f"'{images}' and '{labels}'" for images, labels in TRAIN_NAMES)
-        raise DataError(f"must hold {wanted}, got {', '.join(content) or 'nothing'}")
+        raise DataError(f"must hold {wanted}, got {one_line(', '.join(names)) if names else 'nothing'}")
     test = _find_pair(content, TEST_NAMES)
     if test is None:
         kept, held = hold_out(train.labels, fraction=test_fraction)

@@ -25,6 +25,7 @@ from archloom.data.source import ImageData, InMemory, Source, locate, measure_st
 from archloom.data.splits import hold_out
 
 EXTENSIONS = frozenset([".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"])
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # of these names; others start programs, as EPS does
 TRAIN = "train"
 TESTS = ("test", "val", "valid")  # the first one there is holds the test images
 MEGABYTE = 2**20
@@ -198,7 +199,7 @@ def _source(files: Files, *, size: int, in_memory: bool) -> Source:
 def decode_image(path: Path, *, size: int) -> Tensor:
     """Return an image file as bytes [3, size, size]: the largest centred square, scaled."""
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
             _check_readable(image)
             image.draft("RGB", (2 * size, 2 * size))  # JPEG can shrink while decoding: photographs load much faster
             pixels = np.asarray(_square(image, size))
@@ -210,6 +211,8 @@ def decode_image(path: Path, *, size: int) -> Tensor:
 def _check_readable(image: Image.Image) -> None:
     if image.mode == "F":
         raise DataError("floating-point pixels have no known range; save the image with 8 or 16 bits")
+    if image.mode == "I" and image.format == "TIFF":  # of 32 bits; other formats have 16 in this mode
+        raise DataError("32-bit pixels have no known range; save the image with 8 or 16 bits")
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and image.width * image.height > limit:  # up to twice its limit, Pillow itself only warns
         raise DataError(f"an image may have at most {limit} pixels, got {image.width}x{image.height}")

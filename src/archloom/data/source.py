@@ -235,7 +235,7 @@ def to_channels_first(images: np.ndarray[Any, Any]) -> Tensor:
         images = np.moveaxis(images, -1, 1)
     native = images.astype(images.dtype.newbyteorder("="), copy=False)  # torch takes no foreign byte order
     try:
-        return torch.from_numpy(np.array(native, order="C"))
+        return torch.from_numpy(np.require(native, requirements=["C", "W"]))
     except TypeError as error:
         raise DataError(f"images must be uint8 or float, got {images.dtype}") from error
 

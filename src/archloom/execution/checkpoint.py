@@ -20,8 +20,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from archloom.core import files
 from archloom.core.errors import CheckpointError, SettingError, StorageError
-from archloom.core.files import reading, write_atomically, writing
+from archloom.core.files import reading, remove_leftovers, write_atomically, writing
 
 State: TypeAlias = Any
 """Dicts (keys str or int), lists and tuples of Tensor, int, float, bool, str and None, nested at will."""
@@ -163,9 +164,7 @@ class Checkpoints:
         assert step >= 0
         path = self.folder / f"checkpoint-{step:09d}.safetensors"
         image = encode(state)
-        with writing(path):  # leftovers of a killed process first: they may be what fills the disk
-            for stray in self.folder.glob(".checkpoint-*.tmp"):
-                stray.unlink(missing_ok=True)
+        remove_leftovers(self.folder)  # first: they may be what fills the disk
         write_atomically(path, image)
         with writing(self.folder):
             self._delete_old(step)
@@ -176,6 +175,7 @@ class Checkpoints:
         kept = [known for known in sorted(steps, reverse=True) if known <= step][: self.keep]
         for known, path in steps.items():
             if known not in kept:  # a later step was damaged or abandoned, since the run is now at this one
+                files.before_operation("remove", path)
                 path.unlink(missing_ok=True)
 
     def _by_step(self) -> dict[int, Path]:

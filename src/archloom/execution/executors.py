@@ -51,6 +51,7 @@ ATTEMPTS = 2
 SECONDS_BETWEEN_CHECKS = 0.25  # of whether to stop
 SECONDS_TO_END = 5.0
 SECONDS_BETWEEN_PROGRESS = 0.3
+SCRIPT_FAILED = 1  # exit code of a process whose import of the calling script raised an error
 SCRIPT = "__main__:"  # how the import path of a class in the calling script begins
 
 Stop = Callable[[], bool]
@@ -188,16 +189,17 @@ class ProcessExecutor:
         """Retry the job of a worker that died in a new worker."""
         code = worker.end()
         del self._pool[worker.connection]
-        if not worker.is_ready:
-            advice = (
-                "a script whose classes are searched must call archloom below `if __name__ == '__main__':`, since "
-                "workers import it"
-                if self._imports_script
-                else "its own message is above"
+        if not worker.is_ready and self._imports_script and code == SCRIPT_FAILED:
+            raise ArchloomError(
+                f"a worker process could not start (exit code {code}); a script whose classes are searched must call "
+                "archloom below `if __name__ == '__main__':`, since workers import it"
             )
-            raise ArchloomError(f"a worker process could not start (exit code {code}); {advice}")
-        if worker.job is not None:
-            waiting.end(worker.job, JobEnded(worker.job.name, failure=Failure(_describe_exit(code))))
+        job = worker.job
+        if job is None and not worker.is_ready and not waiting.is_empty:
+            job = waiting.start_next()  # the one it would have run: a machine that starts no process ends, too
+        if job is not None:
+            starting = "" if worker.is_ready else " while it started"
+            waiting.end(job, JobEnded(job.name, failure=Failure(_describe_exit(code) + starting)))
         if not waiting.is_empty:
             self._start_worker()
 
@@ -372,7 +374,10 @@ def _serve(connection: Connection, shared_data: bytes) -> None:
     threading.Thread(target=_receive_messages, args=(connection, jobs, stop), daemon=True).start()
 
     def emit(event: JobEvent | None) -> None:
-        connection.send_bytes(_dump(event))
+        try:
+            connection.send_bytes(_dump(event))
+        except OSError:
+            os._exit(1)  # the parent is gone, and a traceback would appear in the terminal of another program
 
     emit(None)  # ready
     while (message := jobs.get()) is not None:

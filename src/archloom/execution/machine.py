@@ -15,6 +15,8 @@ from archloom import fast as kernels
 from archloom.core.errors import SettingError, require
 from archloom.execution.survey import usable_cores
 
+MOST_THREADS = 1024  # a file must not start threads without end
+
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
@@ -32,11 +34,11 @@ class Machine:
     recompute: Annotated[bool, Doc("compute fused cells again on the way back: less memory, more time")] = False
 
     def __post_init__(self) -> None:
+        counts = {name: getattr(self, name) for name in ("torch_threads", "loader_threads", "worker_processes")}
         require(
             {
-                f"machine.torch_threads must be 0 or more, got {self.torch_threads}": self.torch_threads >= 0,
-                f"machine.loader_threads must be 0 or more, got {self.loader_threads}": self.loader_threads >= 0,
-                f"machine.worker_processes must be 0 or more, got {self.worker_processes}": self.worker_processes >= 0,
+                f"machine.{name} must lie in 0..{MOST_THREADS}, got {n}": 0 <= n <= MOST_THREADS
+                for name, n in counts.items()
             }
         )
 

@@ -9,13 +9,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
+from archloom.core.errors import StorageError
 from archloom.core.events import Event, Listener, Noted, Recorded
 from archloom.core.settings import Settings
 from archloom.core.state import StateDict
 from archloom.execution.loop import Interrupted, Loop
 from archloom.execution.run_folder import RunFolder
+from archloom.execution.run_settings import MAY_DIFFER, SETTINGS, refuse_changed_settings, select_determining
 
 ResultT = TypeVar("ResultT")
 OutcomeT = TypeVar("OutcomeT")
@@ -38,6 +40,8 @@ class RunOptions:
 
 class FolderRun(ABC, Generic[OutcomeT, ResultT]):
     """A built loop with its folder, and how to describe its end."""
+
+    may_differ: ClassVar[tuple[str, ...]] = MAY_DIFFER  # beginnings of settings that a resumed run may change
 
     def __init__(self, folder: RunFolder, loop: Loop[Any, OutcomeT]) -> None:
         self.folder, self.loop = folder, loop
@@ -64,8 +68,13 @@ class FolderRun(ABC, Generic[OutcomeT, ResultT]):
         self.loop.load_state_dict(state)
 
     def save(self, state: StateDict, step: int) -> None:
-        """Write a checkpoint."""
-        self.folder.checkpoints.save(state, step=step)
+        """Write a checkpoint, with the settings that determine the run."""
+        self.folder.checkpoints.save({**state, SETTINGS: self.determining_settings}, step=step)
+
+    @property
+    def determining_settings(self) -> dict[str, Any]:
+        """Return the settings that a resumed run must share with the run that began, by dotted name."""
+        return select_determining(self.settings, self.may_differ)
 
 
 def begin_run(folder: RunFolder, build: Callable[[], FolderRun[OutcomeT, ResultT]], options: RunOptions) -> ResultT:
@@ -86,22 +95,46 @@ def resume_run(
     build: Callable[[], FolderRun[OutcomeT, ResultT]],
     read: Callable[[], ResultT | None],
     options: RunOptions,
+    *,
+    write_report: Callable[[], object] = lambda: None,
 ) -> ResultT:
     """Resume a run where it was interrupted; return its result, which `read` reads if the run is complete.
 
+    A process may be killed between the result and the report. So `write_report` writes what a complete run lacks.
+
     Raises:
+        SettingError: If config.toml was changed since the run began.
         Interrupted: If the run was asked to stop again.
     """
+    result = read() if folder.finished else None
+    if result is not None:  # nothing to compute, so a disk that is read-only will do
+        if options.report:
+            _write_missing(folder, write_report, options.warn)
+        return result
     with folder.lock():
-        result = read() if folder.finished else None
+        result = read() if folder.finished else None  # another process may have been quicker
         if result is not None:
             return result
         run = build()
         state = folder.checkpoints.load_latest(warn=options.warn)
         if state is not None:
+            refuse_changed_settings(folder.config_path, state, run.determining_settings)
             with folder.explain_misfit():
                 run.load(state)
         return _run(run, options)
+
+
+def _write_missing(folder: RunFolder, write_report: Callable[[], object], warn: Callable[[str], None]) -> None:
+    missing = ", ".join(folder.list_missing())
+    if not missing:
+        return
+    try:
+        with folder.lock():
+            write_report()
+    except StorageError as error:
+        warn(f"{folder.path} lacks {missing}: {error}")
+    else:
+        warn(f"{folder.path} was complete but for {missing}, written now")
 
 
 def _run(run: FolderRun[OutcomeT, ResultT], options: RunOptions) -> ResultT:

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from archloom.core import files
 from archloom.core.errors import ArchloomError, CheckpointError, SettingError, StorageError, suggestion
-from archloom.core.files import reading, write_atomically, writing
+from archloom.core.files import reading, remove_leftovers, write_atomically, writing
 from archloom.core.json_object import JsonObject
 from archloom.core.settings import Settings, read_toml, write_toml
 from archloom.execution.checkpoint import Checkpoints
@@ -95,6 +96,10 @@ class RunFolder:
         """Return the contents of config.toml."""
         return read_toml(self.config_path)
 
+    def list_missing(self) -> list[str]:
+        """Return the names of files that every finished run has and this one lacks."""
+        return [path.name for path in (self.report_path, self.cell_path) if not path.is_file()]
+
     @property
     def checkpoints(self) -> Checkpoints:
         """Return the checkpoints of the run."""
@@ -138,6 +143,7 @@ class RunFolder:
 
         def append(record: JsonObject) -> None:
             with writing(self.metrics_path):
+                files.before_operation("append", self.metrics_path)
                 file.write(_json_line(record))
 
         try:
@@ -188,6 +194,7 @@ class RunFolder:
             file = (self.path / ".lock").open("ab+", buffering=0)  # "w" would wipe the holder's process number
         with file:
             self._take(file)
+            remove_leftovers(self.path)
             yield
 
     def _take(self, file: BinaryIO) -> None:

@@ -273,5 +273,5 @@ def family_of(space: SearchSpace | type[SearchSpace]) -> Family[Any]:
 
 @cache
 def _load_family(name: str) -> Family[Any]:
-    family: Family[Any] = FAMILIES.find(name).load()()
+    family: Family[Any] = FAMILIES.find_named_by_code(name).load()()
     return family

@@ -42,6 +42,7 @@ from archloom.operations import (
     make_operation,
 )
 from archloom.spaces import Architecture, Darts
+from archloom.spaces.base import WIDEST
 from archloom.spaces.darts import INPUTS, CellSlot
 from archloom.supernet import Dag, Gates, Prediction, Resolve
 
@@ -77,7 +78,7 @@ class DartsNetwork(nn.Module):
         super().__init__()
         require(
             {
-                f"network.channels must be at least 1, got {channels}": channels >= 1,
+                f"network.channels must lie in 1..{WIDEST}, got {channels}": 1 <= channels <= WIDEST,
                 f"network.stem_multiplier must be at least 1, got {stem_multiplier}": stem_multiplier >= 1,
                 f"network.stem must be cifar or imagenet, got {stem!r}": stem in ("cifar", "imagenet"),
                 f"network.channels must be at least 2 with the imagenet stem, got {channels}": (

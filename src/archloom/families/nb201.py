@@ -28,6 +28,7 @@ from archloom.families.cell_source import (
 from archloom.families.regularization import DropoutRate, DropPathRate, check_rates, drop_edges, flatten
 from archloom.operations import NB201_OPERATIONS, Place, ReluConvNorm, make_operation
 from archloom.spaces import NONE, Architecture, Nb201
+from archloom.spaces.base import WIDEST
 from archloom.supernet import Dag, Gates, Prediction, Resolve
 
 STAGES = 3
@@ -53,7 +54,10 @@ class Nb201Network(nn.Module):
     ) -> None:
         super().__init__()
         require(
-            {f"network.channels must be at least 1, got {channels}": channels >= 1, **check_rates(drop_path, dropout)},
+            {
+                f"network.channels must lie in 1..{WIDEST}, got {channels}": 1 <= channels <= WIDEST,
+                **check_rates(drop_path, dropout),
+            },
         )
         self.stem = nn.Sequential(nn.Conv2d(colours, channels, 3, padding=1, bias=False), resolve.normalize(channels))
         self.blocks = nn.ModuleList()

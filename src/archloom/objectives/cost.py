@@ -34,6 +34,11 @@ class Cost:
     parameters: int
     multiply_adds: int
 
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Cost:
+        """Return the cost that a file holds."""
+        return cls(parameters=int(value["parameters"]), multiply_adds=int(value["multiply_adds"]))
+
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.parameters + other.parameters, self.multiply_adds + other.multiply_adds)
 

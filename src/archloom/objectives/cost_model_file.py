@@ -97,6 +97,8 @@ class CostModelFile:
     @classmethod
     def _from_json(cls, value: JsonObject) -> Self:
         rows = [(tuple((str(name), str(option)) for name, option in row), float(w)) for *row, w in value["weights"]]
+        if not rows:
+            raise ValueError("it has no weights")
         figures = {name: float(value[name]) for name in ("constant_ms", "held_out_r2", "held_out_error", "intercept")}
         return cls(
             setup=TimingSetup.from_json(value),

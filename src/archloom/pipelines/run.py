@@ -11,6 +11,7 @@ from archloom.core.errors import ArchloomError, SettingError, one_line
 from archloom.core.events import JobListener
 from archloom.core.files import write_atomically
 from archloom.core.settings import Settings, merge
+from archloom.core.trust import trusting
 from archloom.execution.executors import Executor, Job, ProcessExecutor
 from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
@@ -19,9 +20,10 @@ from archloom.pipelines.evaluation import choose_searches, evaluate_pipeline, su
 from archloom.pipelines.report import render_pipeline
 from archloom.pipelines.results import PipelineResult
 from archloom.pipelines.spec import PipelineSpec, sample_of
+from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.jobs import RetrainJob
 from archloom.retrainings.report import write_retrain_report
-from archloom.retrainings.run import resolve_request
+from archloom.retrainings.run import resolve_request, resume_retraining
 from archloom.searches.jobs import SearchJob, refuse_changed
 from archloom.searches.run import RUNS, write_search_report
 from archloom.spaces import SPACES
@@ -40,6 +42,7 @@ def run(
     note: Note = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
     executor: Executor | None = None,
+    plugins: bool = False,
 ) -> PipelineResult:
     """Search with several seeds, pick by validation, train from scratch with several seeds, and report.
 
@@ -53,6 +56,7 @@ def run(
         note: Called with lines on what was chosen, and with warnings.
         stop: Asked several times a second; once true, runs save and stop.
         executor: Runs searches and retrainings instead of worker processes.
+        plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
 
     Returns:
         What each search found and how good each trained model is, also written to the folder.
@@ -68,10 +72,11 @@ def run(
         >>> len(result.searches), len(result.models)
         (1, 1)
     """
-    resolved, folder = PipelineSpec.open(
-        pipeline, RUNS, out=None if out is None else Path(out), overrides=settings, note=note
-    )
-    return run_pipeline(resolved, folder, workers=jobs, executor=executor, note=note, stop=stop)
+    with trusting(pipeline, settings, plugins=plugins):
+        resolved, folder = PipelineSpec.open(
+            pipeline, RUNS, out=None if out is None else Path(out), overrides=settings, note=note
+        )
+        return run_pipeline(resolved, folder, workers=jobs, executor=executor, note=note, stop=stop)
 
 
 def run_pipeline(
@@ -165,9 +170,12 @@ def _export(pipeline: PipelineSpec, result: PipelineResult, failures: dict[str, 
 
 
 def _write(result: PipelineResult, folder: Path) -> None:
-    """Write the page and the figures, and the pages of searches, which workers leave out."""
+    """Write the page, the figures, the pages of searches, which workers leave out, and what a kill left out."""
     for run in result.searches:
         if not (run.path / "report.html").is_file():
             write_search_report(RunFolder(run.path))
+    for run_folder in (RetrainFolder(model.path) for model in result.models):
+        if run_folder.list_missing():
+            resume_retraining(run_folder)  # it is complete: this writes only what is missing
     write_atomically(folder / result.file_name, (json.dumps(result.to_json(), indent=1) + "\n").encode())
     write_atomically(folder / "report.html", render_pipeline(result, folder).encode())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import html
 import re
 
-_UNPRINTABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_UNPRINTABLE = re.compile(
+    "[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
 
 
 def make_printable(text: str) -> str:
-    """Replace characters that XML forbids (control characters, lone surrogates) with a replacement mark."""
+    """Replace characters that XML forbids (control characters, lone surrogates) or that turn text around by a mark."""
     return _UNPRINTABLE.sub("\ufffd", text)
 
 

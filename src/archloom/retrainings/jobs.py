@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from archloom.core.events import JobListener
 from archloom.core.settings import Settings, merge
+from archloom.core.trust import Trust, current_trust, trusting
 from archloom.execution.executors import Stop, progress_listener
 from archloom.execution.jobs import FolderJob
 from archloom.execution.run import RunOptions
@@ -26,6 +27,7 @@ class RetrainJob(FolderJob):
     settings: Settings  # sections that override the recipe
     budget: str | None = None
     short: bool = False  # only compares searches, so it needs validation images
+    trust: Trust = field(default_factory=current_trust, compare=False, repr=False)  # of the user who asked for it
 
     @property
     def run_folder(self) -> RetrainFolder:
@@ -34,6 +36,10 @@ class RetrainJob(FolderJob):
 
     def run(self, emit: JobListener, stop: Stop) -> None:
         """Begin the training, or resume it where it was interrupted."""
+        with trusting(*self.trust.texts, plugins=self.trust.plugins):
+            self._run(emit, stop)
+
+    def _run(self, emit: JobListener, stop: Stop) -> None:
         options = RunOptions(listeners=[progress_listener(self.name, emit)], stop=stop)
         run_retraining(self._request(), out=self.folder, options=options)
 

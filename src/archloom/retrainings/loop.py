@@ -28,6 +28,7 @@ from archloom.families import select_deployed_weights, set_progress
 from archloom.retrainings.evaluation import MOST_MISTAKES, Evaluation, evaluate
 from archloom.retrainings.optimization import OptimizerSettings, list_parameters
 from archloom.retrainings.records import RetrainOutcome, RetrainRecord
+from archloom.searches.divergence import refuse_high_loss, refuse_huge_weights
 from archloom.searches.short_training import seeded
 from archloom.supernet import Prediction
 
@@ -208,6 +209,15 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             f"(now {self.schedule.learning_rate:.3g}) or some optimizer.warmup_epochs; what was saved before is kept"
         )
 
+    def _refuse_diverged(self, record: RetrainRecord) -> None:
+        """Raise a DivergedError for an epoch whose figures are numbers, but beyond reason."""
+        remedy = (
+            f"start again with another --out and a lower optimizer.learning_rate (now "
+            f"{self.schedule.learning_rate:.3g}), optimizer.clip = 5 or some optimizer.warmup_epochs"
+        )
+        refuse_high_loss(record.train_loss, classes=self._classes, epoch=record.epoch, remedy=remedy)
+        refuse_huge_weights(self._parameters, epoch=record.epoch, remedy=remedy)
+
     def _save_if_due(self) -> None:
         if self._save is not None and self._clock() >= self._saved + SECONDS_BETWEEN_SAVES:
             self._save(self.state_dict(), self.position)
@@ -227,6 +237,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             **self._validate(),
         )
         self._sums = dict.fromkeys(sums, 0.0)
+        self._refuse_diverged(record)
         self._saved = self._clock()  # the loop saves a record itself
         accuracy = record.best_accuracy
         # of equals the later one is better: it was trained for longer

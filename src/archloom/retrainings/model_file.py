@@ -21,6 +21,7 @@ from archloom.core.errors import ArchloomError, CheckpointError, SettingError, o
 from archloom.core.files import reading, write_atomically
 from archloom.core.json_object import JsonObject
 from archloom.core.settings import Settings
+from archloom.core.trust import UntrustedError, trusting
 from archloom.execution.checkpoint import digest, parse
 from archloom.families import build_network, select_deployed_settings, select_deployed_weights
 from archloom.spaces import SPACES, Architecture, SearchSpace
@@ -29,7 +30,6 @@ from archloom.supernet import Only
 FORMAT = "archloom-model-1"
 BEST, LAST = "best.safetensors", "last.safetensors"
 LARGEST_SIDE = 4096  # pixels: what a file says must not fill the memory
-_PACKAGED = {*SPACES, *(entry.target for entry in SPACES.values())}  # by either name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +134,10 @@ def load_model(path: Path, *, plugins: bool = False) -> tuple[ModelCard, nn.Modu
 
     Parts that only training needs are left out. With `plugins` the file may name a space outside the package, whose
     module is then imported.
+
+    Raises:
+        UntrustedError: If the file names a plug-in that the user has not allowed.
+        CheckpointError: If the file is damaged.
     """
     with reading(path):
         data = path.read_bytes()
@@ -146,16 +150,11 @@ def load_model(path: Path, *, plugins: bool = False) -> tuple[ModelCard, nn.Modu
     if metadata.get("sha256") != digest(text, tensors):
         raise CheckpointError(f"model {path} is damaged (its contents do not match its digest)")
     card = _read_card(text, path)
-    # a file from elsewhere must not choose what is imported
-    if not plugins and card.space.get("name") not in _PACKAGED:
-        raise SettingError(
-            f"model {path} belongs to the space {one_line(card.space.get('name'))!r}, which is no part of archloom; "
-            "to trust it, allow plug-ins (--plugins)"
-        )
     if card.network.get("auxiliary"):
         tensors = select_deployed_weights(tensors)
     card = card.deployed()
-    return card, _build_network(card, tensors, path)
+    with trusting(plugins=plugins):
+        return card, _build_network(card, tensors, path)
 
 
 def find_model(given: Path) -> Path:
@@ -177,6 +176,8 @@ def _build_network(card: ModelCard, tensors: Mapping[str, Tensor], path: Path) -
         with torch.device("meta"):  # a damaged file may name huge widths: take no more memory than its tensors have
             network = card.build()
         network.load_state_dict(tensors, assign=True)
+    except UntrustedError as error:
+        raise UntrustedError(f"model {path}: {error}") from error
     except (ArchloomError, RuntimeError, TypeError, ValueError, KeyError, SafetensorError) as error:
         raise CheckpointError(f"model {path} does not fit the network it names: {one_line(error)}") from error
     if any(tensor.is_meta for tensor in (*network.parameters(), *network.buffers())):  # buffers that are never saved

@@ -74,8 +74,10 @@ class Link:
     what: str
 
 
-def write_retrain_report(directory: Path, *, images: Images | None = None) -> Path:
+def write_retrain_report(directory: Path, *, images: Images | None = None, out: Path | None = None) -> Path:
     """Write report.html of a retraining, finished or not; `images` returns test images for its worst mistakes.
+
+    The page is written into the run folder, or into `out`.
 
     Thumbnails are kept in the run folder, so that the page can be written again without the data.
     """
@@ -84,8 +86,9 @@ def write_retrain_report(directory: Path, *, images: Images | None = None) -> Pa
     worst = _list_worst(result)
     if images is not None and worst:
         keep_thumbnails(run.path / PICTURES, images([mistake.index for mistake in worst]))
-    run.write_text(run.report_path.name, _render(run, result))
-    return run.report_path
+    place = run if out is None else RunFolder(out)
+    place.write_text(run.report_path.name, _render(run, result))
+    return place.report_path
 
 
 def _render(run: RunFolder, result: RetrainResult | None) -> str:
@@ -136,7 +139,7 @@ def _describe_evaluation(directory: Path, result: RetrainResult | None) -> dict[
         }  # fmt: skip
     found, part, names = result.evaluation, _name_part(result), result.classes
     return {
-        "verdict": write_verdict(found, part),
+        "verdict": " ".join(filter(None, (result.caution, write_verdict(found, part)))),
         "cautions": _list_cautions(found, part, names),
         "facts": Table("", tuple(_list_facts(result, found, part))),
         "map": Picture(

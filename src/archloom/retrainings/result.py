@@ -15,6 +15,7 @@ from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 from archloom.core.result_file import read_result_file
 from archloom.core.settings import Settings
+from archloom.core.trust import UntrustedError
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives.cost import Cost
@@ -26,6 +27,7 @@ from archloom.retrainings.evaluation import Evaluation
 from archloom.retrainings.model_file import BEST
 from archloom.retrainings.records import RetrainOutcome, RetrainRecord
 from archloom.retrainings.report_curves import draw_curves, plot_curves
+from archloom.searches.divergence import chance_sentence
 from archloom.spaces import SPACES, CellGraph
 
 if TYPE_CHECKING:
@@ -120,6 +122,14 @@ class RetrainResult(RetrainOutcome):
         return f"{self.evaluation.top1:.2f} % of {self.evaluation.images:,} {part} images"
 
     @property
+    def caution(self) -> str:
+        """Return a warning if the model is no better than guessing, else ''."""
+        if self.evaluation is None:
+            return ""
+        counts = [sum(row) for row in self.evaluation.confusion]
+        return chance_sentence(self.evaluation.top1 / 100, counts)
+
+    @property
     def time_text(self) -> str:
         """Return `3 min 1 s for 40 epochs on cpu`."""
         unit = "epoch" if self.run.records == 1 else "epochs"
@@ -127,8 +137,9 @@ class RetrainResult(RetrainOutcome):
 
     def __repr__(self) -> str:
         cost = f"{self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds"
-        facts = {"accuracy": self.accuracy_text, "cost": cost, "time": self.time_text, "model": str(self.model)}
-        return list_lines({"architecture": f"{self.text} ({self.title})", **facts})
+        facts = {"accuracy": self.accuracy_text, "caution": self.caution, "cost": cost, "time": self.time_text}
+        known = {name: text for name, text in facts.items() if text}
+        return list_lines({"architecture": f"{self.text} ({self.title})", **known, "model": str(self.model)})
 
     def _repr_html_(self) -> str:
         """Return the result for a notebook: the cells, the accuracy and the learning curves."""
@@ -159,6 +170,8 @@ def list_graphs(space: Settings, architecture: Mapping[str, str]) -> tuple[CellG
         settings = {name: value for name, value in space.items() if name != "name"}
         built = SPACES.find(str(space.get("name"))).load()(**settings)
         return tuple(built.graphs(built.check(architecture)))
+    except UntrustedError:
+        raise
     except (ArchloomError, TypeError):
         return ()
 

@@ -9,17 +9,24 @@ from typing import Any
 
 import torch
 
-from archloom.core.durations import parse_duration
-from archloom.core.errors import SettingError
+from archloom.core.durations import (
+    parse_duration,
+)
+from archloom.core.errors import (
+    DataError,
+    SettingError,
+)
 from archloom.core.events import Listener
 from archloom.core.json_object import to_json_object
 from archloom.core.recipes import find_retraining
 from archloom.core.settings import Settings, flatten, merge, read_toml
 from archloom.core.state import StateDict
+from archloom.core.trust import trusting
 from archloom.data.source import ImageData
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
+from archloom.execution.run_settings import MAY_DIFFER
 from archloom.reports.cells import draw_cells
 from archloom.retrainings.auto import complete
 from archloom.retrainings.build import build_retraining, card_of, check_trainable, cost_of_model
@@ -33,7 +40,6 @@ from archloom.retrainings.sizes import AUTO
 from archloom.retrainings.spec import KIND, RetrainSpec, compose
 from archloom.retrainings.transfer import Origin, find_origin
 from archloom.searches.architectures import find_architecture
-from archloom.searches.jobs import MAY_DIFFER
 from archloom.searches.run import DEFAULT_OPTIONS, RUNS, as_image_data
 from archloom.searches.spec import GIVEN
 
@@ -64,6 +70,7 @@ def retrain(
     listeners: Sequence[Listener] = (),
     stop: Callable[[], bool] = lambda: False,
     note: Note = lambda line: None,
+    plugins: bool = False,
 ) -> RetrainResult:
     """Train an architecture from scratch; everything is also written to a run folder.
 
@@ -78,6 +85,7 @@ def retrain(
         listeners: Called with every event: `Started`, `Advanced`, `Recorded`, ...
         stop: Asked after every step; once true, the training saves and stops.
         note: Called with lines on what was chosen, and with warnings.
+        plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
 
     Returns:
         The trained model, and how good it is on images that it was not trained on.
@@ -99,9 +107,10 @@ def retrain(
     own = as_image_data(data)
     named = {} if data is None else {"data": {"name": data if own is None else GIVEN}}
     overrides = merge(settings or {}, named, {} if seed is None else {"seed": seed})
-    request = resolve_request(architecture, recipe=recipe, budget=budget, overrides=overrides)
     options = RunOptions(listeners=listeners, stop=stop, warn=note)
-    return run_retraining(request, data=own, out=out, options=options, note=note)
+    with trusting(overrides, plugins=plugins):
+        request = resolve_request(architecture, recipe=recipe, budget=budget, overrides=overrides)
+        return run_retraining(request, data=own, out=out, options=options, note=note)
 
 
 def resolve_request(
@@ -171,12 +180,18 @@ def resume_retraining(
 ) -> RetrainResult:
     """Resume a retraining that was interrupted; return the result of a complete one."""
     spec = RetrainSpec.resolve(merge(folder.config, settings or {}))
-    return resume_run(
-        folder,
-        lambda: RetrainRun(folder, spec, as_image_data(data) or spec.load_data()),
-        lambda: _read_finished(folder),
-        options,
-    )
+
+    def build() -> RetrainRun:
+        return RetrainRun(folder, spec, as_image_data(data) or spec.load_data())
+
+    def write_report() -> None:
+        try:
+            build().write_report(_read_finished(folder))
+        except DataError:  # without the images the page lacks only the pictures of mistakes
+            write_drawing(folder, spec)
+            write_retrain_report(folder.path)
+
+    return resume_run(folder, build, lambda: _read_finished(folder), options, write_report=write_report)
 
 
 def _refuse_other(folder: RunFolder, request: RetrainRequest) -> None:
@@ -199,6 +214,7 @@ def _refuse_other(folder: RunFolder, request: RetrainRequest) -> None:
 class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
     """A retraining in its folder, which also keeps the models."""
 
+    may_differ = (*MAY_DIFFER, "recipe", "changed")  # words about the settings
     loop: RetrainLoop
 
     def __init__(self, folder: RunFolder, spec: RetrainSpec, data: ImageData) -> None:
@@ -233,9 +249,8 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
 
     def write_report(self, result: RetrainResult | None) -> None:
         """Write the report page, of an unfinished run too."""
-        space, test = self._spec.build_space(), self._data.test
-        drawing = draw_cells(space.graphs(self._spec.architecture), title=self._spec.title)
-        self.folder.write_text(self.folder.cell_path.name, drawing)
+        test = self._data.test
+        write_drawing(self.folder, self._spec)
         images = None if test is None else lambda index: test.fetch(torch.tensor(index))
         write_retrain_report(self.folder.path, images=images)
 
@@ -265,6 +280,12 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
             history=tuple(history),
             folder=self.folder.path,
         )
+
+
+def write_drawing(folder: RunFolder, spec: RetrainSpec) -> None:
+    """Write the cells of the architecture as a picture."""
+    drawing = draw_cells(spec.build_space().graphs(spec.architecture), title=spec.title)
+    folder.write_text(folder.cell_path.name, drawing)
 
 
 def _card_details(result: RetrainResult) -> ModelDetails:

@@ -104,7 +104,7 @@ class RetrainSpec:
             optimizer=optimizer,
             training=training,
             machine=machine,
-            changed=tuple(str(line) for line in given.get("changed", ())),
+            changed=_read_sentences(given.get("changed")),
         )
 
     def to_settings(self) -> Settings:
@@ -140,6 +140,11 @@ class RetrainSpec:
         if self.data_set.name == GIVEN:
             raise DataError("this run was given its data in Python: pass `data=` to archloom.retrain or resume")
         return load(self.data_set.name, directory=self.data.directory, **self.data_set.settings)
+
+
+def _read_sentences(value: object) -> tuple[str, ...]:
+    """Return sentences for a report; anything else in a file is worth no error."""
+    return tuple(str(line) for line in value) if isinstance(value, list | tuple) else ()
 
 
 def _try_network(sections: Sections, space: Component, network: Component, choices: Settings) -> Architecture | None:

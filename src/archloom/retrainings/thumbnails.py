@@ -34,7 +34,7 @@ def read_thumbnails(path: Path, count: int) -> list[str]:
     with reading(path):
         data = path.read_bytes()
     try:
-        with Image.open(io.BytesIO(data)) as row:
+        with Image.open(io.BytesIO(data), formats=("PNG",)) as row:
             if row.size != (SIDE * count, SIDE):
                 return []
             squares = [row.crop((place * SIDE, 0, (place + 1) * SIDE, SIDE)) for place in range(count)]

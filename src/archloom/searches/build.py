@@ -309,6 +309,7 @@ class SearchBuilder:
     def _study(self) -> Study | None:
         if self._settings.study is None:
             return None
+        self._settings.refuse_untrusted_study()
         return SharedStudy.open(
             self._settings.study,
             self._space,

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from archloom.core.errors import SettingError
 from archloom.core.events import JobListener
 from archloom.core.settings import Settings, flatten, write_toml
+from archloom.core.trust import Trust, current_trust, trusting
 from archloom.execution.executors import Stop, progress_listener
 from archloom.execution.jobs import FolderJob
 from archloom.execution.run import RunOptions
-from archloom.execution.run_folder import RunFolder
+from archloom.execution.run_folder import (
+    RunFolder,
+)
+from archloom.execution.run_settings import (
+    MAY_DIFFER,
+)
 from archloom.searches.run import resume_search, run_search
 from archloom.searches.spec import SearchSpec
 
 FEWEST_THREADS = {"machine": {"torch_threads": 1}}  # searches that run at the same time slow each other down with more
-MAY_DIFFER = ("machine.", "data.directory")  # where a run is resumed; neither changes what it finds
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,7 @@ class SearchJob(FolderJob):
     seed: int
     spec: SearchSpec
     folder: Path
+    trust: Trust = field(default_factory=current_trust, compare=False, repr=False)  # of the user who asked for it
 
     @property
     def run_folder(self) -> RunFolder:
@@ -37,6 +43,10 @@ class SearchJob(FolderJob):
 
     def run(self, emit: JobListener, stop: Stop) -> None:
         """Begin the search, or resume it where it was interrupted; the report is written later."""
+        with trusting(*self.trust.texts, plugins=self.trust.plugins):
+            self._run(emit, stop)
+
+    def _run(self, emit: JobListener, stop: Stop) -> None:
         options = RunOptions(listeners=[progress_listener(self.name, emit)], stop=stop, report=False)
         if not self.run_folder.config_path.is_file():
             run_search(self.spec, out=self.folder, options=options)

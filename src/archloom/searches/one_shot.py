@@ -18,8 +18,23 @@ from archloom.data.loader import Batch, Loader
 from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target, suggest_beta
-from archloom.searches.budget import SUPERNET_END, Budget, StepPace
-from archloom.searches.limit_check import check_limit, fit_limit, limit_sentence, make_log_probability
+from archloom.searches.budget import (
+    SUPERNET_END,
+    Budget,
+    StepPace,
+)
+from archloom.searches.divergence import (
+    chance_sentence,
+    refuse_bad_probabilities,
+    refuse_high_loss,
+    refuse_huge_weights,
+)
+from archloom.searches.limit_check import (
+    check_limit,
+    fit_limit,
+    limit_sentence,
+    make_log_probability,
+)
 from archloom.searches.loop import SearchLoop
 from archloom.searches.monitor import Monitor
 from archloom.searches.race_runner import RaceRunner
@@ -38,6 +53,7 @@ from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
 from archloom.supernet import SharedWeights, path_gates
 
+_REMEDY = "lower weights.learning_rate (now {:.3g}) or set weights.clip"
 SLOPE_SAMPLES = 30  # architectures that a beta is suggested from
 
 
@@ -53,6 +69,12 @@ class SharedAccuracy:
         """Return the validation batches, read once and kept."""
         self._batches = self._batches or list(self._images.epoch(0))
         return self._batches
+
+    @property
+    def class_counts(self) -> list[int]:
+        """Return how many of the images each class has, without classes that have none."""
+        counts = torch.bincount(torch.cat([batch.labels for batch in self.batches]))
+        return [int(count) for count in counts.tolist() if count]
 
     def __call__(self, architecture: Architecture) -> float:
         gates = path_gates(self._space, architecture)
@@ -180,7 +202,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             if not math.isfinite(value):
                 raise DivergedError(
                     f"{name} became {value} at step {self.position} of {self.total}; "
-                    f"lower weights.learning_rate (now {self.weights.learning_rate:.3g}) or set weights.clip"
+                    f"{_REMEDY.format(self.weights.learning_rate)}"
                 )
 
     def _record(self, epoch: int) -> EpochRecord:
@@ -200,11 +222,20 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             **self.describe(architecture),
         )
         self._sums, self._counts, self._images, self._seconds = {}, {}, 0, 0.0
+        self._refuse_diverged(record)
         return record if self._monitor is None else self._add_health(record, self._monitor)
 
     def _cost_of(self, architecture: Architecture) -> dict[str, float]:
         """Return the cost of the derived architecture in the unit of the target, as a metric; nothing without one."""
         return {} if self._target is None else {COST_METRIC: self._target.cost(architecture)}
+
+    def _refuse_diverged(self, record: EpochRecord) -> None:
+        """Raise a DivergedError for an epoch whose figures are numbers, but beyond reason."""
+        epoch, remedy = record.epoch, _REMEDY.format(self.weights.learning_rate)
+        loss = record.metrics.get("train_loss")
+        refuse_high_loss(loss, classes=len(self._evaluate.class_counts), epoch=epoch, remedy=remedy)
+        refuse_bad_probabilities(record.probabilities, epoch=epoch, remedy=remedy)
+        refuse_huge_weights(self.weights.parameters.values(), epoch=epoch, remedy=remedy)
 
     # --- health
 
@@ -258,6 +289,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
         findings, limit = self.strategy.findings(), check_limit(self._limit, architecture)
         sentences = (
+            "" if baseline is None else chance_sentence(baseline.shared_accuracy, self._compare.class_counts),
             "" if race is None else race.sentence,
             defect_sentence(self.space, architecture),
             describe_entry(described["table_entry"]),

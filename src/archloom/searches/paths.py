@@ -10,11 +10,12 @@ from archloom.core.errors import CheckpointError, DataError, SettingError, one_l
 from archloom.core.settings import Settings, merge
 from archloom.data.source import ImageData
 from archloom.execution.run_folder import RunFolder
+from archloom.execution.run_settings import refuse_changed_settings, select_determining
 from archloom.families import build_network, select_deployed_settings
 from archloom.searches.one_shot import OneShotLoop, SharedAccuracy
 from archloom.searches.recalibration import recalibrate
 from archloom.searches.short_training import seeded
-from archloom.searches.spec import GIVEN, SearchSpec
+from archloom.searches.spec import GIVEN, NOT_DETERMINING, SearchSpec
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import OneShot
 from archloom.supernet import Only, SharedWeights
@@ -76,7 +77,8 @@ def trained_paths(
     data = data or experiment.load_data()
     search = build_search(experiment, data=data)
     assert isinstance(search, OneShotLoop)
-    _load(search, directory, warn)
+    may_differ = (*NOT_DETERMINING, "search.evaluation_images")
+    _load(search, directory, select_determining(experiment.to_settings(), may_differ), warn)
     shape = {"classes": len(data.classes), "colours": data.channels}
 
     def build(architecture: Architecture) -> Any:
@@ -99,9 +101,10 @@ def refuse_without_shared_weights(run: RunFolder, experiment: SearchSpec) -> Non
         raise CheckpointError(f"{run.path} has no checkpoint, and weights are kept there only")
 
 
-def _load(search: OneShotLoop, run: RunFolder, warn: Callable[[str], None]) -> None:
+def _load(search: OneShotLoop, run: RunFolder, settings: Settings, warn: Callable[[str], None]) -> None:
     """Load the weights only: the state of their optimizer is not needed."""
     state = run.checkpoints.load_latest(warn=warn) or {}
+    refuse_changed_settings(run.config_path, state, settings)
     try:
         search.weights.load_network(state["weights"])
     except (KeyError, RuntimeError, TypeError) as error:

@@ -6,17 +6,27 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from archloom.core.errors import CheckpointError, SettingError
-from archloom.core.settings import Settings, flatten
+from archloom.core.settings import (
+    Settings,
+    flatten,
+)
+from archloom.core.trust import (
+    trusting,
+)
 from archloom.execution.run_folder import RunFolder
+from archloom.execution.run_settings import refuse_changed_settings, select_determining
 from archloom.policies import Chain
 from archloom.policies.posterior import Posterior
-from archloom.searches.spec import SECTIONS, SearchSpec
+from archloom.searches.spec import NOT_DETERMINING, SECTIONS, SearchSpec
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import PosteriorStrategy
 
 
 def posterior(
-    directories: str | Path | Sequence[str | Path], *, warn: Callable[[str], None] = lambda message: None
+    directories: str | Path | Sequence[str | Path],
+    *,
+    warn: Callable[[str], None] = lambda message: None,
+    plugins: bool = False,
 ) -> Posterior:
     """Return the posterior of runs together, each after its own burn-in; runs need not be finished.
 
@@ -25,6 +35,7 @@ def posterior(
     Args:
         directories: A run folder, or several.
         warn: Called with warnings about checkpoints.
+        plugins: Whether to import plug-ins that only a run folder names; see SECURITY.md.
 
     Returns:
         The probabilities of options, the most frequent architectures, and how well the chains mixed.
@@ -42,7 +53,8 @@ def posterior(
     runs = [RunFolder.open(Path(path)) for path in paths]
     if not runs:
         raise SettingError("name at least one run")
-    experiments = [SearchSpec.resolve(run.config) for run in runs]
+    with trusting(plugins=plugins):  # what is found is trusted from then on
+        experiments = [SearchSpec.resolve(run.config) for run in runs]
     _refuse_different(runs, experiments)
     space = experiments[0].build_space()
     strategy = _posterior_strategy(experiments[0], space, runs[0])
@@ -64,6 +76,7 @@ def _read_chain(run: RunFolder, experiment: SearchSpec, space: SearchSpace, warn
     size, state = chain.draws.shape[1], run.checkpoints.load_latest(warn=warn)
     if state is None:
         raise CheckpointError(f"{run.path} has no checkpoint, and draws are kept there only")
+    refuse_changed_settings(run.config_path, state, select_determining(experiment.to_settings(), NOT_DETERMINING))
     try:
         chain.load_state_dict(state["strategy"]["chain"])
     except (KeyError, TypeError) as error:

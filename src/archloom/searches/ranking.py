@@ -11,6 +11,7 @@ from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.core.errors import BenchmarkError, SettingError, require
 from archloom.core.json_object import JsonObject, to_json_object
 from archloom.core.settings import Settings, merge
+from archloom.core.trust import trusting
 from archloom.data.source import ImageData
 from archloom.execution.run_folder import RunFolder
 from archloom.searches.build import build_search
@@ -62,6 +63,7 @@ def rank(
     progress: Progress = lambda run, done, total: None,
     stop: Callable[[], bool] = lambda: False,
     warn: Callable[[str], None] = lambda message: None,
+    plugins: bool = False,
 ) -> list[RankResult]:
     """Measure how well the shared weights of runs rank architectures, by a table of what each reaches alone.
 
@@ -77,6 +79,7 @@ def rank(
         progress: Called after every architecture.
         stop: If it returns true, the architectures evaluated so far are the result, and further runs are left out.
         warn: Called with warnings.
+        plugins: Whether to import plug-ins that only a run folder names; see SECURITY.md.
 
     Returns:
         A `RankResult` for each run.
@@ -97,16 +100,17 @@ def rank(
         }
     )
     paths = [directories] if isinstance(directories, str | Path) else directories
-    runs = [_RankableRun(Path(path), settings or {}) for path in paths]  # problems of all before any is evaluated
-    if not runs:
-        raise SettingError("name at least one run")
-    results: list[RankResult] = []
-    for run in runs:
-        if not results or not stop():
-            options = _PathOptions(images=images, recalibrate=recalibrate, data=data, settings=settings, warn=warn)
-            results.append(
-                run.measure(options, samples=samples, seed=seed, metric=metric, progress=progress, stop=stop)
-            )
+    with trusting(settings, plugins=plugins):
+        runs = [_RankableRun(Path(path), settings or {}) for path in paths]  # problems of all before any is evaluated
+        if not runs:
+            raise SettingError("name at least one run")
+        results: list[RankResult] = []
+        for run in runs:
+            if not results or not stop():
+                options = _PathOptions(images=images, recalibrate=recalibrate, data=data, settings=settings, warn=warn)
+                results.append(
+                    run.measure(options, samples=samples, seed=seed, metric=metric, progress=progress, stop=stop)
+                )
     return results
 
 

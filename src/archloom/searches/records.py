@@ -143,7 +143,7 @@ def read_record(value: JsonObject) -> SearchRecord:
     """
     try:
         return TrialRecord.from_json(value) if "trial" in value else EpochRecord.from_json(value)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"a search record is damaged ({type(error).__name__}: {one_line(error)})") from error
 
 
@@ -193,6 +193,11 @@ class EarlyStop:
     reason: str
     after_epoch: int
     as_of_epoch: int
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Self:
+        """Return the record that a JSON object holds."""
+        return cls(str(value["reason"]), int(value["after_epoch"]), int(value["as_of_epoch"]))
 
     @property
     def sentence(self) -> str:

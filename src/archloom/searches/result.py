@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import archloom  # retraining is a layer above searches: the package exports it
 from archloom.benchmarks.base import TableEntry
-from archloom.core.json_object import JsonObject, to_json_object
+from archloom.core.json_object import JsonObject, number, to_json_object
 from archloom.core.result_file import read_result_file
 from archloom.core.settings import settings_of
 from archloom.execution.run_facts import RunFacts
@@ -120,22 +120,22 @@ class SearchResult(SearchOutcome):
             text=str(value["text"]),
             verdict=str(value["verdict"]),
             table_entry=entry and TableEntry.from_json(entry),
-            shared_accuracy=value.get("shared_accuracy"),
-            random_baseline=tuple(named["random_baseline"] or ()),
+            shared_accuracy=_optional(value.get("shared_accuracy")),
+            random_baseline=tuple(map(number, named["random_baseline"] or ())),
             target=target and TargetResult.from_json(target),
             derived=value.get("derived") and space.check(value["derived"]),
             race=value.get("race") and RaceResult.from_json(value["race"]),
             limit=limit and LimitResult.from_json(limit),
             finalists=tuple(map(FinalistRecord.from_json, value.get("finalists") or ())),
-            finalists_seconds=value.get("finalists_seconds"),
-            early_stop=stop and EarlyStop(**stop),
+            finalists_seconds=_optional(value.get("finalists_seconds")),
+            early_stop=stop and EarlyStop.from_json(stop),
             **cls.known_findings({name: item for name, item in value.items() if name not in _NAMES}),
             space=space,
             space_name=str(value["space"]["name"]),
             strategy=str(value["strategy"]),
             data=str(value["data"]),
             seed=int(value["seed"]),
-            cost=Cost(**value["cost"]),
+            cost=Cost.from_json(value["cost"]),
             final_network=str(value.get("final_network", "")),
             run=RunFacts.from_json(value["run"]),
             history=tuple(history),
@@ -217,6 +217,10 @@ _NAMES = {
     "shared_accuracy", "target", "limit", "derived", "race", "finalists", "finalists_seconds", *_FIRST_EDITION,
     *_FIRST_EDITION.values(),
 }  # fmt: skip
+
+
+def _optional(value: object) -> float | None:
+    return None if value is None else number(value)
 
 
 def read_result(run: RunFolder, space: SearchSpace) -> SearchResult | None:

@@ -15,7 +15,13 @@ from archloom.core.durations import parse_duration
 from archloom.core.errors import BenchmarkError, SettingError
 from archloom.core.events import Listener, Planning
 from archloom.core.settings import Settings, merge, settings_of
-from archloom.data import DEFAULT_DATA, Facts
+from archloom.core.trust import (
+    trusting,
+)
+from archloom.data import (
+    DEFAULT_DATA,
+    Facts,
+)
 from archloom.data.arrays import from_dataset, from_tensors
 from archloom.data.source import ImageData
 from archloom.execution.machine import pick_device
@@ -33,7 +39,7 @@ from archloom.searches.plan import complete_search
 from archloom.searches.records import SearchRecord
 from archloom.searches.report import ReportData, render
 from archloom.searches.result import SearchOutcome, SearchResult, read_history, read_result
-from archloom.searches.spec import GIVEN, SearchSpec
+from archloom.searches.spec import GIVEN, NOT_DETERMINING, SearchSpec
 from archloom.searches.tensorboard import tensorboard_listener
 from archloom.searches.weights_and_biases import wandb_listener
 from archloom.spaces import SearchSpace
@@ -95,7 +101,9 @@ def search(
         {} if budget is None else {"search": {"budget": budget}},
         {} if seed is None else {"seed": seed},
     )
-    return run_search(SearchSpec.resolve(given), data=own, out=out, options=RunOptions(listeners=listeners, stop=stop))
+    with trusting(given):
+        options = RunOptions(listeners=listeners, stop=stop)
+        return run_search(SearchSpec.resolve(given), data=own, out=out, options=options)
 
 
 def run_search(
@@ -129,6 +137,7 @@ def resume_search(
         lambda: SearchRun(folder, spec, as_image_data(data), _budget_of(spec)),
         lambda: read_result(folder, spec.build_space()),
         options,
+        write_report=lambda: write_search_report(folder),
     )
 
 
@@ -141,6 +150,7 @@ def _budget_of(spec: SearchSpec) -> Budget | None:
 class SearchRun(FolderRun[SearchOutcome, SearchResult]):
     """A search in its folder."""
 
+    may_differ = NOT_DETERMINING
     loop: SearchLoop[Any]
 
     def __init__(
@@ -204,15 +214,16 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
         _write_report(self.folder, self._spec, self.loop.space, self.loop.history, result, self.loop.look_up)
 
 
-def write_search_report(folder: RunFolder) -> Path:
-    """Write report.html (and cell.svg, if there is a result) of a search, finished or not."""
+def write_search_report(folder: RunFolder, *, out: Path | None = None) -> Path:
+    """Write report.html (and cell.svg, if there is a result) of a search, finished or not, into its folder or `out`."""
     spec = SearchSpec.resolve(folder.config)
     space, look_up = spec.build_space(), TableLookup()
     result = read_result(folder, space)
     if result is not None and result.posterior is not None:
         with contextlib.suppress(BenchmarkError):  # a table that was damaged since leaves only a column out
             look_up = TableLookup(find_benchmark(space, spec.data_set.name, spec.data.directory))
-    return _write_report(folder, spec, space, read_history(folder), result, look_up)
+    place = folder if out is None else RunFolder(out)
+    return _write_report(place, spec, space, read_history(folder), result, look_up)
 
 
 def _write_report(

@@ -17,15 +17,35 @@ from typing import Annotated, Any, Literal, TypeVar
 import torch
 from annotated_doc import Doc
 
-from archloom.core.durations import parse_duration
-from archloom.core.errors import DataError, SettingError, require, suggestion
+from archloom.core.durations import (
+    parse_duration,
+)
+from archloom.core.errors import (
+    DataError,
+    SettingError,
+    excerpt,
+    require,
+    suggestion,
+)
 from archloom.core.files import data_folder
 from archloom.core.recipes import read_recipe
 from archloom.core.registry import Entry
 from archloom.core.sections import Sections
 from archloom.core.seeds import derive_seed
 from archloom.core.settings import Component, Settings, Target, flatten, merge, schema, tables_of
-from archloom.data import DATA, DEFAULT_DATA, FACTS, Facts, load
+from archloom.core.trust import (
+    ADVICE,
+    UntrustedError,
+    is_trusted,
+    trust_texts,
+)
+from archloom.data import (
+    DATA,
+    DEFAULT_DATA,
+    FACTS,
+    Facts,
+    load,
+)
 from archloom.data.parts import DataParts
 from archloom.data.source import ImageData
 from archloom.execution.machine import Machine, pick_device
@@ -140,11 +160,15 @@ class SearchSettings:
 
     def with_absolute_paths(self) -> SearchSettings:
         """Return the same settings for any working directory: a run may be resumed from another one."""
-        return replace(
-            self,
-            shared_run=self.shared_run and self.shared_run.expanduser().absolute(),
-            study=self.study if not self.study or "://" in self.study else _absolute(self.study),
-        )
+        shared_run = self.shared_run and self.shared_run.expanduser().absolute()
+        return replace(self, shared_run=shared_run, study=self.study and _absolute_study(self.study))
+
+    def refuse_untrusted_study(self) -> None:
+        """Raise an UntrustedError if only a file says where trials are to be written."""
+        if self.study is not None and not is_trusted(self.study):
+            raise UntrustedError(
+                f"search.study '{excerpt(self.study)}' is a database to write to that only a file names; {ADVICE}"
+            )
 
 
 @dataclass(frozen=True)
@@ -305,6 +329,7 @@ def resolve_member(
     spec = SearchSpec.resolve({**layers, "seed": seed})
     folder = spec.data.directory
     require({f"no data folder {folder}; check --data-dir": folder is None or folder.exists()})
+    spec.search.refuse_untrusted_study()
     return spec
 
 
@@ -418,6 +443,14 @@ def _try_final(space: Component, network: Component, final: FinalSettings) -> No
 def _with_absolute_source(target: CostSettings) -> CostSettings:
     """Return the target or limit with an absolute path where its source is a file; a device stays as it is."""
     return replace(target, source=_absolute(str(target.file))) if target.file is not None else target
+
+
+def _absolute_study(study: str) -> str:
+    """Return the place of a study for any working directory; it is trusted as much as what was given."""
+    absolute = study if "://" in study else _absolute(study)
+    if is_trusted(study):
+        trust_texts(absolute)
+    return absolute
 
 
 def _absolute(path: str) -> str:

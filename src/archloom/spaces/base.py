@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 
 from archloom.core.errors import ParseError, SettingError, suggestion
 
+MOST_NODES, MOST_CELLS, WIDEST = 64, 1000, 2**16  # beyond, a file asks for a network that nobody can build
 NONE = "none"  # the option that connects nothing
 
 Feature = tuple[tuple[str, str], ...]

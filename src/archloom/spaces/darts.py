@@ -18,8 +18,20 @@ from typing import Annotated, ClassVar, Literal
 from annotated_doc import Doc
 
 from archloom.core.errors import ParseError, require
-from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, Scores, SearchSpace
-from archloom.spaces.published import DARTS_REFERENCES, PUBLISHED
+from archloom.spaces.base import (
+    MOST_CELLS,
+    MOST_NODES,
+    NONE,
+    Architecture,
+    CellGraph,
+    Decision,
+    Scores,
+    SearchSpace,
+)
+from archloom.spaces.published import (
+    DARTS_REFERENCES,
+    PUBLISHED,
+)
 
 OPERATIONS = (
     NONE,
@@ -70,9 +82,11 @@ class Darts(SearchSpace):
         distinct = len(self.operations) == len(set(self.operations)) and set(self.operations) - {NONE} != set()
         require(
             {
-                f"space.nodes must be at least 1, got {self.nodes}": self.nodes >= 1,
-                f"space.cells must be at least 1, got {self.cells}": self.cells >= 1,
-                f"space.cells_per_block must be 0 or more, got {self.cells_per_block}": self.cells_per_block >= 0,
+                f"space.nodes must lie in 1..{MOST_NODES}, got {self.nodes}": 1 <= self.nodes <= MOST_NODES,
+                f"space.cells must lie in 1..{MOST_CELLS}, got {self.cells}": 1 <= self.cells <= MOST_CELLS,
+                f"space.cells_per_block must lie in 0..{MOST_CELLS}, got {self.cells_per_block}": (
+                    0 <= self.cells_per_block <= MOST_CELLS
+                ),
                 f"space.edges must be 'searched' or 'fixed', got {self.edges!r}": self.edges in _MADE_BY,
                 f"space.reduction must be 'searched' or 'fixed', got {self.reduction!r}": self.reduction in _MADE_BY,
                 f"space.sharing must be 'kind' or 'none', got {self.sharing!r}": self.sharing in ("kind", "none"),

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_doc import Doc
 
 from archloom.core.errors import ParseError, require
-from archloom.spaces.base import Architecture, CellGraph, Decision, Feature, Scores, SearchSpace
+from archloom.spaces.base import MOST_CELLS, WIDEST, Architecture, CellGraph, Decision, Feature, Scores, SearchSpace
 
 BOTTLENECK, ZERO = "bottleneck", "zero"  # a layer that a residual bridges is there, or is not
 SKIP = "skip_connect"
@@ -113,10 +113,14 @@ class Mobile(SearchSpace):
                 == len(self.layers)
                 == len(self.strides),
                 f"space.blocks must be one or more, got {list(self.blocks)}": len(self.blocks) > 0,
-                f"space.layers must be 1 or more each, got {list(self.layers)}": all(n >= 1 for n in self.layers),
+                f"space.layers must lie in 1..{MOST_CELLS} each, got {list(self.layers)}": all(
+                    1 <= count <= MOST_CELLS for count in self.layers
+                ),
                 f"space.strides must be 1 or 2 each, got {list(self.strides)}": set(self.strides) <= {1, 2},
                 f"space.stem_stride must be 1 or 2, got {self.stem_stride}": self.stem_stride in (1, 2),
-                f"space.stem, blocks and head must be above 0, got {list(widths)}": all(width > 0 for width in widths),
+                f"space.stem, blocks and head must lie in 1..{WIDEST}, got {list(widths)}": all(
+                    0 < width <= WIDEST for width in widths
+                ),
                 f"space.separable must be 0 or more, got {self.separable}": self.separable >= 0,
                 f"space.head must be one width or two, got {list(self.head)}": len(self.head) in (1, 2),
                 f"space.kernels and stem_kernels must be odd, got {list(self.kernels)}, {list(self.stem_kernels)}": odd,

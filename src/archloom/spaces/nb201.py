@@ -10,7 +10,16 @@ from typing import Annotated, ClassVar
 from annotated_doc import Doc
 
 from archloom.core.errors import ParseError, require
-from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, SearchSpace, combine_options
+from archloom.spaces.base import (
+    MOST_CELLS,
+    MOST_NODES,
+    NONE,
+    Architecture,
+    CellGraph,
+    Decision,
+    SearchSpace,
+    combine_options,
+)
 
 OPERATIONS = (NONE, "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 
@@ -44,8 +53,10 @@ class Nb201(SearchSpace):
         distinct = 0 < len(self.operations) == len(set(self.operations))
         require(
             {
-                f"space.nodes must be at least 2, got {self.nodes}": self.nodes >= 2,
-                f"space.cells_per_stage must be at least 1, got {self.cells_per_stage}": self.cells_per_stage >= 1,
+                f"space.nodes must lie in 2..{MOST_NODES}, got {self.nodes}": 2 <= self.nodes <= MOST_NODES,
+                f"space.cells_per_stage must lie in 1..{MOST_CELLS}, got {self.cells_per_stage}": (
+                    1 <= self.cells_per_stage <= MOST_CELLS
+                ),
                 f"space.operations must be distinct names, got {list(self.operations)}": distinct,
             }
         )

@@ -11,7 +11,15 @@ from typing import Annotated, ClassVar
 from annotated_doc import Doc
 
 from archloom.core.errors import ParseError, SettingError, require
-from archloom.spaces.base import Architecture, CellGraph, Decision, Feature, SearchSpace, combine_options
+from archloom.spaces.base import (
+    MOST_CELLS,
+    Architecture,
+    CellGraph,
+    Decision,
+    Feature,
+    SearchSpace,
+    combine_options,
+)
 from archloom.spaces.nb201 import Nb201
 
 STAGES = 3
@@ -36,7 +44,9 @@ class Widths(SearchSpace):
         require(
             {
                 f"space.options must be one or more distinct widths above 0, got {list(self.options)}": distinct,
-                f"space.cells_per_stage must be at least 1, got {self.cells_per_stage}": self.cells_per_stage >= 1,
+                f"space.cells_per_stage must lie in 1..{MOST_CELLS}, got {self.cells_per_stage}": (
+                    1 <= self.cells_per_stage <= MOST_CELLS
+                ),
             }
         )
         try:

@@ -10,7 +10,12 @@ import torch
 
 from archloom.core.json_object import to_json_object
 from archloom.core.settings import Settings, merge
-from archloom.core.state import StateDict
+from archloom.core.state import (
+    StateDict,
+)
+from archloom.core.trust import (
+    trust_texts,
+)
 from archloom.data.arrays import from_tensors
 from archloom.data.source import ImageData
 from archloom.execution.checkpoint import encode
@@ -78,6 +83,7 @@ def make_search(
     """
     named: Mapping[str, Settings] = {"space": {"name": space}, "strategy": {"name": strategy}}
     settings = {**merge(_TINY, named, sections), "seed": seed}
+    trust_texts(settings)
     return build_search(SearchSpec.resolve(settings), data=data or make_tiny_data())
 
 

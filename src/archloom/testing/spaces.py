@@ -18,7 +18,7 @@ from archloom.testing.strategies import check_help
 
 def build_space(name: str, settings: Settings | None = None) -> SearchSpace:
     """Return the space of a name, or of `module:Class`, with these settings."""
-    entry = SPACES.find(name)
+    entry = SPACES.find_named_by_code(name)
     space: SearchSpace = entry.load()(**{**entry.settings, **(settings or {})})
     return space
 
@@ -181,7 +181,7 @@ class SpaceContract(NamedSpace):
 
     def test_every_setting_has_help(self) -> None:
         """`archloom list spaces NAME` can print a line for each setting."""
-        check_help(SPACES.find(self.space).load())
+        check_help(SPACES.find_named_by_code(self.space).load())
 
 
 def network_settings(space: SearchSpace, given: Settings | None) -> Settings:

@@ -62,7 +62,7 @@ class StrategyContract:
 
     def test_a_resumed_search_with_a_target_ends_in_the_state_of_an_uninterrupted_one(self) -> None:
         """The same with a target for the cost, which one-shot strategies descend on."""
-        if not issubclass(STRATEGIES.find(self.strategy).load(), BlackBox):
+        if not issubclass(STRATEGIES.find_named_by_code(self.strategy).load(), BlackBox):
             check_resume(lambda: self.make_search(target=self.target), stops=(3,))
 
     def test_the_state_holds_every_attribute_that_a_step_changes(self) -> None:
@@ -75,7 +75,7 @@ class StrategyContract:
 
     def test_every_setting_has_help(self) -> None:
         """`archloom list strategies NAME` can print a line for each setting."""
-        check_help(STRATEGIES.find(self.strategy).load())
+        check_help(STRATEGIES.find_named_by_code(self.strategy).load())
 
     def test_presets_resolve(self) -> None:
         """The settings of a preset exist and are in force."""
@@ -144,7 +144,7 @@ def check_help(target: Any) -> None:
 
 def check_presets(strategy: str) -> None:
     """Assert that the presets of a strategy resolve to the settings that they name."""
-    for name, preset in STRATEGIES.find(strategy).load().presets.items():
+    for name, preset in STRATEGIES.find_named_by_code(strategy).load().presets.items():
         settings = SearchSpec.resolve({"strategy": {"name": strategy, "preset": name}}).to_settings()
         for section, values in preset.items():
             kept = merge(settings[section], values) == settings[section]
