@@ -33,7 +33,7 @@ from archloom.searches.studies import Score, SharedStudy, Study
 from archloom.searches.targets import find_target
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import BlackBox
-from archloom.supernet import EveryOption, SharedWeights, WeightSettings
+from archloom.supernet import Resolve, SharedWeights, WeightSettings
 
 EVALUATION_BATCH = 250
 FINALISTS_SEE = 4  # times as many images as evaluate a path: with fewer, luck decides between close finalists
@@ -91,7 +91,7 @@ class _Builder:
         return OneShotLoop(
             self._space,
             strategy,
-            self._weights(),
+            self._weights(strategy.supernet_space, strategy.resolve()),
             train=self._loader(split.train, "train"),
             valid=self._loader(split.valid, "valid", batch_size=self._settings.valid_batch_size),
             evaluation=self._evaluation_loader(split, part=0),
@@ -100,6 +100,7 @@ class _Builder:
             random_baseline_samples=self._settings.random_baseline_samples,
             race=self._finalist_race(split),
             monitor=self._monitor(),
+            build_weights=self._weights,
             strict_share=self._spec.target.strict_share if strict else 0.0,
             look_up=look_up,
             listeners=listeners,
@@ -173,10 +174,12 @@ class _Builder:
     def _layout(self) -> torch.memory_format:
         return torch.channels_last if self._settings.channels_last else torch.contiguous_format
 
-    def _weights(self) -> SharedWeights:
-        with seeded(derive_seed(self._spec.seed, "weights")):
-            network = build_network(self._space, EveryOption(), **self._shape, **self._spec.network.settings)
-        noise = derive_seed(self._spec.seed, "noise")
+    def _weights(self, space: SearchSpace, resolve: Resolve, stage: int = 0) -> SharedWeights:
+        """Return the supernet of a stage; each stage has seeds of its own."""
+        of_stage = f" of stage {stage}" if stage else ""
+        with seeded(derive_seed(self._spec.seed, f"weights{of_stage}")):
+            network = build_network(space, resolve, **self._shape, **self._spec.network.settings)
+        noise = derive_seed(self._spec.seed, f"noise{of_stage}")
         network = _place(network, device=self._device, layout=self._layout)
         return SharedWeights(network, self._spec.weights, noise_seed=noise)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,10 +24,11 @@ from archloom.searches.monitor import Monitor
 from archloom.searches.random_baseline import compare_with_random, describe_entry, join_sentences
 from archloom.searches.records import EarlyStop, EpochRecord, FinalistRecord, StrictSteps
 from archloom.searches.result import SearchOutcome
+from archloom.searches.stages import BuildWeights, StagePlan
 from archloom.searches.target_check import check_target, enforce_target, target_sentence
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
-from archloom.supernet import SharedWeights, path_gates
+from archloom.supernet import Gates, SharedWeights, path_gates
 
 SLOPE_SAMPLES = 30  # architectures that a beta is suggested from
 
@@ -34,8 +36,15 @@ SLOPE_SAMPLES = 30  # architectures that a beta is suggested from
 class SharedAccuracy:
     """Evaluates single paths under the shared weights, always on the same validation images."""
 
-    def __init__(self, space: SearchSpace, weights: SharedWeights, images: Loader) -> None:
-        self._space, self._weights, self._images = space, weights, images
+    def __init__(
+        self,
+        space: SearchSpace,
+        weights: SharedWeights,
+        images: Loader,
+        *,
+        gates: Callable[[Architecture], Gates] | None = None,  # of a path; left out: those of the space
+    ) -> None:
+        self._gates, self._weights, self._images = gates or partial(path_gates, space), weights, images
         self._batches: list[Batch] = []
 
     @property
@@ -45,13 +54,13 @@ class SharedAccuracy:
         return self._batches
 
     def __call__(self, architecture: Architecture) -> float:
-        gates = path_gates(self._space, architecture)
+        gates = self._gates(architecture)
         right = sum(float(self._weights.score(batch, gates)) * len(batch) for batch in self.batches)
         return right / sum(len(batch) for batch in self.batches)
 
     def likelihood(self, architecture: Architecture) -> float:
         """Return minus the mean loss: the objective of strategies that follow gradients."""
-        gates = path_gates(self._space, architecture)
+        gates = self._gates(architecture)
         with torch.no_grad():
             lost = sum(float(self._weights.loss(batch, gates)) * len(batch) for batch in self.batches)
         return -lost / sum(len(batch) for batch in self.batches)
@@ -77,6 +86,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         race: FinalistRace | None = None,
         monitor: Monitor | None = None,
         target: Target | None = None,
+        build_weights: BuildWeights | None = None,  # of later stages; needed where a strategy has several
         strict_share: float = 0.0,  # extra steps at most, as a share of all steps, if the target is missed
         **common: Any,
     ) -> None:
@@ -85,10 +95,10 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self._target, self._strict_share = target, strict_share
         if target is not None:
             strategy.set_target(target)
-        self._train, self._valid, self._epochs = train, valid, epochs
+        self._stages, self._stage, self._build_weights = StagePlan(strategy.stages(epochs)), 0, build_weights
+        self._train, self._valid, self._epochs = train, valid, self._stages.epochs
         self.train, self.evaluation = train, evaluation  # `archloom rank` evaluates trained weights with them
-        self._evaluate = SharedAccuracy(space, weights, evaluation)
-        self._compare = SharedAccuracy(space, weights, comparison)
+        self._comparison = comparison
         self._random_baseline_samples, self._race, self._monitor = random_baseline_samples, race, monitor
         self._kept: list[StateDict] = []  # states of the last epochs, to roll back to
         self._batches: Iterator[tuple[Batch, tuple[Batch, ...]]] | None = None
@@ -96,16 +106,31 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self._counts: dict[str, int] = {}  # not every step reports every metric
         self._images = 0
         self._seconds = 0.0
-        strategy.begin(
+        self._use(weights)
+
+    def _use(self, weights: SharedWeights) -> None:
+        """Search with these weights from now on: those of the present stage."""
+        self.weights, train, valid = weights, self._train, self._valid
+        gates = self.strategy.path_gates
+        self._evaluate = SharedAccuracy(self.space, weights, self.evaluation, gates=gates)
+        self._compare = SharedAccuracy(self.space, weights, self._comparison, gates=gates)
+        self.strategy.begin(
             weights,
             Plan(
                 train_images=len(train.indices),
                 valid_images=len(valid.indices),
                 batch_size=train.batch_size,
                 valid_batch_size=valid.batch_size,
-                steps=self.total,
+                steps=self._stages.epochs_of(self._stage) * train.steps,
             ),
         )
+
+    def _enter_stage(self, number: int) -> None:
+        """Build the supernet of a stage for the space that the strategy has now."""
+        assert self._build_weights is not None, "a search of several stages needs `build_weights`"
+        self._stage, self._kept = number, []  # states of an earlier stage do not fit this supernet
+        self.strategy.to(self.weights.device)
+        self._use(self._build_weights(self.strategy.supernet_space, self.strategy.resolve(), number))
 
     @property
     def total(self) -> int:
@@ -128,8 +153,13 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             self._batches = zip(_stream(self._train, self.position), self._valid_batches(self.position), strict=False)
         epoch = self.position // self._train.steps
         train, valids = next(self._batches)
-        self.weights.set_progress(epoch / self._epochs)
-        batch = SearchBatch(train, valids, epoch, self._epochs, self.position / self.total)
+        at = self._stages.at(epoch)
+        if at.stage != self._stage:
+            self.strategy.begin_stage(at.stage)
+            self._enter_stage(at.stage)
+        self.weights.set_progress(at.start)
+        done = self.position - self._stages.first_epoch(at.stage) * self._train.steps
+        batch = SearchBatch(train, valids, at.epoch, at.epochs, done / (at.epochs * self._train.steps))
         metrics = self.strategy.step(self.weights, batch)
         self.position += 1
         self._refuse_infinite(metrics)
@@ -170,6 +200,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             learning_rate=self.weights.learning_rate,
             derived_accuracy=self._evaluate(architecture),
             probabilities=probabilities and {name: list(values) for name, values in probabilities.items()},
+            stage=self._stages.describe(self._stage),
             **self.describe(architecture),
         )
         self._sums, self._counts, self._images, self._seconds = {}, {}, 0, 0.0
@@ -225,10 +256,11 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self.emit(Deriving("comparing it with a random baseline"))
         rng = self.strategy.python_random()
         samples = self._random_baseline_samples
-        baseline = compare_with_random(self.space, architecture, self._compare, samples=samples, rng=rng)
+        baseline = compare_with_random(self.strategy.path_space, architecture, self._compare, samples=samples, rng=rng)
         checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
         findings = self.strategy.findings()
-        sentences = (describe_entry(described["table_entry"]), baseline.sentence, target_sentence(checked))
+        remark = self.strategy.remark if baseline.sentence else ""
+        sentences = (describe_entry(described["table_entry"]), baseline.sentence, remark, target_sentence(checked))
         return SearchOutcome(
             **described,
             verdict=join_sentences(sentences),
@@ -274,7 +306,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         """Return quality, as the strategy measures it, and cost of architectures sampled uniformly."""
         assert self._target is not None
         rng = self.strategy.python_random()
-        architectures = [self.space.sample(rng) for _ in range(SLOPE_SAMPLES)]
+        architectures = [self.strategy.path_space.sample(rng) for _ in range(SLOPE_SAMPLES)]
         quality = self._evaluate.likelihood if isinstance(self.strategy, Differentiable) else self._evaluate
         return [(quality(architecture), self._target.cost(architecture)) for architecture in architectures]
 
@@ -284,14 +316,14 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         if target is None or not steps or target.is_met_by(self.strategy.best(self._reward, final=False)):
             return None
         self.emit(Deriving("target missed: training the architecture parameters further"))
-        weights, last = self.weights.frozen(), self._epochs - 1
+        weights, epochs = self.weights.frozen(), self._stages.epochs_of(self._stage)
         batches = zip(_stream(self._train, self.total), self._valid_batches(self.total), strict=False)
 
         def step(share: float) -> None:
             self.stop_if_asked()
             train, valids = next(batches)
             progress = (1 + share) / 2  # as in the second half of a search: rates that begin moderately, no warm-up
-            self.strategy.step(weights, SearchBatch(train, valids, last, self._epochs, progress))
+            self.strategy.step(weights, SearchBatch(train, valids, epochs - 1, epochs, progress))
 
         return enforce_target(
             target,
@@ -308,6 +340,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             **super().state_dict(),
             "strategy": self.strategy.state_dict(),
             "weights": self.weights.state_dict(),
+            "stage": self._stage,
             "partial": {
                 "sums": dict(self._sums),
                 "counts": dict(self._counts),
@@ -320,6 +353,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
     def load_state_dict(self, state: StateDict) -> None:
         """Restore what `state_dict` returned."""
         super().load_state_dict(state)
+        self.restore_stage(state)
         self.strategy.load_state_dict(state["strategy"])
         self.weights.load_state_dict(state["weights"])
         partial = state["partial"]
@@ -327,6 +361,13 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self._images, self._seconds = partial["images"], partial["seconds"]
         self._kept = list(state.get("kept", []))
         self._batches = None
+
+    def restore_stage(self, state: StateDict) -> None:
+        """Build the supernet of the stage that a state was saved in; its weights can be loaded then."""
+        number = state.get("stage", 0)  # states of older versions have none
+        if number or self._stage:
+            self.strategy.restore_stage(state["strategy"])
+            self._enter_stage(number)
 
 
 def _stream(loader: Loader, position: int) -> Iterator[Batch]:

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 from annotated_doc import Doc
 
 from archloom.core.errors import ParseError, require
-from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, SearchSpace
+from archloom.spaces.base import NONE, Architecture, CellGraph, CellNode, Decision, SearchSpace
 
 OPERATIONS = (NONE, "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 
@@ -59,6 +59,14 @@ class Nb201(SearchSpace):
     def full_decisions(self) -> tuple[Decision, ...]:
         """Return every edge with all operations."""
         return tuple(Decision(f"{source}->{target}", self.operations) for source, target in self.edges)
+
+    @property
+    def cell_nodes(self) -> tuple[CellNode, ...]:
+        """Return the nodes of the cell but its input."""
+        return tuple(
+            CellNode("cell", tuple(f"{source}->{target}" for source in range(target)))
+            for target in range(1, self.nodes)
+        )
 
     def enumerate(self) -> Iterator[Architecture]:
         """Yield every architecture."""

@@ -8,6 +8,7 @@ STRATEGIES = Catalogue(
     "strategy",
     {
         "darts": Entry("archloom.strategies.darts:Darts"),
+        "pc_darts": Entry("archloom.strategies.pc_darts:PcDarts"),
         "amended_darts": Entry("archloom.strategies.amended_darts:AmendedDarts"),
         "gibbs": Entry("archloom.strategies.gibbs:Gibbs"),
         "gdas": Entry("archloom.strategies.gdas:Gdas"),

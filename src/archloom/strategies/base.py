@@ -24,7 +24,7 @@ from archloom.objectives.target import Target
 from archloom.policies import Chain, Logits
 from archloom.policies.posterior import Posterior
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
-from archloom.supernet import SharedWeights, StepResult, gradients_of
+from archloom.supernet import EveryOption, Gates, Resolve, SharedWeights, StepResult, gradients_of, path_gates
 
 Metrics = Mapping[str, float]
 Evaluate = Callable[[Architecture], float]
@@ -105,6 +105,19 @@ class Plan:
     batch_size: int
     valid_batch_size: int
     steps: int  # of the whole search
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a search that has a supernet of its own.
+
+    Attributes:
+        epochs: epochs of the stage.
+        name: what the stage is, for progress and reports; '' where a search has one stage.
+    """
+
+    epochs: int
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -203,9 +216,42 @@ class OneShot(Stateful):
     """
 
     validation: Validation = Validation()
+    remark: str = ""  # a sentence for the verdict, where accuracies of paths need one
+
+    # --- the supernet
+
+    def resolve(self) -> Resolve:
+        """Return how the supernet is built; `EveryOption()` builds all options on all channels."""
+        return EveryOption()
+
+    def stages(self, epochs: int) -> tuple[Stage, ...]:
+        """Return the parts of a search of so many epochs; each has a supernet of its own. Most searches have one."""
+        return (Stage(epochs),)
+
+    def begin_stage(self, number: int) -> None:
+        """Prepare for the supernet of stage `number`, from 1: its space, and new architecture parameters."""
+
+    def restore_stage(self, state: StateDict) -> None:
+        """Prepare for the supernet of a saved strategy, before `load_state_dict`; weights of its shape come next."""
+
+    @property
+    def supernet_space(self) -> SearchSpace:
+        """Return the space of the present supernet: the searched one, unless a stage has another."""
+        return self.space
+
+    @property
+    def path_space(self) -> SearchSpace:
+        """Return the space of the architectures that are paths through the present supernet."""
+        return self.supernet_space
+
+    def path_gates(self, architecture: Architecture) -> Gates:
+        """Return the gates of an architecture as one path through the present supernet."""
+        return path_gates(self.supernet_space, architecture)
+
+    # --- the search
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
-        """Prepare for the sizes of a search; called once, before the first step and before a saved state is loaded."""
+        """Prepare for the sizes of a stage; called before its first step and before a saved state is loaded."""
 
     @abstractmethod
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
@@ -263,6 +309,7 @@ class Differentiable(OneShot):
     """
 
     stateful: ClassVar[tuple[str, ...]] = ("policy", "optimizer")
+    policy_type: ClassVar[type[Logits]] = Logits
 
     def __init__(
         self,
@@ -288,8 +335,14 @@ class Differentiable(OneShot):
             }
         )
         self._warmup, self._keep_none, self._finalists = warmup, keep_none, finalists
-        self.policy = Logits(space, generator, without=(NONE,) if none == "absent" else ())
-        self.optimizer: torch.optim.Optimizer = self.policy.adam(learning_rate=learning_rate, weight_decay=weight_decay)
+        self._without = (NONE,) if none == "absent" else ()
+        self._adam = {"learning_rate": learning_rate, "weight_decay": weight_decay}
+        self.begin_policy(space)
+
+    def begin_policy(self, space: SearchSpace) -> None:
+        """Make new logits for a space, and their optimizer."""
+        self.policy = self.policy_type(space, self.generator, without=self._without)
+        self.optimizer: torch.optim.Optimizer = self.policy.adam(**self._adam)
 
     def descend(self, gradient: Tensor, batch: SearchBatch) -> None:
         """Take an optimizer step on the logits, except in the warm-up, when operations without weights look best."""
@@ -314,15 +367,19 @@ class Differentiable(OneShot):
         """Return the probability of every option."""
         return self.policy.probabilities()
 
+    def scores(self) -> Scores:
+        """Return the numbers that `best` decodes: the probabilities, where nothing else takes part."""
+        return self.probabilities()
+
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
-        """Return the architecture that the probabilities stand for."""
-        return self.space.decode(self.probabilities(), keep_none=self._keep_none)
+        """Return the architecture that the scores stand for."""
+        return self.space.decode(self.scores(), keep_none=self._keep_none)
 
     def finalists(self) -> list[Architecture]:
         """Return the discretized architecture and its neighbours, for the finalist race."""
         if self._finalists == 1:
             return []
-        return self.space.neighbours(self.probabilities(), self._finalists, keep_none=self._keep_none)
+        return self.space.neighbours(self.scores(), self._finalists, keep_none=self._keep_none)
 
 
 def metrics(train: StepResult, valid: StepResult | None = None, **others: float) -> Metrics:

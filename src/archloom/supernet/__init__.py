@@ -5,6 +5,7 @@ from archloom.supernet.curvature import Curvature, to_vector
 from archloom.supernet.gate import CLOSED, Gate, Gates, path_gates
 from archloom.supernet.gradients import gradients_of
 from archloom.supernet.masked_width import Extent, SharedConv2d, SharedLinear, Width, normalize_first_channels
+from archloom.supernet.partial_channels import PartialChannels, PartialChoice
 from archloom.supernet.resolve import EveryOption, Only, Resolve, inherit
 from archloom.supernet.shared_weights import Parameters, Prediction, SharedWeights, StepResult, WeightSettings
 
@@ -21,6 +22,8 @@ __all__ = [
     "LayerChoice",
     "Only",
     "Parameters",
+    "PartialChannels",
+    "PartialChoice",
     "Prediction",
     "Resolve",
     "SharedConv2d",

@@ -1,0 +1,103 @@
+"""PC-DARTS: DARTS on a quarter of the channels, with learned weights of edges (Xu et al., 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import torch
+from annotated_doc import Doc
+from torch import Tensor
+
+from archloom.core.errors import require
+from archloom.policies.edges import EdgeLogits
+from archloom.policies.logits import Logits
+from archloom.spaces import Scores, SearchSpace
+from archloom.strategies.base import Metrics, Preset, SearchBatch, StrategyFindings, metrics
+from archloom.strategies.darts import Darts
+from archloom.supernet import EveryOption, PartialChannels, Resolve, SharedWeights
+
+
+class PcDarts(Darts):
+    """DARTS whose edges mix one part of their channels and pass the others by; nodes learn weights of their inputs.
+
+    Sampling channels regularizes the search and takes less memory, so batches can be larger. Edge weights steady the
+    choice of inputs, which would otherwise depend on the channels that are mixed.
+    """
+
+    policy_type: ClassVar[type[Logits]] = EdgeLogits
+    policy: EdgeLogits
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "paper": {
+            "strategy": {"parts": 4, "learning_rate": 6e-4, "weight_decay": 1e-3, "warmup": 0.3},
+            "weights": {
+                "learning_rate": 0.1,
+                "learning_rate_end": 0.0,
+                "momentum": 0.9,
+                "weight_decay": 3e-4,
+                "clip": 5.0,
+            },
+            "search": {"epochs": 50, "batch_size": 256},
+        },
+        "imagenet": {  # without the linear rise of the learning rate in the first five epochs
+            "strategy": {"parts": 2, "learning_rate": 6e-3, "weight_decay": 1e-3, "warmup": 0.7, "clip": 5.0},
+            "weights": {"learning_rate": 0.5, "learning_rate_end": 0.0, "weight_decay": 3e-4, "clip": 5.0},
+            "search": {"epochs": 50, "batch_size": 1024},
+        },
+    }
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        generator: torch.Generator,
+        *,
+        parts: Annotated[int, Doc("of the channels; one of them runs through the operations; 1: all channels")] = 4,
+        learning_rate: Annotated[float, Doc("learning rate of Adam on the logits of options and edges")] = 6e-4,
+        warmup: Annotated[float, Doc("share of the epochs that trains the weights alone")] = 0.3,
+        clip: Annotated[float, Doc("largest norm of the logits' gradient; 0: no clipping")] = 0.0,
+        **common: Any,
+    ) -> None:
+        require(
+            {
+                f"strategy.parts must be at least 1, got {parts}": parts >= 1,
+                f"strategy.clip must be 0 (off) or more, got {clip}": clip >= 0,
+            }
+        )
+        super().__init__(space, generator, learning_rate=learning_rate, warmup=warmup, **common)
+        self._parts, self._clip = parts, clip
+        self.remark = PATHS_DIFFER if parts > 1 else ""
+
+    def resolve(self) -> Resolve:
+        """Return a supernet of partial channels."""
+        return PartialChannels(parts=self._parts) if self._parts > 1 else EveryOption()
+
+    def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
+        """Update logits of options and edges, then the weights; in the warm-up the weights alone."""
+        if self.is_warming_up(batch):
+            return metrics(weights.fit(batch.train, self.policy.mixture()))
+        return super().step(weights, batch)
+
+    def descend(self, gradient: Tensor, batch: SearchBatch) -> None:
+        """Take an optimizer step along the clipped gradient."""
+        super().descend(clip_norm(gradient, self._clip), batch)
+
+    def scores(self) -> Scores:
+        """Return probabilities times edge weights: the latter count where a node keeps its best inputs."""
+        return self.policy.scores()
+
+    def findings(self) -> StrategyFindings:
+        """Return the weight of every edge."""
+        weights = {name: float(weight.detach()) for name, weight in self.policy.edge_weights().items()}
+        return StrategyFindings(others={"edge_weights": weights})
+
+
+PATHS_DIFFER = (
+    "The supernet had partial channels: its paths differ from standalone networks, so these accuracies rank even more "
+    "roughly."
+)
+
+
+def clip_norm(gradient: Tensor, largest: float) -> Tensor:
+    """Return the gradient, scaled down to a norm; 0 leaves it as it is."""
+    norm = float(gradient.norm())
+    return gradient * (largest / norm) if largest and norm > largest else gradient
