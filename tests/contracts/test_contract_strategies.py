@@ -38,7 +38,7 @@ SMALL = {  # settings that keep a tiny search tiny
     "gibbs": {"logits": {"images": 8}, "finalists": 2},
     "pc_darts": {"parts": 2},
 }
-NEEDS_CELLS = ("pc_darts",)  # strategies that weigh the edges into a node
+NEEDS_CELLS = ("pc_darts", "bayes_nas")  # strategies that weigh the edges into a node
 WITHOUT_CELLS = ("proxylessnas_enlarged_32", "mobilenet_v3_like_32", "nats_size")
 ON_THE_TOY = {"pc_darts": {"parts": 1}}  # its network has one channel
 PLAIN = [(name, SMALL.get(name, {})) for name in STRATEGIES]
@@ -79,6 +79,7 @@ VARIANTS = [
     ),
     ("gibbs", {"logit_curvature": {"pairs": "different", "learn_every": 1}, "logits": {"images": 8}, "finalists": 1}),
     ("pc_darts", {"parts": 1, "order": "second", "clip": 0.1, "finalists": 2}),
+    ("bayes_nas", {"prune": "entropy", "draws": 2, "warmup": 0.0}),
     ("gdas", {"sampling": "sample"}),
     ("gdas", {"gradient": "nb201_code"}),
     ("gdas", {"gradient": "all", "none": "absent"}),
@@ -111,6 +112,7 @@ BAD_SETTINGS = {
         ("order", "third"),
     ],
     "pc_darts": [("parts", 0), ("clip", -1.0), ("learning_rate", 0.0), ("warmup", 1.0), ("order", "third")],
+    "bayes_nas": [("observations", 0.0), ("warmup", 1.0), ("draws", 0), ("prune", "all")],
     "gibbs": [
         ("logits.learning_rate", 2.5),
         ("logits.learning_rate", 0.0),

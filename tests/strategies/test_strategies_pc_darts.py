@@ -75,7 +75,7 @@ def test_edge_weights_decide_which_inputs_a_node_keeps_and_not_their_operations(
 def test_it_names_its_resolve():
     assert make(parts=4).resolve() == PartialChannels(parts=4)
     assert make(parts=1).resolve() == EveryOption()
-    assert make(parts=4).remark == PATHS_DIFFER and not make(parts=1).remark
+    assert make(parts=4).remark() == PATHS_DIFFER and not make(parts=1).remark()
 
 
 def test_a_space_without_cells_is_refused():

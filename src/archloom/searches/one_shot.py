@@ -259,7 +259,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         baseline = compare_with_random(self.strategy.path_space, architecture, self._compare, samples=samples, rng=rng)
         checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
         findings = self.strategy.findings()
-        remark = self.strategy.remark if baseline.sentence else ""
+        remark = self.strategy.remark()
         sentences = (describe_entry(described["table_entry"]), baseline.sentence, remark, target_sentence(checked))
         return SearchOutcome(
             **described,

@@ -10,6 +10,7 @@ STRATEGIES = Catalogue(
         "darts": Entry("archloom.strategies.darts:Darts"),
         "pc_darts": Entry("archloom.strategies.pc_darts:PcDarts"),
         "amended_darts": Entry("archloom.strategies.amended_darts:AmendedDarts"),
+        "bayes_nas": Entry("archloom.strategies.bayes_nas:BayesNas"),
         "gibbs": Entry("archloom.strategies.gibbs:Gibbs"),
         "gdas": Entry("archloom.strategies.gdas:Gdas"),
         "rsps": Entry("archloom.strategies.rsps:Rsps"),

@@ -216,7 +216,6 @@ class OneShot(Stateful):
     """
 
     validation: Validation = Validation()
-    remark: str = ""  # a sentence for the verdict, where accuracies of paths need one
 
     # --- the supernet
 
@@ -260,6 +259,10 @@ class OneShot(Stateful):
     @abstractmethod
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
         """Return the architecture that the search would choose now; `final` is False before the end of the search."""
+
+    def remark(self) -> str:
+        """Return a sentence for the verdict, on what a reader of this result must know; usually none."""
+        return ""
 
     def probabilities(self) -> Scores | None:
         """Return the probabilities of the options, or None for strategies without any."""

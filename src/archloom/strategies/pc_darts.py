@@ -65,7 +65,6 @@ class PcDarts(Darts):
         )
         super().__init__(space, generator, learning_rate=learning_rate, warmup=warmup, **common)
         self._parts, self._clip = parts, clip
-        self.remark = PATHS_DIFFER if parts > 1 else ""
 
     def resolve(self) -> Resolve:
         """Return a supernet of partial channels."""
@@ -84,6 +83,10 @@ class PcDarts(Darts):
     def scores(self) -> Scores:
         """Return probabilities times edge weights: the latter count where a node keeps its best inputs."""
         return self.policy.scores()
+
+    def remark(self) -> str:
+        """Return what partial channels mean for the accuracies of paths."""
+        return PATHS_DIFFER if self._parts > 1 else ""
 
     def findings(self) -> StrategyFindings:
         """Return the weight of every edge."""
