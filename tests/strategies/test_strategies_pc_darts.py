@@ -6,7 +6,8 @@ from smooth import SPACE, search_batch, smooth_weights
 
 from archloom.core.errors import SettingError
 from archloom.spaces import Darts, Mobile
-from archloom.strategies.pc_darts import PATHS_DIFFER, PcDarts, clip_norm
+from archloom.strategies.pc_darts import PATHS_DIFFER, PcDarts
+from archloom.strategies.warm_darts import clip_norm
 from archloom.supernet import EveryOption, PartialChannels
 from archloom.testing import make_search
 

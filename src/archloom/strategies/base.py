@@ -355,12 +355,15 @@ class Differentiable(OneShot):
         self.optimizer.step()
 
     def add_target_gradient(self, gradient: Tensor) -> Tensor:
-        """Add the gradient of the penalty for missing the target, by the expected cost under the softmax."""
+        """Add the gradient of the penalty for missing the target, by the expected cost."""
         if self.target is None:
             return gradient
-        probabilities = {name: row.softmax(dim=0) for name, row in self.policy.rows().items()}
-        (penalty,) = gradients_of(self.target.penalty(probabilities), [self.policy.values])
+        (penalty,) = gradients_of(self.target.penalty(self.expected_choice()), [self.policy.values])
         return gradient + penalty
+
+    def expected_choice(self) -> dict[str, Tensor]:
+        """Return the probability of every option of the space, with gradient; a target weighs costs by it."""
+        return self.policy.shares()
 
     def is_warming_up(self, batch: SearchBatch) -> bool:
         """Return whether only the weights train."""

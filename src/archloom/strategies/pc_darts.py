@@ -7,18 +7,17 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_doc import Doc
-from torch import Tensor
 
 from archloom.core.errors import require
 from archloom.policies.edges import EdgeLogits
 from archloom.policies.logits import Logits
 from archloom.spaces import Scores, SearchSpace
-from archloom.strategies.base import Metrics, Preset, SearchBatch, StrategyFindings, metrics
-from archloom.strategies.darts import Darts
-from archloom.supernet import EveryOption, PartialChannels, Resolve, SharedWeights
+from archloom.strategies.base import Preset, StrategyFindings
+from archloom.strategies.warm_darts import WarmDarts
+from archloom.supernet import EveryOption, PartialChannels, Resolve
 
 
-class PcDarts(Darts):
+class PcDarts(WarmDarts):
     """DARTS whose edges mix one part of their channels and pass the others by; nodes learn weights of their inputs.
 
     Sampling channels regularizes the search and takes less memory, so batches can be larger. Edge weights steady the
@@ -52,33 +51,20 @@ class PcDarts(Darts):
         generator: torch.Generator,
         *,
         parts: Annotated[int, Doc("of the channels; one of them runs through the operations; 1: all channels")] = 4,
-        learning_rate: Annotated[float, Doc("learning rate of Adam on the logits of options and edges")] = 6e-4,
         warmup: Annotated[float, Doc("share of the epochs that trains the weights alone")] = 0.3,
-        clip: Annotated[float, Doc("largest norm of the logits' gradient; 0: no clipping")] = 0.0,
         **common: Any,
     ) -> None:
         require(
             {
                 f"strategy.parts must be at least 1, got {parts}": parts >= 1,
-                f"strategy.clip must be 0 (off) or more, got {clip}": clip >= 0,
             }
         )
-        super().__init__(space, generator, learning_rate=learning_rate, warmup=warmup, **common)
-        self._parts, self._clip = parts, clip
+        super().__init__(space, generator, warmup=warmup, **common)
+        self._parts = parts
 
     def resolve(self) -> Resolve:
         """Return a supernet of partial channels."""
         return PartialChannels(parts=self._parts) if self._parts > 1 else EveryOption()
-
-    def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
-        """Update logits of options and edges, then the weights; in the warm-up the weights alone."""
-        if self.is_warming_up(batch):
-            return metrics(weights.fit(batch.train, self.policy.mixture()))
-        return super().step(weights, batch)
-
-    def descend(self, gradient: Tensor, batch: SearchBatch) -> None:
-        """Take an optimizer step along the clipped gradient."""
-        super().descend(clip_norm(gradient, self._clip), batch)
 
     def scores(self) -> Scores:
         """Return probabilities times edge weights: the latter count where a node keeps its best inputs."""
@@ -98,9 +84,3 @@ PATHS_DIFFER = (
     "The supernet had partial channels: its paths differ from standalone networks, so these accuracies rank even more "
     "roughly."
 )
-
-
-def clip_norm(gradient: Tensor, largest: float) -> Tensor:
-    """Return the gradient, scaled down to a norm; 0 leaves it as it is."""
-    norm = float(gradient.norm())
-    return gradient * (largest / norm) if largest and norm > largest else gradient

@@ -8,12 +8,14 @@ from archloom.supernet.masked_width import Extent, SharedConv2d, SharedLinear, W
 from archloom.supernet.partial_channels import PartialChannels, PartialChoice
 from archloom.supernet.resolve import EveryOption, Only, Resolve, inherit
 from archloom.supernet.shared_weights import Parameters, Prediction, SharedWeights, StepResult, WeightSettings
+from archloom.supernet.skip_dropout import DropSkips, SkipDropout
 
 __all__ = [
     "CLOSED",
     "Choice",
     "Curvature",
     "Dag",
+    "DropSkips",
     "EveryOption",
     "Extent",
     "Fixed",
@@ -29,6 +31,7 @@ __all__ = [
     "SharedConv2d",
     "SharedLinear",
     "SharedWeights",
+    "SkipDropout",
     "StepResult",
     "WeightSettings",
     "Width",

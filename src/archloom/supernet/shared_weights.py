@@ -29,6 +29,7 @@ from archloom.supernet.gate import Gates
 from archloom.supernet.gradients import find_gradients, gradients_of
 from archloom.supernet.masked_width import SharedKernel
 from archloom.supernet.resolve import inherit
+from archloom.supernet.skip_dropout import SkipDropout
 
 Parameters = Mapping[str, Tensor]
 
@@ -220,6 +221,12 @@ class SharedWeights:
         """Set the weight decay, or the `decay` of an optimizer that has its own."""
         for group in self._optimizer.param_groups:
             group["decay" if "decay" in group else "weight_decay"] = decay
+
+    def set_skip_dropout(self, rate: float) -> None:
+        """Set the rate of dropout on skips, in a supernet that has it."""
+        for module in self._dropouts:
+            if isinstance(module, SkipDropout):
+                module.p = rate
 
     def train(self) -> None:
         """Put the network into training mode."""
