@@ -31,6 +31,7 @@ from archloom.reports.tables import (
 from archloom.searches.history import chosen_so_far, epochs_of, find_changes, metric_series, trials_of, unit_of
 from archloom.searches.records import EpochRecord, FinalistRecord, SearchRecord, TrialRecord
 from archloom.searches.report_draws import MOST_ROWS, SHOWN_WITH_DRAWS, best_map, draw_curves
+from archloom.searches.report_findings import finding_sections
 from archloom.searches.report_health import health_curves, health_sentence
 from archloom.searches.report_plots import MOST_PANELS, has_table, probabilities, stability_curve, trial_scores
 from archloom.searches.report_posterior import CREDIBLE, architecture_table, describe_posterior
@@ -97,6 +98,7 @@ def _context(data: ReportData) -> dict[str, object]:
         **_cells(data),
         **_quality(data),
         "posterior": _posterior(data),
+        "findings": finding_sections({} if result is None else result.findings),
         "finalists": finalists_table(() if result is None else result.finalists),
         "finalists_time": duration(None if result is None else result.finalists_seconds),
         "pictures": [picture for picture in _pictures(data) if picture.svg],
@@ -193,6 +195,7 @@ def _columns(data: ReportData) -> list[Column]:
     epochs, trials, entries = data.epochs, data.trials, [record.table_entry for record in data.history]
     of_epochs = [
         Column("epoch", [record.epoch + 1 for record in epochs], whole),
+        *([Column("stage", [record.stage for record in epochs], str)] if any(one.stage for one in epochs) else []),
         Column("seconds", [record.seconds for record in epochs], decimal),
         Column("images/s", [record.images_per_second for record in epochs], whole),
         Column("memory, MB", [record.memory_mb for record in epochs], whole),

@@ -27,7 +27,7 @@ MOST_SKIPS = 8  # of a published cell; the result lists its cells for every limi
 
 _WEIGHTS = {"learning_rate": 0.025, "learning_rate_end": 0.0, "momentum": 0.9, "weight_decay": 3e-4, "clip": 5.0}
 _SEARCH = {"epochs": 75, "batch_size": 96}
-_STAGES = {"depths": [5, 11, 17], "drops": [3, 2], "learning_rate": 6e-4, "weight_decay": 1e-3, "warmup": 0.4}
+_STAGES = {"depths": (5, 11, 17), "drops": (3, 2), "learning_rate": 6e-4, "weight_decay": 1e-3, "warmup": 0.4}
 
 
 class PDarts(WarmDarts):
@@ -40,12 +40,12 @@ class PDarts(WarmDarts):
     stateful: ClassVar[tuple[str, ...]] = ("policy", "optimizer", "stage", "kept")
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {
-            "strategy": {**_STAGES, "skip_dropout": [0.0, 0.4, 0.7], "skip_limit": 2, "clip": 5.0},
+            "strategy": {**_STAGES, "skip_dropout": (0.0, 0.4, 0.7), "skip_limit": 2, "clip": 5.0},
             "weights": _WEIGHTS,
             "search": _SEARCH,
         },
         "public": {  # as the command line of the public code
-            "strategy": {**_STAGES, "skip_dropout": [0.1, 0.4, 0.7], "skip_limit": 2, "clip": 5.0},
+            "strategy": {**_STAGES, "skip_dropout": (0.1, 0.4, 0.7), "skip_limit": 2, "clip": 5.0},
             "weights": _WEIGHTS,
             "search": _SEARCH,
         },
@@ -182,7 +182,17 @@ class PDarts(WarmDarts):
 
     def scores(self) -> Scores:
         """Return the probabilities, without the skips that are above the limit."""
-        return limit_skips(self.space, self.probabilities(), self._skip_limit)
+        return limit_skips(self.space, self._present_scores(), self._skip_limit)
+
+    def _present_scores(self) -> Scores:
+        """Return the probabilities of the options that are left; others are worse than any."""
+        left = {d.name: d.options for d in self.supernet_space.decisions}
+        return {
+            d.name: [
+                value if option in left[d.name] else -math.inf for option, value in zip(d.options, row, strict=True)
+            ]
+            for d, row in zip(self.space.decisions, self.probabilities().values(), strict=True)
+        }
 
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
         """Return the most probable cells with few enough skips; `none` takes no part."""
@@ -205,7 +215,7 @@ class PDarts(WarmDarts):
         """Return what every stage dropped, and the cells of every limit of skips."""
         cells = {
             str(limit): self.space.format(
-                self.space.decode(limit_skips(self.space, self.probabilities(), limit), keep_none=False)
+                self.space.decode(limit_skips(self.space, self._present_scores(), limit), keep_none=False)
             )
             for limit in range(MOST_SKIPS, -1, -1)
         }

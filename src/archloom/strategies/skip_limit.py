@@ -7,6 +7,8 @@ import math
 from archloom.families import OperationKind, family_of
 from archloom.spaces import NONE, Scores, SearchSpace
 
+DELETED = -1.0  # the score of a deleted skip: below every probability, but above options that are not there
+
 
 def limit_skips(space: SearchSpace, scores: Scores, limit: int) -> Scores:
     """Return scores whose cells have at most `limit` skips, where cells keep the resolution.
@@ -39,9 +41,9 @@ def _delete_skip(space: SearchSpace, rows: dict[str, list[float]], names: list[s
     derived, kind_of = space.decode(rows, keep_none=False), family_of(space).kind_of
     kept = [name for name in names if kind_of(derived[name]) is OperationKind.SKIP]
     places = {name: space.decision(name).index(derived[name]) for name in kept}
-    present = [name for name in kept if rows[name][places[name]] > -math.inf]
+    present = [name for name in kept if rows[name][places[name]] > DELETED]
     if len(kept) <= limit or not present:
         return False
     least = min(present, key=lambda name: rows[name][places[name]])
-    rows[least][places[least]] = -math.inf
+    rows[least][places[least]] = DELETED
     return True
