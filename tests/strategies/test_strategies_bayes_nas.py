@@ -116,7 +116,18 @@ def test_a_cell_of_nothing_is_filled_by_rank_and_the_verdict_says_so():
     strategy = BayesNas(space, torch.Generator())
     set_evidence(strategy, {(d.name, "nor_conv_3x3"): 0.5 for d in space.decisions})
     assert set(strategy.best(lambda architecture: 0.0).values()) == {"nor_conv_3x3"}
-    assert "pruned every operation of cell" in strategy.remark() and "\n" not in strategy.remark()
+    assert "no way through cell" in strategy.remark() and "\n" not in strategy.remark()
+
+
+def test_a_cell_without_a_way_to_its_output_counts_as_nothing():
+    space = Nb201(nodes=3)
+    strategy = BayesNas(space, torch.Generator())
+    set_evidence(
+        strategy, {("0->1", "nor_conv_3x3"): 3.0, ("1->2", "skip_connect"): 0.9, ("0->2", "nor_conv_1x1"): 0.8}
+    )
+    derived = strategy.best(lambda architecture: 0.0)  # the first edge alone would lead nowhere
+    assert space.format(derived) == "|nor_conv_3x3~0|+|nor_conv_1x1~0|skip_connect~1|"
+    assert "no way through cell" in strategy.remark()
 
 
 def test_cells_of_the_darts_space_have_gates_of_their_own_and_share_the_result():
@@ -139,5 +150,5 @@ def test_a_space_without_cells_is_refused():
 def test_one_observation_prunes_every_operation_and_the_search_says_so():
     search = make_search("bayes_nas", network={"channels": 2}, strategy={"observations": 1e-3}, search={"epochs": 3})
     outcome = search.run()
-    assert "pruned every operation of cell" in outcome.verdict
+    assert "no way through cell" in outcome.verdict
     assert outcome.findings["surviving_operations"] == 0

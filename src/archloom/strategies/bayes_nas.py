@@ -13,7 +13,7 @@ from annotated_doc import Doc
 
 from archloom.core.errors import SettingError, require
 from archloom.policies.sparse_gates import NO_INFORMATION, SparseGates, option_scores
-from archloom.spaces import NONE, Architecture, Scores, SearchSpace
+from archloom.spaces import NONE, Architecture, CellGraph, Scores, SearchSpace
 from archloom.strategies.base import (
     Evaluate,
     Metrics,
@@ -144,27 +144,27 @@ class BayesNas(OneShot):
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
         """Return the operation with the most evidence on every edge; edges without any are left out."""
         kept = self.space.decode(self.scores(), keep_none=self._prune != "none")
-        return self._fill(kept) if self._empty_cells(kept) else kept
+        return self._fill(kept) if self._cut_cells(kept) else kept
 
-    def _empty_cells(self, architecture: Architecture) -> list[str]:
-        """Return the cells in which nothing is connected."""
-        return [graph.name for graph in self.space.graphs(architecture) if not graph.edges]
+    def _cut_cells(self, architecture: Architecture) -> list[str]:
+        """Return the cells without a way from input to output."""
+        return [graph.name for graph in self.space.graphs(architecture) if not has_way_through(graph)]
 
     def _fill(self, pruned: Architecture) -> Architecture:
-        """Return the pruned architecture with empty cells as they rank without pruning: a network needs its cells."""
-        ranked, empty = self.space.decode(self.scores(), keep_none=False), set(self._empty_cells(pruned))
-        names = {name for node in self.space.cell_nodes if node.cell in empty for name in node.inputs}
+        """Return the pruned architecture with cut cells as they rank without pruning: a network needs its cells."""
+        ranked, cut = self.space.decode(self.scores(), keep_none=False), set(self._cut_cells(pruned))
+        names = {name for node in self.space.cell_nodes if node.cell in cut for name in node.inputs}
         return self.space.check({name: (ranked if name in names else pruned)[name] for name in pruned})
 
     def remark(self) -> str:
-        """Return a sentence on cells without a surviving operation."""
+        """Return a sentence on cells that pruning cut."""
         kept = self.space.decode(self.scores(), keep_none=self._prune != "none")
-        empty = self._empty_cells(kept)
-        if not empty:
+        cut = self._cut_cells(kept)
+        if not cut:
             return ""
         return (
-            f"The prior pruned every operation of {', '.join(empty)}; the result has the best of them. Raise "
-            f"strategy.observations, now {self._observations:g}."
+            f"Pruning left no way through {', '.join(cut)}; the result has the best operation of every edge there. "
+            f"Raise strategy.observations, now {self._observations:g}."
         )
 
     def findings(self) -> StrategyFindings:
@@ -179,3 +179,12 @@ class BayesNas(OneShot):
                 "operations": len(evidence),
             }
         )
+
+
+def has_way_through(graph: CellGraph) -> bool:
+    """Return whether some output of a cell depends on some input."""
+    reached = set(range(len(graph.inputs)))
+    for source, target, _ in sorted(graph.edges, key=lambda edge: edge[1]):
+        if source in reached:
+            reached.add(target)
+    return any(output in reached for output in graph.outputs)
