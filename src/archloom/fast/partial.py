@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from archloom.fast.fused import Edge, Fusible
+from archloom.fast.fused import Edge, Fusible, is_shared_by_images
 from archloom.fast.kernels import Kernels
 from archloom.spaces import NONE, Decision
 from archloom.supernet.gate import Gate, Gates
@@ -33,7 +33,7 @@ class PartialFusible:
         self, kernels: Kernels, inputs: Sequence[Tensor], gates: Gates, outputs: Sequence[int]
     ) -> dict[int, Tensor] | None:
         """Return the states that are not zero, or None where only the plain modules can run these gates."""
-        if not all(_is_shared_by_images(gates[decision.name]) for decision, _ in self._choices.values()):
+        if not all(is_shared_by_images(gates[decision.name]) for decision, _ in self._choices.values()):
             return None
         states = {number: _Split(image, self._parts) for number, image in enumerate(inputs)}
         for target in sorted({target for _, target in self._choices}):
@@ -92,11 +92,6 @@ class _Split:
         if stride not in self._rest:
             self._rest[stride] = pool_by(self.image[:, self._width :], stride)
         return self._rest[stride]
-
-
-def _is_shared_by_images(gate: Gate) -> bool:
-    one = gate.weights is None or gate.weights.dim() == 1
-    return one and not isinstance(gate.index, Tensor) and gate.offset is None
 
 
 def is_closed(decision: Decision, gate: Gate) -> bool:
