@@ -36,7 +36,12 @@ SMALL = {  # settings that keep a tiny search tiny
     "setn": {"candidates": 6, "candidates_each_epoch": 2},
     "enas": {"candidates": 6, "candidates_each_epoch": 2, "controller_steps": 2, "samples": 3},
     "gibbs": {"logits": {"images": 8}, "finalists": 2},
+    "pc_darts": {"parts": 2},
 }
+NEEDS_CELLS = ("pc_darts", "bayes_nas")  # strategies that weigh the edges into a node
+WITHOUT_CELLS = ("proxylessnas_enlarged_32", "mobilenet_v3_like_32", "nats_size")
+SECTIONS = {"p_darts": {"search": {"epochs": 3}}}  # an epoch for each stage
+ON_THE_TOY = {"pc_darts": {"parts": 1}, "drnas": {"parts": 1}}  # its network has one channel
 PLAIN = [(name, SMALL.get(name, {})) for name in STRATEGIES]
 VARIANTS = [
     ("tpe", {"startup_trials": 2, "multivariate": False}),
@@ -74,6 +79,10 @@ VARIANTS = [
         },
     ),
     ("gibbs", {"logit_curvature": {"pairs": "different", "learn_every": 1}, "logits": {"images": 8}, "finalists": 1}),
+    ("pc_darts", {"parts": 1, "order": "second", "clip": 0.1, "finalists": 2}),
+    ("bayes_nas", {"prune": "entropy", "draws": 2, "warmup": 0.0}),
+    ("p_darts", {"drops": [1], "skip_dropout": [0.2, 0.5], "skip_dropout_schedule": "monotone", "finalists": 2}),
+    ("drnas", {"parts": 2, "divergence": 0.01, "warmup": 0.5, "finalists": 2}),
     ("gdas", {"sampling": "sample"}),
     ("gdas", {"gradient": "nb201_code"}),
     ("gdas", {"gradient": "all", "none": "absent"}),
@@ -105,6 +114,18 @@ BAD_SETTINGS = {
         ("none", "forbidden"),
         ("order", "third"),
     ],
+    "pc_darts": [("parts", 0), ("clip", -1.0), ("learning_rate", 0.0), ("warmup", 1.0), ("order", "third")],
+    "bayes_nas": [("observations", 0.0), ("warmup", 1.0), ("draws", 0), ("prune", "all")],
+    "p_darts": [
+        ("drops", [-1, 2]),
+        ("skip_dropout", [0.1]),
+        ("skip_dropout", [0.1, 1.0, 0.2]),
+        ("depths", [3]),
+        ("skip_limit", -1),
+        ("clip", -1.0),
+        ("skip_dropout_schedule", "none"),
+    ],
+    "drnas": [("divergence", -1.0), ("parts", 0), ("learning_rate", 0.0)],
     "gibbs": [
         ("logits.learning_rate", 2.5),
         ("logits.learning_rate", 0.0),
@@ -204,6 +225,7 @@ class ChosenStrategy(StrategyContract):
     @pytest.fixture(autouse=True)
     def _choose(self, name: str, settings: dict[str, Any]) -> None:
         self.strategy, self.settings = name, settings
+        self.sections = merge(StrategyContract.sections, SECTIONS.get(name, {}))
 
 
 @pytest.mark.parametrize(("name", "settings"), PLAIN, ids=str)
@@ -232,12 +254,13 @@ def test_every_strategy_is_of_one_of_the_two_families():
         for space in SPACES
         if space not in ("nb201_mini", *OF_THE_SAME_CLASS)  # that one: in the contract above
         and (settings == SMALL.get(name, {}) or space == VARIED)
+        and not (name in NEEDS_CELLS and space in WITHOUT_CELLS)
     ],
     ids=str,
 )
 def test_runs_on_every_space(name, settings, space):
-    search = {"epochs": 1, "batch_size": 24, "trials": 2}
-    check_result(make_small_search(name, space, strategy=settings, search=search))
+    search = merge({"search": {"epochs": 1, "batch_size": 24, "trials": 2}}, SECTIONS.get(name, {}))
+    check_result(make_small_search(name, space, strategy=settings, **search))
 
 
 @pytest.mark.parametrize(
@@ -257,7 +280,7 @@ def test_finds_the_right_way_through_a_toy(name, settings):
     experiment = SearchSpec.resolve(
         {
             "space": {"name": "toy:ToySpace"},
-            "strategy": {"name": name, **merge(learning, settings)},
+            "strategy": {"name": name, **merge(learning, settings, ON_THE_TOY.get(name, {}))},
             "data": {"name": "given"},
             "weights": {"learning_rate": 0.1},
             "search": {"epochs": 15, "batch_size": 16, "random_baseline_samples": 0, "finalist_steps": 0},
@@ -305,3 +328,11 @@ def test_a_mistyped_setting_gets_a_suggestion(name):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_says_what_it_is_in_one_line(name):
     assert 20 < len(STRATEGIES[name].describe()) <= 120
+
+
+@pytest.mark.parametrize("name", NEEDS_CELLS)
+@pytest.mark.parametrize("space", WITHOUT_CELLS)
+def test_a_strategy_that_needs_cells_refuses_other_spaces_in_one_line(name, space):
+    with pytest.raises(SettingError, match="the space must be made of cells") as caught:
+        make_small_search(name, space, strategy=SMALL.get(name, {}))
+    assert len(caught.value.problems) == 1

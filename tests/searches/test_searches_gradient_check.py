@@ -21,7 +21,7 @@ from archloom.strategies.darts import Darts
 SPACE = Nb201(nodes=3)
 EXACT = {"inverse": "conjugate_gradient:300", "products": "exact", "limit": 0.0}
 WITH_LOGITS = [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), Differentiable)]
-DIRECT = ("darts", "gibbs", "setn")  # take the direct part and nothing else
+DIRECT = ("darts", "pc_darts", "gibbs", "setn")  # take the direct part and nothing else
 
 
 def checked(kind: Any, *, samples: int = 1, seed: int = 0, **settings: Any) -> Any:
@@ -33,7 +33,7 @@ def checked(kind: Any, *, samples: int = 1, seed: int = 0, **settings: Any) -> A
 @pytest.mark.parametrize("name", WITH_LOGITS)
 def test_every_strategy_computes_what_it_says(name: str) -> None:
     kind = STRATEGIES[name].load()
-    found = checked(kind, samples=1 if name in ("darts", "amended_darts", "gibbs") else 100)
+    found = checked(kind, samples=1 if name in ("darts", "pc_darts", "amended_darts", "gibbs") else 100)
     assert found.on_validation == (name != "snas")
     if name in DIRECT:
         assert found.direct_cosine > 0.999

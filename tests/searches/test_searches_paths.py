@@ -144,3 +144,32 @@ def test_data_given_in_python_have_to_be_given_again(tmp_path):
 def test_senseless_numbers_are_refused(run, images, recalibrate, line):
     with pytest.raises(SettingError, match=line):
         trained_paths(run, build_search, images=images, recalibrate=recalibrate)
+
+
+@pytest.fixture(autouse=True)
+def _without_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("archloom.searches.run._write_report", lambda *run: None)  # drawing is slow
+
+
+def test_a_run_in_stages_has_the_paths_of_its_last_stage(tmp_path):
+    stages = {**TINY, "strategy": {"drops": [2, 1], "skip_dropout": [0.0, 0.2, 0.2]}}
+    result = archloom.search("nb201_mini", "p_darts", "digits", epochs=3, out=tmp_path / "run", settings=stages)
+    paths = trained_paths(tmp_path / "run", build_search, images=64)
+    assert {len(decision.options) for decision in paths.space.decisions} == {2}
+    derived = paths.space.check(result.history[-1].architecture)
+    assert paths(derived) == pytest.approx(100 * result.history[-1].derived_accuracy)
+    left = paths.space.decision("0->1").options
+    dropped = next(one for one in archloom.Nb201().operations if one not in (*left, "none"))
+    with pytest.raises(SettingError, match=f"has no option '{dropped}'"):
+        paths(derived.with_option("0->1", dropped))
+
+
+def test_paths_of_partial_channels_are_no_standalone_networks(tmp_path):
+    settings = {**TINY, "strategy": {"parts": 2}}
+    archloom.search("nb201_mini", "pc_darts", "digits", epochs=1, out=tmp_path / "run", settings=settings)
+    paths = trained_paths(tmp_path / "run", build_search, images=64)
+    architecture = next(iter(paths.space.enumerate()))
+    assert 0 <= paths(architecture) <= 100
+    recalibrated = trained_paths(tmp_path / "run", build_search, images=64, recalibrate=1)
+    with pytest.raises(CheckpointError, match="partial channels must not be copied from"):
+        recalibrated(architecture)

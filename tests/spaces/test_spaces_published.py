@@ -48,6 +48,7 @@ def built(name: str, *, cells: int, classes: int, size: int, **network: object) 
         ("gdas", 3.4, None),
         ("p_darts", 3.4, 532),
         ("pc_darts", 3.6, 557),
+        ("drnas", 4.1, None),
     ],
 )
 def test_on_cifar_it_has_the_size_that_papers_print(name: str, parameters: float, multiply_adds: int | None) -> None:
@@ -58,6 +59,21 @@ def test_on_cifar_it_has_the_size_that_papers_print(name: str, parameters: float
 
 
 @pytest.mark.parametrize(
+    ("name", "cifar", "imagenet"),
+    [
+        ("pc_darts", 3_634_678, 5_270_560),
+        ("pc_darts_imagenet", 3_721_510, 5_342_464),
+        ("p_darts", 3_433_798, 4_944_352),
+        ("darts_v2", 3_349_342, 4_718_752),
+    ],
+)
+def test_it_has_the_weights_of_the_published_networks_to_the_last(name: str, cifar: int, imagenet: int) -> None:
+    assert built(name, cells=20, classes=10, size=32, channels=36).parameters == cifar
+    large = built(name, cells=14, classes=1000, size=224, channels=48, stem="imagenet")
+    assert large.parameters == imagenet
+
+
+@pytest.mark.parametrize(
     ("name", "channels", "parameters"),
     [
         ("darts_v2", 48, 4.7),
@@ -65,6 +81,7 @@ def test_on_cifar_it_has_the_size_that_papers_print(name: str, parameters: float
         ("p_darts", 48, 4.9),
         ("pc_darts", 48, 5.3),
         ("pc_darts_imagenet", 48, 5.3),
+        ("drnas_imagenet", 48, 5.7),
     ],
 )
 def test_on_imagenet_it_has_the_size_that_its_paper_prints(name: str, channels: int, parameters: float) -> None:

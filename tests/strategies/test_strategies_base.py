@@ -105,7 +105,7 @@ def test_a_heavy_target_moves_the_expected_cost_of_every_strategy_towards_it(nam
         weights = smooth_weights()
         strategy.begin(weights, Plan(12, 12, 12, 12, steps=30))
         for step in range(30):
-            strategy.step(weights, search_batch(step))
+            strategy.step(weights, search_batch(step, epoch=2))  # after any warm-up
         return SOURCE.expected_cost({n: row.softmax(dim=0) for n, row in strategy.policy.rows().items()}).item()
 
     assert expected_after(5.0) < expected_after(None) < expected_after(100.0)

@@ -624,3 +624,28 @@ def test_a_frozen_view_evaluates_the_same_weights_and_updates_nothing() -> None:
     weights.fit(batch(), BOTH)
     assert view.loss(batch(), BOTH) == weights.loss(batch(), BOTH)  # a view, not a copy
     assert not all(torch.equal(value, before[name]) for name, value in view.parameters.items())
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_fit_gives_the_gradient_of_a_tensor_behind_the_gates_from_the_same_pass(is_frozen):
+    space = Nb201(nodes=3, cells_per_stage=1)
+    batch = Batch(torch.randn(8, 3, 8, 8), torch.arange(8) % 3)
+
+    def start():
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            network = build_network(space, EveryOption(), classes=3, colours=3, channels=4)
+        values = torch.rand(3, 5, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        gates = {d.name: Gate(weights=row) for d, row in zip(space.decisions, values, strict=True)}
+        weights = SharedWeights(network)
+        return (weights.frozen() if is_frozen else weights), values, gates
+
+    weights, values, gates = start()
+    wanted = weights.gradient(weights.loss(batch, gates), of=values)
+    result = weights.fit(batch, gates, also=values)
+    assert torch.allclose(values.grad, wanted, atol=1e-6) and wanted.abs().max() > 1e-4
+    assert not result.loss.requires_grad
+    plain, _, same = start()
+    plain.fit(batch, same)
+    for name, value in plain.parameters.items():  # the weights are updated as without it
+        assert torch.allclose(value, weights.parameters[name], atol=1e-6)

@@ -165,14 +165,20 @@ class Family(ABC, Generic[Space]):
         """Return the depth of a network of this space; None where it has no single number."""
         return None
 
+    def depth_setting(self, space: Space) -> str | None:
+        """Return the setting of the space that says how deep it is; None where depth is fixed."""
+        return (
+            None if self.has_fixed_depth(space) else next(name for name in self.depth_settings if getattr(space, name))
+        )
+
     def with_depth(self, space: Space, count: int) -> Space:
         """Return the space with another depth, as its own setting counts it."""
-        if self.has_fixed_depth(space):
+        name = self.depth_setting(space)
+        if name is None:
             raise SettingError(
                 f"the depth of {type(space).__name__} must stay as it is, since its layers are decisions, got {count}; "
                 "leave it out"
             )
-        name = next(name for name in self.depth_settings if getattr(space, name))
         return replace(space, **{name: count})  # type: ignore[arg-type]  # a field by its name
 
     def at_full_depth(self, space: Space) -> Space:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -184,7 +185,7 @@ def _graph(space: Darts, slot: CellSlot, channels: int, resolve: Resolve, operat
     def module(edge: tuple[int, int]) -> nn.Module:
         place = Place(channels, channels, strides[edge], resolve.normalize)
         decision = space.decision(space.edge_name(slot.name, edge[0], edge[1] - INPUTS))
-        return resolve.operation(decision, lambda option: make_operation(operations, option, place))
+        return resolve.edge(decision, place, partial(make_operation, operations))
 
     return Dag({edge: module(edge) for edge in edges}, strides, outputs=range(INPUTS, INPUTS + space.nodes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, ClassVar
 
 from annotated_doc import Doc
@@ -96,7 +97,7 @@ class Nb201Cell(nn.Module):
         decisions = {edge: space.decision(f"{edge[0]}->{edge[1]}") for edge in space.edges}
         self.dag = Dag(
             {
-                edge: resolve.operation(decision, lambda option: make_operation(NB201_OPERATIONS, option, place))
+                edge: resolve.edge(decision, place, partial(make_operation, NB201_OPERATIONS))
                 for edge, decision in decisions.items()
             },
             strides=dict.fromkeys(space.edges, 1),

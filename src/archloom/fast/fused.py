@@ -64,7 +64,7 @@ class Fusible:
     ) -> dict[int, Tensor] | None:
         """Return the states `outputs` that are not zero, or None where only the plain modules can run these gates."""
         names = {name for name, _ in self._branches.values()}
-        if any(not _is_shared_by_images(gates[name]) for name in names):
+        if any(not is_shared_by_images(gates[name]) for name in names):
             return None
         coefficients, actives = _Coefficients(inputs[0]), []
         for edge, (name, branches) in self._branches.items():
@@ -75,7 +75,7 @@ class Fusible:
         return _run(kernels, inputs, actives, coefficients.join(), outputs)
 
 
-def _is_shared_by_images(gate: Gate) -> bool:
+def is_shared_by_images(gate: Gate) -> bool:
     """Return whether all images share the gate and it has no offset."""
     one = gate.weights is None or gate.weights.dim() == 1
     return one and not isinstance(gate.index, Tensor) and gate.offset is None

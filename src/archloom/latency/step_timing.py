@@ -22,7 +22,7 @@ from archloom.searches.short_training import seeded
 from archloom.spaces import SPACES, SearchSpace
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import OneShot, Plan, SearchBatch
-from archloom.supernet import EveryOption, SharedWeights
+from archloom.supernet import SharedWeights
 
 IMAGE_SHAPE = (3, 32, 32)
 CLASSES = 10
@@ -69,7 +69,11 @@ def prepare_step(
     with kernels.use_kernels(choice):
         with seeded(seed):
             network = build_network(
-                space, EveryOption(), classes=CLASSES, colours=IMAGE_SHAPE[0], channels=workload.channels
+                strategy.supernet_space,
+                strategy.resolve(),
+                classes=CLASSES,
+                colours=IMAGE_SHAPE[0],
+                channels=workload.channels,
             )
         weights = SharedWeights(network.to(device=place, memory_format=layout))  # type: ignore[call-overload]
     strategy.begin(weights, Plan(IMAGES, IMAGES, workload.batch, workload.batch, steps=STEPS))

@@ -42,6 +42,10 @@ class Logits(nn.Module):
             values = values.masked_fill(~self.live.to(values.device), -torch.inf)
         return dict(zip(self._names, torch.split(values, self._sizes, dim=-1), strict=True))
 
+    def shares(self) -> dict[str, Tensor]:
+        """Return the probabilities of each decision, with gradient."""
+        return {name: row.softmax(dim=0) for name, row in self.rows().items()}
+
     def mixture(self, values: Tensor | None = None) -> Gates:
         """Return gates that weight every option by its probability; at other logits if given."""
         rows = self.split(self.values if values is None else values)

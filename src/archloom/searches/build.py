@@ -38,7 +38,7 @@ from archloom.searches.studies import Score, SharedStudy, Study
 from archloom.searches.targets import find_limit, find_target
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox
-from archloom.supernet import EveryOption, SharedWeights, WeightSettings
+from archloom.supernet import Resolve, SharedWeights, WeightSettings
 
 EVALUATION_BATCH = 250
 MOST_HELD_OUT = 2000  # validation images that the race uses alone, and no more than half
@@ -102,7 +102,7 @@ class SearchBuilder:
         return OneShotLoop(
             self._space,
             strategy,
-            self._weights(),
+            self._weights(strategy.supernet_space, strategy.resolve()),
             train=self._loader(split.train, "train"),
             valid=self._loader(split.valid, "valid", batch_size=self._settings.valid_batch_size),
             evaluation=self._whole_batches(split.valid[: self._settings.evaluation_images], "evaluation 0"),
@@ -112,6 +112,7 @@ class SearchBuilder:
             race=self._race(limit),
             budget=budget,
             monitor=self._monitor(),
+            build_weights=self._weights,
             strict_share=self._spec.target.strict_share if strict else 0.0,
             look_up=look_up,
             listeners=listeners,
@@ -217,10 +218,12 @@ class SearchBuilder:
     def _layout(self) -> torch.memory_format:
         return torch.channels_last if self._settings.channels_last else torch.contiguous_format
 
-    def _weights(self) -> SharedWeights:
-        with seeded(derive_seed(self._spec.seed, "weights")):
-            network = build_network(self._space, EveryOption(), **self._shape, **self._spec.network.settings)
-        noise = derive_seed(self._spec.seed, "noise")
+    def _weights(self, space: SearchSpace, resolve: Resolve, stage: int = 0) -> SharedWeights:
+        """Return the supernet of a stage; each stage has seeds of its own."""
+        of_stage = f" of stage {stage}" if stage else ""
+        with seeded(derive_seed(self._spec.seed, f"weights{of_stage}")):
+            network = build_network(space, resolve, **self._shape, **self._spec.network.settings)
+        noise = derive_seed(self._spec.seed, f"noise{of_stage}")
         network = _place(network, device=self._device, layout=self._layout)
         return SharedWeights(network, self._spec.weights, noise_seed=noise)
 

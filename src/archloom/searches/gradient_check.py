@@ -8,7 +8,7 @@ the training loss. Strategies omit it, approximate it, or get it wrong.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -86,13 +86,13 @@ def _build_candidate(kind: OperationKind, place: int) -> nn.Module:
 class Problem:
     """Training and validation data, and weights that are optimal for some logits."""
 
-    def __init__(self, space: SearchSpace, *, seed: int = 0) -> None:
+    def __init__(self, space: SearchSpace, *, seed: int = 0, logits: int | None = None) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.space = space
         teacher = 2 * torch.randn(FEATURES, CLASSES, generator=generator, dtype=torch.float64)
         self.train, self.valid = (_batch(teacher, generator) for _ in range(2))
-        count = sum(len(decision.options) for decision in space.decisions)
-        self.logits = SPREAD * torch.randn(count, generator=generator, dtype=torch.float64)
+        count = sum(len(decision.options) for decision in space.decisions)  # unless a policy has logits of edges, too
+        self.logits = SPREAD * torch.randn(logits or count, generator=generator, dtype=torch.float64)
         with seeded(seed):
             self.network = Chain(space).double()
 
@@ -138,11 +138,11 @@ def check_gradient(
     name: str, make: Callable[[SearchSpace, torch.Generator], Any], space: SearchSpace, *, samples: int, seed: int = 0
 ) -> GradientCheck:
     """Compare the gradient of a strategy, averaged over its samples, with the exact one."""
-    problem = Problem(space, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     strategy = make(space, generator)
     if not isinstance(strategy, Differentiable):
         raise ArchloomError(f"strategy '{name}' has no gradient by logits to check; 'darts' has")
+    problem = Problem(space, seed=seed, logits=strategy.policy.values.numel())
     strategy.policy.double()
     with torch.no_grad():
         strategy.policy.values.copy_(problem.logits)
@@ -170,10 +170,13 @@ def _gradients(strategy: Differentiable, problem: Problem, samples: int) -> list
     seen = _GradientRecorder(strategy.policy.values)
     strategy.optimizer = seen  # type: ignore[assignment]
     valids = (problem.valid,) if strategy.validation.batches else ()
+    batch = SearchBatch(problem.train, valids, epoch=0, epochs=1)
+    if strategy.is_warming_up(batch):
+        batch = replace(batch, epoch=99, epochs=100)
     for _ in range(samples):
         problem.network.load_state_dict(start)
         weights.set_learning_rate(LEARNING_RATE)  # small: the step of the weights must not matter
-        strategy.step(weights, SearchBatch(problem.train, valids, epoch=0, epochs=1))
+        strategy.step(weights, batch)
     return seen.gradients
 
 

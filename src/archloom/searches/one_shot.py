@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
-from archloom.core.errors import DivergedError
+from archloom.core.errors import DivergedError, ParseError
 from archloom.core.events import Advanced, Deriving, Noted
 from archloom.core.json_object import JsonObject
 from archloom.core.state import StateDict
@@ -48,10 +49,11 @@ from archloom.searches.random_baseline import (
 )
 from archloom.searches.records import COST_METRIC, EarlyStop, EpochRecord, FinalistRecord, StrictSteps
 from archloom.searches.result import SearchOutcome
+from archloom.searches.stages import BuildWeights, StagePlan
 from archloom.searches.target_check import check_target, enforce_target, target_sentence
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
-from archloom.supernet import SharedWeights, path_gates
+from archloom.supernet import Gates, SharedWeights, path_gates
 
 _REMEDY = "lower weights.learning_rate (now {:.3g}) or set weights.clip"
 SLOPE_SAMPLES = 30  # architectures that a beta is suggested from
@@ -60,8 +62,15 @@ SLOPE_SAMPLES = 30  # architectures that a beta is suggested from
 class SharedAccuracy:
     """Evaluates single paths under the shared weights, always on the same validation images."""
 
-    def __init__(self, space: SearchSpace, weights: SharedWeights, images: Loader) -> None:
-        self._space, self._weights, self._images = space, weights, images
+    def __init__(
+        self,
+        space: SearchSpace,
+        weights: SharedWeights,
+        images: Loader,
+        *,
+        gates: Callable[[Architecture], Gates] | None = None,  # of a path; left out: those of the space
+    ) -> None:
+        self._gates, self._weights, self._images = gates or partial(path_gates, space), weights, images
         self._batches: list[Batch] = []
 
     @property
@@ -77,13 +86,13 @@ class SharedAccuracy:
         return [int(count) for count in counts.tolist() if count]
 
     def __call__(self, architecture: Architecture) -> float:
-        gates = path_gates(self._space, architecture)
+        gates = self._gates(architecture)
         right = sum(float(self._weights.score(batch, gates)) * len(batch) for batch in self.batches)
         return right / sum(len(batch) for batch in self.batches)
 
     def likelihood(self, architecture: Architecture) -> float:
         """Return minus the mean loss: the objective of strategies that follow gradients."""
-        gates = path_gates(self._space, architecture)
+        gates = self._gates(architecture)
         with torch.no_grad():
             lost = sum(float(self._weights.loss(batch, gates)) * len(batch) for batch in self.batches)
         return -lost / sum(len(batch) for batch in self.batches)
@@ -111,6 +120,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         monitor: Monitor | None = None,
         target: Target | None = None,
         limit: Limit | None = None,
+        build_weights: BuildWeights | None = None,  # of later stages; needed where a strategy has several
         strict_share: float = 0.0,  # extra steps at most, as a share of all steps, if the target is missed
         **common: Any,
     ) -> None:
@@ -121,13 +131,14 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             strategy.set_target(target)
         elif limit is not None:
             strategy.set_target(limit.to_target())
-        self._train, self._valid, self._epochs = train, valid, epochs
-        self._steps = epochs * train.steps  # fewer where the time is over before
+        self._stages, self._stage, self._build_weights = StagePlan(strategy.stages(epochs)), 0, build_weights
+        self._train, self._valid, self._epochs = train, valid, self._stages.epochs
+        self._steps = self._epochs * train.steps  # fewer where the time is over before
         self._budget = budget
-        self._pace = None if budget is None else StepPace(budget, end=SUPERNET_END)
+        watched = budget if self._stages.is_single else None  # several stages need all of their epochs
+        self._pace = None if watched is None else StepPace(watched, end=SUPERNET_END)
         self.train, self.evaluation = train, evaluation  # `archloom rank` evaluates trained weights with them
-        self._evaluate = SharedAccuracy(space, weights, evaluation)
-        self._compare = SharedAccuracy(space, weights, comparison)
+        self._comparison = comparison
         self._random_baseline_samples, self._race, self._monitor = random_baseline_samples, race, monitor
         self._kept: list[StateDict] = []  # states of the last epochs, to roll back to
         self._batches: Iterator[tuple[Batch, tuple[Batch, ...]]] | None = None
@@ -135,16 +146,31 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self._counts: dict[str, int] = {}  # not every step reports every metric
         self._images = 0
         self._seconds = 0.0
-        strategy.begin(
+        self._use(weights)
+
+    def _use(self, weights: SharedWeights) -> None:
+        """Search with these weights from now on: those of the present stage."""
+        self.weights, train, valid = weights, self._train, self._valid
+        gates = self.strategy.path_gates
+        self._evaluate = SharedAccuracy(self.space, weights, self.evaluation, gates=gates)
+        self._compare = SharedAccuracy(self.space, weights, self._comparison, gates=gates)
+        self.strategy.begin(
             weights,
             Plan(
                 train_images=len(train.indices),
                 valid_images=len(valid.indices),
                 batch_size=train.batch_size,
                 valid_batch_size=valid.batch_size,
-                steps=self.total,
+                steps=self._stages.epochs_of(self._stage) * train.steps,
             ),
         )
+
+    def _enter_stage(self, number: int) -> None:
+        """Build the supernet of a stage for the space that the strategy has now."""
+        assert self._build_weights is not None, "a search of several stages needs `build_weights`"
+        self._stage, self._kept = number, []  # states of an earlier stage do not fit this supernet
+        self.strategy.to(self.weights.device)
+        self._use(self._build_weights(self.strategy.supernet_space, self.strategy.resolve(), number))
 
     @property
     def total(self) -> int:
@@ -167,9 +193,15 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             self._batches = zip(_stream(self._train, self.position), self._valid_batches(self.position), strict=False)
         epoch = self.position // self._train.steps
         train, valids = next(self._batches)
-        epochs = -(-self.total // self._train.steps)
-        self.weights.set_progress(epoch / epochs)
-        batch = SearchBatch(train, valids, epoch, epochs, self.position / self.total)
+        at = self._stages.at(epoch)
+        if at.stage != self._stage:
+            self.strategy.begin_stage(at.stage)
+            self._enter_stage(at.stage)
+        steps = self.total if self._stages.is_single else at.epochs * self._train.steps
+        epochs = -(-steps // self._train.steps)
+        self.weights.set_progress(at.epoch / epochs)
+        done = self.position - self._stages.first_epoch(at.stage) * self._train.steps
+        batch = SearchBatch(train, valids, at.epoch, epochs, done / steps)
         metrics = self.strategy.step(self.weights, batch)
         self.position += 1
         self._refuse_infinite(metrics)
@@ -219,6 +251,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             learning_rate=self.weights.learning_rate,
             derived_accuracy=self._evaluate(architecture),
             probabilities=probabilities and {name: list(values) for name, values in probabilities.items()},
+            stage=self._stages.describe(self._stage),
             **self.describe(architecture),
         )
         self._sums, self._counts, self._images, self._seconds = {}, {}, 0, 0.0
@@ -295,6 +328,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             describe_entry(described["table_entry"]),
             self._undecided_sentence(race),
             "" if baseline is None or race is not None else baseline.sentence,
+            self.strategy.remark(),
             target_sentence(checked),
             limit_sentence(limit),
         )
@@ -315,12 +349,20 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         )
 
     def _compare_with_random(self, architecture: Architecture) -> BaselineComparison | None:
-        """Compare with random architectures under the shared weights; None where no weights were trained."""
-        if not self.total:
+        """Compare with random architectures under the shared weights; None where they have no such path."""
+        if not self.total or not self._has_path(architecture):
             return None
         self.emit(Deriving("comparing it with a random baseline"))
         samples, rng = self._random_baseline_samples, self.strategy.python_random()
-        return compare_with_random(self.space, architecture, self._compare, samples=samples, rng=rng)
+        return compare_with_random(self.strategy.path_space, architecture, self._compare, samples=samples, rng=rng)
+
+    def _has_path(self, architecture: Architecture) -> bool:
+        """Return whether the present supernet holds an architecture: a stage may have dropped an option of it."""
+        try:
+            self.strategy.path_space.check(architecture)
+        except ParseError:
+            return False
+        return True
 
     def _undecided_sentence(self, race: RaceResult | None) -> str:
         """Return a warning if the probabilities have not moved."""
@@ -374,7 +416,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         """Return quality, as the strategy measures it, and cost of architectures sampled uniformly."""
         assert self._target is not None
         rng = self.strategy.python_random()
-        architectures = [self.space.sample(rng) for _ in range(SLOPE_SAMPLES)]
+        architectures = [self.strategy.path_space.sample(rng) for _ in range(SLOPE_SAMPLES)]
         quality = self._evaluate.likelihood if isinstance(self.strategy, Differentiable) else self._evaluate
         return [(quality(architecture), self._target.cost(architecture)) for architecture in architectures]
 
@@ -384,14 +426,14 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         if target is None or not steps or target.is_met_by(self.strategy.best(self._reward, final=False)):
             return None
         self.emit(Deriving("target missed: training the architecture parameters further"))
-        weights, last = self.weights.frozen(), self._epochs - 1
+        weights, epochs = self.weights.frozen(), self._stages.epochs_of(self._stage)
         batches = zip(_stream(self._train, self.total), self._valid_batches(self.total), strict=False)
 
         def step(share: float) -> None:
             self.stop_if_asked()
             train, valids = next(batches)
             progress = (1 + share) / 2  # as in the second half of a search: rates that begin moderately, no warm-up
-            self.strategy.step(weights, SearchBatch(train, valids, last, self._epochs, progress))
+            self.strategy.step(weights, SearchBatch(train, valids, epochs - 1, epochs, progress))
 
         return enforce_target(
             target,
@@ -408,6 +450,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             **super().state_dict(),
             "strategy": self.strategy.state_dict(),
             "weights": self.weights.state_dict(),
+            "stage": self._stage,
             "partial": {
                 "sums": dict(self._sums),
                 "counts": dict(self._counts),
@@ -422,6 +465,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
     def load_state_dict(self, state: StateDict) -> None:
         """Restore what `state_dict` returned."""
         super().load_state_dict(state)
+        self.restore_stage(state)
         self.strategy.load_state_dict(state["strategy"])
         self.weights.load_state_dict(state["weights"])
         partial = state["partial"]
@@ -432,6 +476,13 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         if self._budget is not None:
             self._budget.spent = state.get("spent", 0.0)
         self._batches = None
+
+    def restore_stage(self, state: StateDict) -> None:
+        """Build the supernet of the stage that a state was saved in; its weights can be loaded then."""
+        number = state.get("stage", 0)  # states of older versions have none
+        if number or self._stage:
+            self.strategy.restore_stage(state["strategy"])
+            self._enter_stage(number)
 
 
 def _stream(loader: Loader, position: int) -> Iterator[Batch]:

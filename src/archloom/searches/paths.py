@@ -30,9 +30,9 @@ class Paths:
     """
 
     def __init__(self, search: OneShotLoop, *, build: Callable[[Architecture], Any], batches: int) -> None:
-        self.space: SearchSpace = search.space
+        self.space: SearchSpace = search.strategy.path_space
         self._weights, self._images, self._build = search.weights, search.evaluation, build
-        self._shared = SharedAccuracy(search.space, search.weights, search.evaluation)
+        self._shared = SharedAccuracy(self.space, search.weights, search.evaluation, gates=search.strategy.path_gates)
         self._train = [search.train.batch(*divmod(step, search.train.steps)) for step in range(batches)]
 
     def __call__(self, architecture: Architecture) -> float:
@@ -85,7 +85,7 @@ def trained_paths(
         with seeded(0):  # all weights are copied, but initialization must not change the caller's generator
             resolve = Only(architecture, affine=False)  # as in the supernet: there is no scale to copy
             settings = select_deployed_settings(experiment.network.settings)
-            return build_network(search.space, resolve, **shape, **settings)
+            return build_network(search.strategy.path_space, resolve, **shape, **settings)
 
     return Paths(search, build=build, batches=recalibrate)
 
@@ -106,6 +106,7 @@ def _load(search: OneShotLoop, run: RunFolder, settings: Settings, warn: Callabl
     state = run.checkpoints.load_latest(warn=warn) or {}
     refuse_changed_settings(run.config_path, state, settings)
     try:
+        search.restore_stage(state)
         search.weights.load_network(state["weights"])
     except (KeyError, RuntimeError, TypeError) as error:
         raise CheckpointError(

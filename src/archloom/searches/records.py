@@ -62,6 +62,7 @@ class EpochRecord:
     text: str
     table_entry: TableEntry | None
     health: Health | None = None
+    stage: str = ""  # where a search has several: `stage 2/3, 11 cells`
 
     @property
     def position(self) -> int:
@@ -70,8 +71,8 @@ class EpochRecord:
 
     @property
     def status(self) -> str:
-        """Return the state of the monitor for a progress line, or ''."""
-        return "" if self.health is None else self.health.status
+        """Return the stage and the state of the monitor for a progress line, or ''."""
+        return ", ".join(part for part in (self.stage, "" if self.health is None else self.health.status) if part)
 
     @property
     def warning(self) -> str:
@@ -86,7 +87,7 @@ class EpochRecord:
 
     def to_json(self) -> JsonObject:
         """Return the record as a line of metrics.jsonl."""
-        return to_json_object(self)
+        return {name: value for name, value in to_json_object(self).items() if name != "stage" or value}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,13 @@ from archloom.reports.tables import (
     whole,
 )
 from archloom.searches.history import chosen_so_far, epochs_of, find_changes, metric_series, trials_of, unit_of
-from archloom.searches.records import COST_METRIC, EpochRecord, FinalistRecord, SearchRecord, TrialRecord
+from archloom.searches.records import (
+    COST_METRIC,
+    EpochRecord,
+    FinalistRecord,
+    SearchRecord,
+    TrialRecord,
+)
 from archloom.searches.report_draws import (
     MOST_ROWS,
     SHOWN_WITH_DRAWS,
@@ -42,7 +48,14 @@ from archloom.searches.report_draws import (
     tabulate_best,
     tabulate_draws,
 )
-from archloom.searches.report_health import health_curves, health_sentence, tabulate_health
+from archloom.searches.report_findings import (
+    finding_sections,
+)
+from archloom.searches.report_health import (
+    health_curves,
+    health_sentence,
+    tabulate_health,
+)
 from archloom.searches.report_plots import (
     MOST_PANELS,
     has_table,
@@ -112,6 +125,7 @@ def make_context(data: ReportData) -> dict[str, object]:
         **_cells(data),
         **_quality(data),
         "posterior": _posterior(data),
+        "findings": finding_sections({} if result is None else result.findings),
         "finalists": finalists_table(() if result is None else result.finalists),
         "finalists_time": duration(None if result is None else result.finalists_seconds),
         "pictures": [picture for picture in list_pictures(data) if picture],
@@ -218,6 +232,7 @@ def _columns(data: ReportData) -> list[Column]:
     epochs, trials, entries = data.epochs, data.trials, [record.table_entry for record in data.history]
     of_epochs = [
         Column("epoch", [record.epoch + 1 for record in epochs], whole),
+        *([Column("stage", [record.stage for record in epochs], str)] if any(one.stage for one in epochs) else []),
         Column("seconds", [record.seconds for record in epochs], decimal),
         Column("images/s", [record.images_per_second for record in epochs], whole),
         Column("memory, MB", [record.memory_mb for record in epochs], whole),

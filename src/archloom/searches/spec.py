@@ -58,7 +58,7 @@ from archloom.searches.race_settings import RaceSettings
 from archloom.spaces import SPACES, SearchSpace
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot
-from archloom.supernet import EveryOption, WeightSettings
+from archloom.supernet import EveryOption, Resolve, WeightSettings
 
 SECTIONS = (
     "space",
@@ -207,12 +207,12 @@ class SearchSpec:
         sections = Sections(given, sections=SECTIONS, others=("seed",))
         seed = sections.seed()
         space_name, space = sections.find("space", SPACES, "nb201")
-        strategy_name, strategy = sections.find("strategy", STRATEGIES, "gibbs")
+        strategy_name, named = sections.find("strategy", STRATEGIES, "gibbs")
         data_name, data_set = find_data(sections)
         sections.problems.raise_if_any()  # nothing else can be checked without these three
         targets: dict[str, Target] = {
             "space": space.load(),
-            "strategy": strategy.load(),
+            "strategy": named.load(),
             "network": family_of(space.load()).network,
             **SECTION_TYPES,
         }
@@ -230,8 +230,10 @@ class SearchSpec:
             name: sections.make(name, kind, defaults=layers.get(name)) for name, kind in SECTION_TYPES.items()
         }
         data, own = resolve_data(sections, DataSettings, data_name, data_set)
-        _try_parts(sections, seed=seed, **parts)
+        strategy = _try_parts(sections, seed=seed, **parts)
         _try_sections(sections, **made)
+        if isinstance(strategy, OneShot) and made["search"] is not None:
+            sections.attempt("search", lambda: strategy.stages(made["search"].epochs))
         if made["search"] is not None and made["race"] is not None:
             sections.attempt("search", lambda: _check_epochs(made["search"], made["race"]))
         if made["race"] is not None and not len(sections.problems):
@@ -379,13 +381,21 @@ def _find_preset(sections: Sections, strategy: Any) -> Mapping[str, Settings]:
     return settings
 
 
-def _try_parts(sections: Sections, *, seed: int, space: Component, strategy: Component, network: Component) -> None:
-    """Build what plug-ins declare once, without memory or data: a value of the right type may still break a rule."""
+def _try_parts(
+    sections: Sections, *, seed: int, space: Component, strategy: Component, network: Component
+) -> OneShot | BlackBox | None:
+    """Build what plug-ins declare once, without memory or data: a value of the right type may still break a rule.
+
+    Returns the strategy, None where it cannot be built.
+    """
     built = sections.attempt("space", lambda: build_space(space))
-    if built is not None:
-        sections.attempt("strategy", lambda: _build_strategy(strategy, built, seed))
-        with torch.device("meta"):
-            sections.attempt("network", lambda: _try_network(built, network.settings))
+    if built is None:
+        return None
+    made = sections.attempt("strategy", lambda: _build_strategy(strategy, built, seed))
+    searched, resolve = (made.supernet_space, made.resolve()) if isinstance(made, OneShot) else (built, EveryOption())
+    with torch.device("meta"):
+        sections.attempt("network", lambda: _try_network(searched, resolve, network.settings))
+    return made
 
 
 def _try_sections(
@@ -415,7 +425,7 @@ def _try_race(race: RaceSettings, space: Component, network: Component) -> None:
     rules = {f"race.network has no setting '{name}'{suggestion(name, network.settings)}": False for name in unknown}
     require(rules)
     with torch.device("meta"):
-        _try_network(built, {**network.settings, **race.network})
+        _try_network(built, EveryOption(), {**network.settings, **race.network})
 
 
 def check_precision(section: str, mixed_precision: bool, machine: Machine) -> None:
@@ -427,10 +437,10 @@ def check_precision(section: str, mixed_precision: bool, machine: Machine) -> No
 _BUILT: set[str] = set()  # many runs of one process differ only in their seeds: a network is tried once
 
 
-def _try_network(space: SearchSpace, settings: Settings) -> None:
-    what = repr((space, sorted(settings.items())))
+def _try_network(space: SearchSpace, resolve: Resolve, settings: Settings) -> None:
+    what = repr((space, resolve, sorted(settings.items())))
     if what not in _BUILT:
-        build_network(space, EveryOption(), classes=2, colours=3, **settings)
+        build_network(space, resolve, classes=2, colours=3, **settings)
         _BUILT.add(what)
 
 

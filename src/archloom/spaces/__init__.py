@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from archloom.core.registry import Catalogue, Entry
-from archloom.spaces.base import NONE, Architecture, CellGraph, Decision, Scores, SearchSpace
+from archloom.spaces.base import NONE, Architecture, CellGraph, CellNode, Decision, Scores, SearchSpace
 from archloom.spaces.darts import OPERATIONS as DARTS_OPERATIONS
 from archloom.spaces.darts import Darts
 from archloom.spaces.mobile import Mobile
@@ -117,6 +117,7 @@ __all__ = [
     "SPACES",
     "Architecture",
     "CellGraph",
+    "CellNode",
     "Darts",
     "Decision",
     "Mobile",

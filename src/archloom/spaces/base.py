@@ -123,6 +123,15 @@ class CellGraph:
     outputs: tuple[int, ...]  # the states that leave the cell
 
 
+@dataclass(frozen=True)
+class CellNode:
+    """A state of a cell that is the sum of edges, each with its own decision."""
+
+    cell: str  # the name of the cell
+    inputs: tuple[str, ...]  # the decisions on the edges that enter the node
+    keeps_resolution: bool = True  # False in a cell that halves it
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchSpace(ABC):
     """What can be chosen. Subclasses are frozen dataclasses: their fields are their settings.
@@ -168,6 +177,20 @@ class SearchSpace(ABC):
     def cardinality(self) -> int:
         """Return how many architectures there are."""
         return math.prod(len(decision.options) for decision in self.decisions)
+
+    # --- cells
+
+    @property
+    def cell_nodes(self) -> tuple[CellNode, ...]:
+        """Return the nodes of the searched cells; none where a space is not made of cells."""
+        return ()
+
+    def unshare(self) -> tuple[Self, Mapping[str, str]]:
+        """Return the space whose cells make their own choices, and the decision of this space behind each of its own.
+
+        Where nothing is shared, or no such space exists, it is this space.
+        """
+        return self, {decision.name: decision.name for decision in self.decisions}
 
     # --- what choices cost, and which of them matter
 

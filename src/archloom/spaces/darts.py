@@ -11,7 +11,7 @@ import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
@@ -24,6 +24,7 @@ from archloom.spaces.base import (
     NONE,
     Architecture,
     CellGraph,
+    CellNode,
     Decision,
     Scores,
     SearchSpace,
@@ -130,6 +131,35 @@ class Darts(SearchSpace):
             for node in range(self.nodes)
             for source in self.sources(node)
         )
+
+    @property
+    def cell_nodes(self) -> tuple[CellNode, ...]:
+        """Return the nodes of every searched cell, each cell once."""
+        reductions = {slot.name for slot in self.slots if slot.reduction}
+        return tuple(
+            CellNode(
+                cell,
+                tuple(self.edge_name(cell, source, node) for source in self.sources(node)),
+                keeps_resolution=cell not in reductions,
+            )
+            for cell in self.cell_names
+            for node in range(self.nodes)
+        )
+
+    def unshare(self) -> tuple[Darts, Mapping[str, str]]:
+        """Return the space in which every cell of the stack makes its own choices."""
+        space = replace(self, sharing="none", kept=())
+        searched = [
+            (own.name, shared.name) for own, shared in zip(space.slots, self.slots, strict=True) if not shared.fixed
+        ]
+        names = {
+            self.edge_name(own, source, node): self.edge_name(shared, source, node)
+            for own, shared in searched
+            for node in range(self.nodes)
+            for source in self.sources(node)
+        }
+        kept = dict(self.kept)
+        return space.restrict({own: kept[shared] for own, shared in names.items() if shared in kept}), names
 
     def allowed(self, decision: Decision) -> tuple[str, ...]:
         """Return an edge that is not kept says `none`, even where `none` is not among the operations."""

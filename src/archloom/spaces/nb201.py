@@ -16,6 +16,7 @@ from archloom.spaces.base import (
     NONE,
     Architecture,
     CellGraph,
+    CellNode,
     Decision,
     SearchSpace,
     combine_options,
@@ -69,6 +70,14 @@ class Nb201(SearchSpace):
     def full_decisions(self) -> tuple[Decision, ...]:
         """Return every edge with all operations."""
         return tuple(Decision(f"{source}->{target}", self.operations) for source, target in self.edges)
+
+    @property
+    def cell_nodes(self) -> tuple[CellNode, ...]:
+        """Return the nodes of the cell but its input."""
+        return tuple(
+            CellNode("cell", tuple(f"{source}->{target}" for source in range(target)))
+            for target in range(1, self.nodes)
+        )
 
     def enumerate(self) -> Iterator[Architecture]:
         """Yield every architecture."""

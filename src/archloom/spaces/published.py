@@ -1,9 +1,10 @@
 """Architectures that papers print, by name: ready to be built, measured and trained.
 
 Each is a text that its space parses. DARTS (Liu et al., 2019) of first and of second order; GDAS (Dong & Yang, 2019);
-P-DARTS (Chen et al., 2019); PC-DARTS (Xu et al., 2020), found on CIFAR-10 and on ImageNet. Of NAS-Bench-201 (Dong &
-Yang, 2020) three cells of its table: the best one on the test images of CIFAR-10, the residual block, and the one of
-skip connections alone that DARTS ends in. Mobile networks are listed with their space.
+P-DARTS (Chen et al., 2019); PC-DARTS (Xu et al., 2020) and DrNAS (Chen et al., 2021), found on CIFAR-10 and on
+ImageNet. Of NAS-Bench-201 (Dong & Yang, 2020) three cells of its table: the best one on the test images of CIFAR-10,
+the residual block, and the one of skip connections alone that DARTS ends in. Mobile networks are listed with their
+space.
 
 Built as in their papers they have the sizes printed there, but for `darts_v1`: 3.17 million weights, where 3.3 is
 printed. The cell of SNAS that is passed around is left out: built in the same way, it is far from the printed size.
@@ -82,6 +83,24 @@ PUBLISHED: Mapping[str, tuple[str, str]] = {  # name: the space's name, and the 
             "sep_conv_3x3 1 sep_conv_3x3 3 sep_conv_3x3 1 dil_conv_5x5 4",
             "sep_conv_3x3 0 skip_connect 1 dil_conv_5x5 2 max_pool_3x3 1 "
             "sep_conv_3x3 2 sep_conv_3x3 1 sep_conv_5x5 0 sep_conv_3x3 3",
+        ),
+    ),
+    "drnas": (
+        "darts",
+        _genotype(
+            "sep_conv_3x3 0 sep_conv_5x5 1 sep_conv_3x3 1 sep_conv_3x3 2 "
+            "skip_connect 0 sep_conv_3x3 1 sep_conv_3x3 2 dil_conv_5x5 3",
+            "max_pool_3x3 0 sep_conv_5x5 1 dil_conv_5x5 2 sep_conv_5x5 1 "
+            "sep_conv_5x5 1 dil_conv_5x5 3 skip_connect 4 sep_conv_5x5 1",
+        ),
+    ),
+    "drnas_imagenet": (
+        "darts",
+        _genotype(
+            "sep_conv_3x3 1 sep_conv_3x3 0 sep_conv_3x3 0 sep_conv_3x3 1 "
+            "sep_conv_3x3 0 dil_conv_3x3 3 skip_connect 0 sep_conv_3x3 1",
+            "max_pool_3x3 0 sep_conv_3x3 1 sep_conv_3x3 0 skip_connect 2 "
+            "sep_conv_3x3 0 sep_conv_3x3 2 sep_conv_3x3 3 sep_conv_3x3 1",
         ),
     ),
     "nb201_best": (

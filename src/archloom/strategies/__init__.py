@@ -8,7 +8,11 @@ STRATEGIES = Catalogue(
     "strategy",
     {
         "darts": Entry("archloom.strategies.darts:Darts"),
+        "pc_darts": Entry("archloom.strategies.pc_darts:PcDarts"),
+        "p_darts": Entry("archloom.strategies.p_darts:PDarts"),
+        "drnas": Entry("archloom.strategies.drnas:DrNas"),
         "amended_darts": Entry("archloom.strategies.amended_darts:AmendedDarts"),
+        "bayes_nas": Entry("archloom.strategies.bayes_nas:BayesNas"),
         "gibbs": Entry("archloom.strategies.gibbs:Gibbs"),
         "gdas": Entry("archloom.strategies.gdas:Gdas"),
         "rsps": Entry("archloom.strategies.rsps:Rsps"),

@@ -25,8 +25,20 @@ from archloom.policies import Chain, Logits
 from archloom.policies.posterior import Posterior
 from archloom.policies.probabilities import describe_indecision, log_probability, sample_architecture
 from archloom.spaces import NONE, Architecture, Scores, SearchSpace
-from archloom.strategies.step_size import PUBLISHED_STEPS, TRAVEL, StepSize
-from archloom.supernet import SharedWeights, StepResult, gradients_of
+from archloom.strategies.step_size import (
+    PUBLISHED_STEPS,
+    TRAVEL,
+    StepSize,
+)
+from archloom.supernet import (
+    EveryOption,
+    Gates,
+    Resolve,
+    SharedWeights,
+    StepResult,
+    gradients_of,
+    path_gates,
+)
 
 Metrics = Mapping[str, float]
 Evaluate = Callable[[Architecture], float]
@@ -107,6 +119,19 @@ class Plan:
     batch_size: int
     valid_batch_size: int
     steps: int  # of the whole search
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a search that has a supernet of its own.
+
+    Attributes:
+        epochs: epochs of the stage.
+        name: what the stage is, for progress and reports; '' where a search has one stage.
+    """
+
+    epochs: int
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -207,8 +232,40 @@ class OneShot(Stateful):
     validation: Validation = Validation()
     _keep_none: bool | None = None  # may `none` win; None: as the space has it
 
+    # --- the supernet
+
+    def resolve(self) -> Resolve:
+        """Return how the supernet is built; `EveryOption()` builds all options on all channels."""
+        return EveryOption()
+
+    def stages(self, epochs: int) -> tuple[Stage, ...]:
+        """Return the parts of a search of so many epochs; each has a supernet of its own. Most searches have one."""
+        return (Stage(epochs),)
+
+    def begin_stage(self, number: int) -> None:
+        """Prepare for the supernet of stage `number`, from 1: its space, and new architecture parameters."""
+
+    def restore_stage(self, state: StateDict) -> None:
+        """Prepare for the supernet of a saved strategy, before `load_state_dict`; weights of its shape come next."""
+
+    @property
+    def supernet_space(self) -> SearchSpace:
+        """Return the space of the present supernet: the searched one, unless a stage has another."""
+        return self.space
+
+    @property
+    def path_space(self) -> SearchSpace:
+        """Return the space of the architectures that are paths through the present supernet."""
+        return self.supernet_space
+
+    def path_gates(self, architecture: Architecture) -> Gates:
+        """Return the gates of an architecture as one path through the present supernet."""
+        return path_gates(self.supernet_space, architecture)
+
+    # --- the search
+
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
-        """Prepare for the sizes of a search; called once, before the first step and before a saved state is loaded."""
+        """Prepare for the sizes of a stage; called before its first step and before a saved state is loaded."""
 
     @abstractmethod
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
@@ -217,6 +274,10 @@ class OneShot(Stateful):
     @abstractmethod
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
         """Return the architecture that the search would choose now; `final` is False before the end of the search."""
+
+    def remark(self) -> str:
+        """Return a sentence for the verdict, on what a reader of this result must know; usually none."""
+        return ""
 
     def probabilities(self) -> Scores | None:
         """Return the probabilities of the options, or None for strategies without any."""
@@ -279,6 +340,7 @@ class Differentiable(OneShot):
 
     stateful: ClassVar[tuple[str, ...]] = ("policy", "optimizer")
     travel: ClassVar[float] = TRAVEL  # of a logit over a search whose learning rate is left out
+    policy_type: ClassVar[type[Logits]] = Logits
 
     def __init__(
         self,
@@ -304,14 +366,20 @@ class Differentiable(OneShot):
             }
         )
         self._warmup, self._keep_none = warmup, keep_none
-        self.policy = Logits(space, generator, without=(NONE,) if none == "absent" else ())
+        self._without = (NONE,) if none == "absent" else ()
         self._step_size = StepSize(learning_rate, self.travel)
         rate = self._step_size.learning_rate(PUBLISHED_STEPS)  # until `begin` knows the number of steps
-        self.optimizer: torch.optim.Optimizer = self.policy.adam(learning_rate=rate, weight_decay=weight_decay)
+        self._adam = {"learning_rate": rate, "weight_decay": weight_decay}
+        self.begin_policy(space)
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
         """Fit the learning rate of the logits to the number of steps after the warm-up, unless it is stated."""
         self._step_size.apply(self.optimizer, (1 - self._warmup) * plan.steps)
+
+    def begin_policy(self, space: SearchSpace) -> None:
+        """Make new logits for a space, and their optimizer."""
+        self.policy = self.policy_type(space, self.generator, without=self._without)
+        self.optimizer: torch.optim.Optimizer = self.policy.adam(**self._adam)
 
     def descend(self, gradient: Tensor, batch: SearchBatch) -> None:
         """Take an optimizer step on the logits, except in the warm-up, when operations without weights look best."""
@@ -321,12 +389,15 @@ class Differentiable(OneShot):
         self.optimizer.step()
 
     def add_target_gradient(self, gradient: Tensor) -> Tensor:
-        """Add the gradient of the penalty for missing the target, by the expected cost under the softmax."""
+        """Add the gradient of the penalty for missing the target, by the expected cost."""
         if self.target is None:
             return gradient
-        probabilities = {name: row.softmax(dim=0) for name, row in self.policy.rows().items()}
-        (penalty,) = gradients_of(self.target.penalty(probabilities), [self.policy.values])
+        (penalty,) = gradients_of(self.target.penalty(self.expected_choice()), [self.policy.values])
         return gradient + penalty
+
+    def expected_choice(self) -> dict[str, Tensor]:
+        """Return the probability of every option of the space, with gradient; a target weighs costs by it."""
+        return self.policy.shares()
 
     def is_warming_up(self, batch: SearchBatch) -> bool:
         """Return whether only the weights train."""
@@ -336,9 +407,13 @@ class Differentiable(OneShot):
         """Return the probability of every option."""
         return self.policy.probabilities()
 
+    def scores(self) -> Scores:
+        """Return the numbers that `best` decodes: the probabilities, where nothing else takes part."""
+        return self.probabilities()
+
     def best(self, evaluate: Evaluate, *, final: bool = True) -> Architecture:
-        """Return the architecture that the probabilities stand for."""
-        return self.space.decode(self.probabilities(), keep_none=self._keep_none)
+        """Return the architecture that the scores stand for."""
+        return self.space.decode(self.scores(), keep_none=self._keep_none)
 
 
 def is_within(share: float, batch: SearchBatch) -> bool:

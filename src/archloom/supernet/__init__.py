@@ -5,14 +5,17 @@ from archloom.supernet.curvature import Curvature, to_vector
 from archloom.supernet.gate import CLOSED, Gate, Gates, path_gates
 from archloom.supernet.gradients import gradients_of
 from archloom.supernet.masked_width import Extent, SharedConv2d, SharedLinear, Width, normalize_first_channels
+from archloom.supernet.partial_channels import PartialChannels, PartialChoice
 from archloom.supernet.resolve import EveryOption, Only, Resolve, inherit
 from archloom.supernet.shared_weights import Parameters, Prediction, SharedWeights, StepResult, WeightSettings
+from archloom.supernet.skip_dropout import DropSkips, SkipDropout
 
 __all__ = [
     "CLOSED",
     "Choice",
     "Curvature",
     "Dag",
+    "DropSkips",
     "EveryOption",
     "Extent",
     "Fixed",
@@ -21,11 +24,14 @@ __all__ = [
     "LayerChoice",
     "Only",
     "Parameters",
+    "PartialChannels",
+    "PartialChoice",
     "Prediction",
     "Resolve",
     "SharedConv2d",
     "SharedLinear",
     "SharedWeights",
+    "SkipDropout",
     "StepResult",
     "WeightSettings",
     "Width",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from archloom.core.errors import SettingError
 from archloom.fast import current_kernels, should_compile
 from archloom.fast.fused import Fusible
+from archloom.fast.partial import PartialFusible
 from archloom.spaces import NONE, Decision
 from archloom.supernet.gate import Gates
 
@@ -25,6 +26,8 @@ class Choice(nn.Module):
 
     Returns None where nothing is connected, and computes nothing for it.
     """
+
+    parts: int = 1  # the candidates run on one of so many parts of the channels; the others pass by
 
     def __init__(self, decision: Decision, candidates: Mapping[str, nn.Module]) -> None:
         super().__init__()
@@ -60,7 +63,7 @@ class Choice(nn.Module):
         if option not in self.candidates:
             return None
         result: Tensor = self.candidates[option](x, *arguments)
-        return result if weight is None else _scale(result, weight)
+        return result if weight is None else scale(result, weight)
 
     def _run_per_image(self, x: Tensor, index: Tensor, weights: Tensor | None) -> Tensor | None:
         """Run images that chose the same option together; those that chose `none` stay zero."""
@@ -106,7 +109,7 @@ class LayerChoice(Choice):
         )
 
 
-def _scale(x: Tensor, weight: Tensor) -> Tensor:
+def scale(x: Tensor, weight: Tensor) -> Tensor:
     """Multiply by one weight, or by one weight per image."""
     return x * (weight if weight.dim() == 0 else weight.view(-1, *[1] * (x.dim() - 1)))
 
@@ -170,7 +173,7 @@ class Dag(nn.Module):
             self._incoming.setdefault(target, []).append(source)
         self._strides = dict(strides)
         self._outputs = tuple(range(1 + max(self._incoming)) if outputs is None else outputs)
-        self._fusible = _fuse(edges)
+        self._fusible = _fuse(edges, strides)
 
     def forward(self, inputs: list[Tensor], gates: Gates | None) -> list[Tensor]:
         """Return the output states, computed by fast kernels where they apply."""
@@ -236,9 +239,13 @@ def _compile_dag(backend: str) -> Callable[..., dict[int, Tensor]]:
     return torch.compile(Dag._run_edge_by_edge, dynamic=False, backend=backend)
 
 
-def _fuse(edges: Mapping[tuple[int, int], nn.Module]) -> Fusible | None:
+def _fuse(
+    edges: Mapping[tuple[int, int], nn.Module], strides: Mapping[tuple[int, int], int]
+) -> Fusible | PartialFusible | None:
     """Return the cell as a fusible one, None where an edge is not a choice."""
     choices = {edge: module for edge, module in edges.items() if isinstance(module, Choice)}
-    if len(choices) < len(edges):
+    parts = {choice.parts for choice in choices.values()}
+    if len(choices) < len(edges) or len(parts) != 1:
         return None
-    return Fusible({edge: (choice.decision, choice.candidates) for edge, choice in choices.items()})
+    candidates = {edge: (choice.decision, choice.candidates) for edge, choice in choices.items()}
+    return Fusible(candidates) if parts == {1} else PartialFusible(candidates, strides, parts=parts.pop())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor, nn
 
@@ -14,7 +14,11 @@ from archloom.supernet.choice import Choice, Fixed
 from archloom.supernet.masked_width import SharedKernel
 from archloom.supernet.normalization import BatchNorm
 
+if TYPE_CHECKING:  # operations are built on the supernet
+    from archloom.operations import Place
+
 MakeOption = Callable[[str], nn.Module]
+MakePlacedOption = Callable[[str, "Place"], nn.Module]
 
 
 class Resolve(Protocol):
@@ -31,6 +35,9 @@ class Resolve(Protocol):
 
     def operation(self, decision: Decision, make: MakeOption) -> nn.Module:
         """Return the module of a decision, called with (x, gates)."""
+
+    def edge(self, decision: Decision, place: Place, make: MakePlacedOption) -> nn.Module:
+        """Return the module of a decision on an edge of a cell; operations may be built for fewer channels."""
 
     def options(self, decision: Decision) -> tuple[str, ...]:
         """Return the options of a decision that are built, for parts that share weights between options."""
@@ -64,6 +71,10 @@ class EveryOption:
     def operation(self, decision: Decision, make: MakeOption) -> nn.Module:
         """Return a choice between all options."""
         return Choice(decision, {option: make(option) for option in decision.options if option != NONE})
+
+    def edge(self, decision: Decision, place: Place, make: MakePlacedOption) -> nn.Module:
+        """Return a choice between all options, built for the whole place."""
+        return self.operation(decision, lambda option: make(option, place))
 
     def options(self, decision: Decision) -> tuple[str, ...]:
         """Return all options."""
@@ -101,6 +112,10 @@ class Only:
         option = self.architecture[decision.name]
         return Fixed(decision, option, {} if option == NONE else {option: make(option)})
 
+    def edge(self, decision: Decision, place: Place, make: MakePlacedOption) -> nn.Module:
+        """Return the chosen operation alone, built for the whole place."""
+        return self.operation(decision, lambda option: make(option, place))
+
     def options(self, decision: Decision) -> tuple[str, ...]:
         """Return the chosen option alone."""
         return (
@@ -137,6 +152,11 @@ def inherit(standalone: nn.Module, supernet: nn.Module) -> None:
         >>> torch.allclose(alone(images), supernet(images, archloom.path_gates(space, architecture)), atol=1e-5)
         True
     """
+    if any(isinstance(module, Choice) and module.parts > 1 for module in supernet.modules()):
+        raise CheckpointError(
+            "a supernet of partial channels must not be copied from: its operations have fewer channels than those of "
+            "a standalone network; retrain the architecture from scratch"
+        )
     shared = supernet.state_dict()
     wanted = standalone.state_dict()
     normalizations = {

@@ -29,6 +29,7 @@ from archloom.supernet.gate import Gates
 from archloom.supernet.gradients import find_gradients, gradients_of
 from archloom.supernet.masked_width import SharedKernel
 from archloom.supernet.resolve import inherit
+from archloom.supernet.skip_dropout import SkipDropout
 
 Parameters = Mapping[str, Tensor]
 
@@ -221,6 +222,12 @@ class SharedWeights:
         for group in self._optimizer.param_groups:
             group["decay" if "decay" in group else "weight_decay"] = decay
 
+    def set_skip_dropout(self, rate: float) -> None:
+        """Set the rate of dropout on skips, in a supernet that has it."""
+        for module in self._dropouts:
+            if isinstance(module, SkipDropout):
+                module.p = rate
+
     def train(self) -> None:
         """Put the network into training mode."""
         self._network.train()
@@ -309,15 +316,19 @@ class SharedWeights:
 
     # --- update
 
-    def fit(self, batch: Batch, gates: Gates) -> StepResult:
-        """Take one optimizer step on the weights. Gradients of the gates are not computed."""
-        fixed = {name: gate.detach() for name, gate in gates.items()}
+    def fit(self, batch: Batch, gates: Gates, *, also: Tensor | None = None) -> StepResult:
+        """Take one optimizer step on the weights.
+
+        Gradients of the gates are not computed, except for `also`: a tensor behind them, which gets its gradient of the
+        same loss in `grad` and is left as it is.
+        """
+        fixed = gates if also is not None else {name: gate.detach() for name, gate in gates.items()}
         loss = Classification(
             self._network,
             lambda: self._predict(batch, fixed),
             batch.labels,
             loss=self._loss,
-            parameters=self._parameters,
+            parameters=self._parameters if also is None else [*self._parameters, also],
         )
         with freeze_unused_slices(self._kernels, self._optimizer):
             self._optimizer.step(self._clip_gradients_of(loss) if self._clip else loss)  # type: ignore[arg-type]
@@ -325,6 +336,16 @@ class SharedWeights:
         self._fits += 1
         assert loss.loss is not None and loss.logits is not None
         return StepResult(loss.loss, _score(loss.logits, batch))
+
+    def gradient_on_sampled_labels(
+        self, batch: Batch, gates: Gates, *, of: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """Return the gradient of the mean loss on labels sampled from the model: its square estimates curvature."""
+        prediction = self._predict(batch, gates)
+        logits = prediction if isinstance(prediction, Tensor) else prediction.logits
+        probabilities = logits.detach().softmax(dim=1).to(generator.device)
+        labels = torch.multinomial(probabilities, 1, generator=generator).squeeze(1).to(logits.device)
+        return self.gradient(self._loss(prediction, labels), of=of)
 
     def _clip_gradients_of(self, closure: Callable[[], Tensor]) -> Callable[[], Tensor]:
         def compute_and_clip() -> Tensor:
@@ -410,9 +431,12 @@ class SharedWeights:
 class _FrozenWeights(SharedWeights):
     """A frozen view of shared weights: `fit` evaluates in training mode and updates nothing."""
 
-    def fit(self, batch: Batch, gates: Gates) -> StepResult:
-        with torch.no_grad():
-            return self.step_result(batch, gates)
+    def fit(self, batch: Batch, gates: Gates, *, also: Tensor | None = None) -> StepResult:
+        with torch.set_grad_enabled(also is not None):
+            result = self.step_result(batch, gates)
+        if also is not None:
+            also.grad = self.gradient(result.loss, of=also)
+        return StepResult(result.loss.detach(), result.score)
 
 
 def _logits(prediction: Tensor | Prediction) -> Tensor:
