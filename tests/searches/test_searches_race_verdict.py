@@ -104,6 +104,9 @@ def test_random_contestants_count_after_equally_many_steps() -> None:
     assert (found.trained, found.contestants, found.best_by_accuracy) == (7, 5, "z")
     assert found.sentence.startswith("By equal short trainings: 1.0 points above the ResNet block (95 % ")
     assert found.sentence.endswith("better than 2 of 3 random architectures.")
+    assert found.trained_text == (
+        "The finalist race trained 5 architectures (7 short trainings). The search alone derived d."
+    )
 
 
 def test_a_winner_that_is_a_reference_is_named() -> None:

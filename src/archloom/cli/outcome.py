@@ -61,7 +61,6 @@ def print_outcome(result: search_result.SearchResult, console: Console) -> None:
 
 
 def _drawings(result: search_result.SearchResult) -> Iterator[str]:
-
     graphs = result.space.graphs(result.architecture)
     yield from (cells.draw_text(graph) for graph in graphs[:MOST_CELLS])
     if len(graphs) > MOST_CELLS:
@@ -73,7 +72,9 @@ def _finalists(result: search_result.SearchResult) -> Iterator[str]:
     if not result.finalists:
         return
     spent = tables.duration(result.finalists_seconds)
-    yield f"Finalists, each trained briefly at full depth ({spent} in all), ranked by loss and size:"
+    if result.race is not None:
+        yield result.race.trained_text
+    yield f"Finalists, each trained briefly ({spent} in all), ranked by loss and size:"
     for finalist in result.finalists[:MOST_FINALISTS]:
         loss, size = tables.decimal(finalist.valid_loss, digits=3), tables.whole(finalist.parameters)
         yield f"  validation loss {loss} after {finalist.steps} steps, {size} parameters  {finalist.text}"
@@ -83,7 +84,6 @@ def _finalists(result: search_result.SearchResult) -> Iterator[str]:
 
 
 def _facts(result: search_result.SearchResult) -> Iterator[tuple[str, str]]:
-
     if result.table_entry is not None:
         yield from search_report.table_facts(result.table_entry)
     yield from tables.cost_facts(result.cost, final_network=result.final_network)

@@ -23,7 +23,7 @@ from archloom.families import build_network, family_of
 from archloom.objectives.limits import Limit, largest
 from archloom.objectives.target import Target
 from archloom.searches.black_box import BlackBoxLoop, PathScore, TableScore
-from archloom.searches.budget import Budget
+from archloom.searches.budget import CLOCKS, Budget
 from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.finalist_race import Begin, ShortTraining
 from archloom.searches.loop import SearchLoop, TableLookup
@@ -179,6 +179,7 @@ class SearchBuilder:
             train=self._loader(images, "finalists", batch_size=settings.batch_size),
             evaluation=self._whole_batches(self._held_out, "finalists' judge"),
             shrink=settings.shrink,
+            clock=CLOCKS[self._settings.budget_clock],
         )
 
     def _contestant(self) -> Begin:

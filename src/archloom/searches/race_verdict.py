@@ -73,9 +73,10 @@ class RaceResult:
 
     @property
     def trained_text(self) -> str:
-        """Return how many networks were trained, in words."""
+        """Return how many networks were trained and what the search alone derived, in words."""
         cut = "; the time was over before its last round" if self.cut_short else ""
-        return f"The finalist race trained {self.contestants} architectures ({self.trained} short trainings){cut}."
+        trained = f"The finalist race trained {self.contestants} architectures ({self.trained} short trainings){cut}."
+        return trained if self.derived is None else f"{trained} The search alone derived {self.derived}."
 
 
 def yield_to_reference(outcome: RaceOutcome) -> RaceOutcome:

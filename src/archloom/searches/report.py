@@ -127,6 +127,7 @@ def make_context(data: ReportData) -> dict[str, object]:
         "posterior": _posterior(data),
         "findings": finding_sections({} if result is None else result.findings),
         "finalists": finalists_table(() if result is None else result.finalists),
+        "race_text": "" if result is None or result.race is None else result.race.trained_text,
         "finalists_time": duration(None if result is None else result.finalists_seconds),
         "pictures": [picture for picture in list_pictures(data) if picture],
         "timing": Table("", tuple(_timing(data))),
@@ -202,6 +203,7 @@ def finalists_table(finalists: Sequence[FinalistRecord]) -> Table:
     rows = tuple(
         (
             str(place),
+            finalist.origin,
             whole(finalist.steps),
             decimal(finalist.valid_loss, digits=3),
             percent(finalist.valid_accuracy),
@@ -211,7 +213,7 @@ def finalists_table(finalists: Sequence[FinalistRecord]) -> Table:
         for place, finalist in enumerate(finalists, start=1)
     )
     measured = ("validation loss", "validation accuracy", "parameters")
-    return Table("", rows, ("place", "steps", *measured, "architecture"))
+    return Table("", rows, ("place", "why", "steps", *measured, "architecture"))
 
 
 # --- what it took
