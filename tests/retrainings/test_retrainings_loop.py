@@ -23,6 +23,7 @@ from archloom.retrainings import loop as module
 from archloom.retrainings.evaluation import Evaluation
 from archloom.retrainings.loop import RetrainLoop, TrainingSettings
 from archloom.retrainings.optimization import OptimizerSettings
+from archloom.searches.budget import Budget
 from archloom.searches.short_training import seeded
 from archloom.spaces import Darts, Nb201
 from archloom.supernet import Only
@@ -66,6 +67,7 @@ def training_of(
     images: int = 20,
     seed: int = 0,
     clock: Callable[[], float] = lambda: 0.0,
+    budget: Budget | None = None,
     **training: Any,
 ) -> RetrainLoop:
     made = SPACES[space]
@@ -78,6 +80,7 @@ def training_of(
         valid=loader(source_of(10, seed=1), train=False) if valid else None,
         test=loader(source_of(12, seed=2), train=False),
         classes=CLASSES,
+        budget=budget,
         optimizer=OptimizerSettings(**{"learning_rate": 0.05, **(optimizer or {})}),
         training=TrainingSettings(**{"epochs": 2, "batch_size": 8, **training}),
         seed_of=lambda step: derive_seed(seed, f"step {step}"),
@@ -282,6 +285,46 @@ def test_a_long_epoch_is_saved_within() -> None:
     quiet: list[int] = []
     training_of().run(save=lambda _, step: quiet.append(step))
     assert quiet == [3, 6]
+
+
+class StepClock:
+    """A clock that stands still between steps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def train_within(seconds: float, *, slow_after: float, epochs: int = 20) -> tuple[RetrainLoop, StepClock]:
+    clock = StepClock()
+    training = training_of(clock=clock, budget=Budget(seconds, clock), epochs=epochs, valid=False)
+    fit = training._fit
+
+    def timed_fit(batch: Any) -> tuple[float, int]:
+        clock.now += 1.0 if clock.now < slow_after else 3.0
+        return fit(batch)
+
+    training._fit = timed_fit  # type: ignore[method-assign]
+    training.run()
+    return training, clock
+
+
+def test_a_budget_shortens_the_schedule_of_a_machine_that_becomes_slow() -> None:
+    training, clock = train_within(64.0, slow_after=30.0)  # 20 epochs of three steps would take 60 seconds
+    assert 10 < len(training.history) < 20
+    assert clock.now <= 1.1 * 64.0
+    assert training.history[-1].learning_rate < 0.1 * training.history[0].learning_rate  # the cosine ends in time
+    unhurried, clock = train_within(64.0, slow_after=1e9)
+    assert (len(unhurried.history), clock.now) == (20, 60.0)
+
+
+def test_a_shortened_schedule_survives_a_checkpoint() -> None:
+    training, _ = train_within(64.0, slow_after=30.0)
+    again = training_of(epochs=20, valid=False)
+    again.load_state_dict(decode(encode(training.state_dict()), name="saved"))
+    assert again.total == training.total < 60
 
 
 def test_every_step_and_epoch_is_told() -> None:

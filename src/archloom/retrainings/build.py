@@ -22,6 +22,7 @@ from archloom.objectives.cost import Cost, cost_of
 from archloom.retrainings.loop import RetrainLoop
 from archloom.retrainings.model_file import ModelCard, ModelDetails
 from archloom.retrainings.spec import RetrainSpec
+from archloom.searches.budget import Budget
 from archloom.searches.build import EVALUATION_BATCH
 from archloom.searches.short_training import seeded
 from archloom.supernet import Only
@@ -61,7 +62,9 @@ def split_of(retrain: RetrainSpec, data: ImageData) -> tuple[Tensor, Tensor | No
     return divided.train, divided.valid if len(divided.valid) else None
 
 
-def build_retraining(retrain: RetrainSpec, data: ImageData, *, listeners: Sequence[Listener] = ()) -> RetrainLoop:
+def build_retraining(
+    retrain: RetrainSpec, data: ImageData, *, listeners: Sequence[Listener] = (), budget: Budget | None = None
+) -> RetrainLoop:
     """Return the loop of a retraining, ready to run or to load a checkpoint."""
     device, training = retrain.machine.prepare(), retrain.training
     train, valid = split_of(retrain, data)
@@ -97,6 +100,7 @@ def build_retraining(retrain: RetrainSpec, data: ImageData, *, listeners: Sequen
         training=training,
         seed_of=lambda step: derive_seed(retrain.seed, f"step {step}"),
         listeners=listeners,
+        budget=budget,
     )
 
 

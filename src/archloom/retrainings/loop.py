@@ -28,10 +28,12 @@ from archloom.families import select_deployed_weights, set_progress
 from archloom.retrainings.evaluation import MOST_MISTAKES, Evaluation, evaluate
 from archloom.retrainings.optimization import OptimizerSettings, list_parameters
 from archloom.retrainings.records import RetrainOutcome, RetrainRecord
+from archloom.searches.budget import SLACK, Budget
 from archloom.searches.divergence import refuse_high_loss, refuse_huge_weights
 from archloom.searches.short_training import seeded
 from archloom.supernet import Prediction
 
+TRAINING_END = 0.97  # of a budget; the rest is for the test images and the report
 SECONDS_BETWEEN_SAVES = 180.0  # within an epoch, which may take an hour
 
 Weights = dict[str, Tensor]
@@ -100,9 +102,11 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         optimizer: OptimizerSettings,
         training: TrainingSettings,
         seed_of: Callable[[int], int],  # of the random numbers of a step
+        budget: Budget | None = None,  # shortens the schedule if the machine is slower than planned
         **common: Any,
     ) -> None:
         super().__init__(**common)
+        self._epochs, self._budget = training.epochs, budget
         self.network = network
         self.schedule, self.settings = optimizer, training
         self.optimizer = optimizer.build_optimizer(network)
@@ -118,8 +122,8 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
 
     @property
     def total(self) -> int:
-        """Return the number of steps of all epochs."""
-        return self.settings.epochs * self._train.steps
+        """Return the number of steps of all epochs, or of those that the budget leaves time for."""
+        return self._epochs * self._train.steps
 
     @property
     def units_per_record(self) -> int:
@@ -168,13 +172,23 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             self._save_if_due()
             return None
         self._batches = None
-        return self._record(epoch)
+        record = self._record(epoch)
+        self._keep_to_budget(record)
+        return record
+
+    def _keep_to_budget(self, record: RetrainRecord) -> None:
+        """Take only the epochs that fit into the time left, by the last one; the schedule ends with them."""
+        if self._budget is None:
+            return
+        done, left = record.epoch + 1, max(0.0, self._budget.left_until(TRAINING_END))
+        if record.total_seconds * (self._epochs - done) > SLACK * left:
+            self._epochs = done + int(left / record.total_seconds)
 
     def _set_progress(self, epoch: int, step: int) -> None:
-        rate = self.schedule.rate_at(epoch + step / self._train.steps, epochs=self.settings.epochs)
+        rate = self.schedule.rate_at(epoch + step / self._train.steps, epochs=self._epochs)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        set_progress(self.network, epoch / self.settings.epochs)
+        set_progress(self.network, epoch / self._epochs)
 
     def _fit(self, batch: Batch) -> tuple[float, int]:
         """Take one step; return the loss of the classifier itself, and how many images it classified rightly."""
@@ -282,7 +296,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         return RetrainOutcome(
             test=self._evaluate(model, self._test, mistakes=MOST_MISTAKES),
             valid=self._evaluate(model, self._valid),
-            best_epoch=self.settings.epochs - 1 if self.best is None else self.best["epoch"],
+            best_epoch=self._epochs - 1 if self.best is None else self.best["epoch"],
         )
 
     def _evaluate(self, network: nn.Module, images: Loader | None, *, mistakes: int = 0) -> Evaluation | None:
@@ -299,6 +313,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             "average": None if self._average is None else self._average.state_dict(),
             "best": self.best,
             "partial": dict(self._sums),
+            "epochs": self._epochs,
         }
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -310,6 +325,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             self._average.load_state_dict(state["average"])
         self.best = state["best"]
         self._sums = dict(state["partial"])
+        self._epochs = state.get("epochs", self._epochs)  # states of older versions have none
         self._batches = None
 
 

@@ -40,6 +40,7 @@ from archloom.retrainings.sizes import AUTO
 from archloom.retrainings.spec import KIND, RetrainSpec, compose
 from archloom.retrainings.transfer import Origin, find_origin
 from archloom.searches.architectures import find_architecture
+from archloom.searches.budget import Budget
 from archloom.searches.run import DEFAULT_OPTIONS, RUNS, as_image_data
 from archloom.searches.spec import GIVEN
 
@@ -155,6 +156,7 @@ def run_retraining(
         return resume_retraining(folder, data=data, settings=here, options=options)
 
     def build() -> RetrainRun:
+        budget = None if request.budget is None else Budget(parse_duration(request.budget))
         images = data or request.spec.load_data()
         if request.pruned:
             note(request.pruned)
@@ -166,6 +168,7 @@ def run_retraining(
                 request.spec, request.given, request.overrides, request.origin, images, budget=request.budget, note=note
             ),
             images,
+            budget,
         )
 
     return begin_run(folder, build, options)
@@ -217,9 +220,9 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
     may_differ = (*MAY_DIFFER, "recipe", "changed")  # words about the settings
     loop: RetrainLoop
 
-    def __init__(self, folder: RunFolder, spec: RetrainSpec, data: ImageData) -> None:
+    def __init__(self, folder: RunFolder, spec: RetrainSpec, data: ImageData, budget: Budget | None = None) -> None:
         check_trainable(data)
-        super().__init__(folder, build_retraining(spec, data))
+        super().__init__(folder, build_retraining(spec, data, budget=budget))
         self._spec, self._data = spec, data
         self._cost = cost_of_model(spec, data)
         self._kept_epoch: int | None = None  # of the best model that is on disk
