@@ -97,6 +97,19 @@ def test_the_search_guides_proposals_where_trainings_agree_with_it() -> None:
     assert sum(one["0->2"] == "nor_conv_3x3" for one in chosen) >= len(chosen) / 2
 
 
+def test_isomorphic_cells_take_part_once() -> None:
+    first, other = (SPACE.parse(text) for text in (
+        "|skip_connect~0|+|nor_conv_3x3~0|nor_conv_3x3~1|", "|nor_conv_3x3~0|+|nor_conv_3x3~0|skip_connect~1|",
+    ))  # fmt: skip
+    assert SPACE.canonical(first) == SPACE.canonical(other)
+    chosen = entrants(knowledge(derived=first, references={}), samples=40, uniform=40, most=60)
+    forms = [SPACE.canonical(one.architecture) for one in chosen]
+    assert len(set(forms)) == len(forms)
+    records = [record(first, 1.0), record(DERIVED_CELL, 2.0)]
+    proposed = [one for seed in range(30) for one in Proposer(knowledge(), size=0.0, seed=seed)(records)]
+    assert other not in [one.architecture for one in proposed]
+
+
 def test_size_counts_in_proposals_and_a_diverged_training_does_no_harm() -> None:
     diverged = FinalistRecord("", DERIVED_CELL, 10, None, 0.1, 100, origin=RANDOM)
     others = [record(one, 1.0) for one in list(SPACE.enumerate())[:10]]

@@ -58,12 +58,14 @@ class Knowledge:
         return [Entrant(one, origin) for one, origin in chosen.items()]
 
     def _add(self, chosen: dict[Architecture, str], draw: Sample, origin: str, rng: random.Random, count: int) -> None:
+        known = {self.space.canonical(one) for one in chosen}  # isomorphic cells would train the same network twice
         for _ in range(TRIES * count):
             if len(chosen) >= count:
                 return
             one = self.space.prune(draw(rng))
-            if one not in chosen and self.allowed(one):
+            if self.space.canonical(one) not in known and self.allowed(one):
                 chosen[one] = origin
+                known.add(self.space.canonical(one))
 
 
 class Proposer:
@@ -76,7 +78,7 @@ class Proposer:
         """Return the next architectures to train; none where everything near has been trained."""
         number = len(records)  # the draws depend on the trainings so far alone: a resumed race proposes the same
         rng = random.Random(f"{self._seed}/{number}")
-        trained = {one.architecture for one in records}
+        trained = {self._knowledge.space.canonical(one.architecture) for one in records}
         best = sorted(records, key=lambda one: one.rank_by(self._size))[:PARENTS]
         pool = self._pool([one.architecture for one in best], trained, rng)
         if not pool:
@@ -98,7 +100,7 @@ class Proposer:
     def _covariates(self, architecture: Architecture) -> tuple[float, ...]:
         return (self._knowledge.log_probability(architecture),)
 
-    def _pool(self, best: Sequence[Architecture], trained: set[Architecture], rng: random.Random) -> list[Architecture]:
+    def _pool(self, best: Sequence[Architecture], trained: set[str], rng: random.Random) -> list[Architecture]:
         """Return untrained candidates: changes of the best, samples of the strategy, and random ones."""
         space, know = self._knowledge.space, self._knowledge
         candidates = (
@@ -107,18 +109,20 @@ class Proposer:
             *(know.sample(rng) for _ in range(SAMPLES)),
             *(space.sample(rng) for _ in range(UNIFORM)),
         )
-        unique = dict.fromkeys(space.prune(one) for one in candidates)
-        return [one for one in unique if one not in trained and know.allowed(one)]
+        pruned = map(space.prune, candidates)
+        unique = {space.canonical(one): one for one in pruned}
+        return [one for form, one in unique.items() if form not in trained and know.allowed(one)]
 
 
 def random_proposals(knowledge: Knowledge, *, seed: int) -> Callable[[Sequence[FinalistRecord]], list[Entrant]]:
     """Return what proposes architectures sampled uniformly, whatever the trainings show."""
 
     def propose(records: Sequence[FinalistRecord]) -> list[Entrant]:
-        rng, trained = random.Random(f"{seed}/{len(records)}"), {one.architecture for one in records}
-        space = knowledge.space
-        drawn = (space.prune(space.sample(rng)) for _ in range(TRIES * BATCH))
-        new = [one for one in dict.fromkeys(drawn) if one not in trained and knowledge.allowed(one)]
+        rng, space = random.Random(f"{seed}/{len(records)}"), knowledge.space
+        trained = {space.canonical(one.architecture) for one in records}
+        drawn = [space.prune(space.sample(rng)) for _ in range(TRIES * BATCH)]
+        unique = {space.canonical(one): one for one in drawn}
+        new = [one for form, one in unique.items() if form not in trained and knowledge.allowed(one)]
         return [Entrant(one, RANDOM) for one in new[:BATCH]]
 
     return propose

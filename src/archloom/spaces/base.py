@@ -300,6 +300,10 @@ class SearchSpace(ABC):
                     pruned = without
         return pruned
 
+    def canonical(self, architecture: Architecture) -> str:
+        """Return a text that architectures share if they are known to be one network; here the text form."""
+        return self.format(architecture)
+
     def _live_edges(self, architecture: Architecture) -> list[tuple[tuple[int, int, str], ...]]:
         from archloom.spaces.live_edges import find_live_edges  # late: it reads the graphs of this module
 
