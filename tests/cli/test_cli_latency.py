@@ -143,8 +143,8 @@ def test_search_uses_the_model_for_its_target(archloom: Archloom, machine, tmp_p
     out, run = tmp_path / "here.json", tmp_path / "run"
     final = ("--set", "space.cells_per_stage=5", "--size", "8")
     archloom("latency", "fit", "--space", "nb201_mini", *final, "--out", str(out))
-    options = ("--space", "nb201_mini", "--strategy", "random_search", "--trials", "3", "--out", str(run))
-    finished = archloom("search", *options, "--target", "latency=39", "--latency-source", str(out))
+    options = ("--space", "nb201_mini", "--data", "digits", "--strategy", "random_search", "--trials", "3")
+    finished = archloom("search", *options, "--out", str(run), "--target", "latency=39", "--latency-source", str(out))
     assert finished.code == 0, finished.err
     result = json.loads((run / "architecture.json").read_text(encoding="utf-8"))
     assert result["target"]["met"] and result["acceptance"]["accepted"] == 3

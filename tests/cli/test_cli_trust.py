@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
@@ -62,6 +64,31 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("ARCHLOOM_PLUGINS", "")
     yield path
     sys.modules.pop(MODULE, None)
+
+
+@pytest.fixture(autouse=True)
+def visited(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that were asked for: `serve` does not wait for a browser, every page of every run is opened."""
+    asked: list[str] = []
+    if all(importlib.util.find_spec(name) for name in ("uvicorn", "starlette", "httpx")):
+        monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: asked.extend(visit(server.config.app)))
+        monkeypatch.setattr("archloom.dashboard.server._prepare", lambda: None)
+    return asked
+
+
+def visit(app: Any) -> Iterator[str]:
+    from starlette.testclient import TestClient
+
+    client = TestClient(app, base_url="http://127.0.0.1:8421")
+    keys = [run["key"] for run in client.get("/api/runs").json()]
+    pages = ["/", *(f"/{kind}/{key}" for key in keys for kind in ("page", "thumbnail", "cell"))]
+    for page in pages:
+        answer = client.get(page)
+        assert answer.status_code in (200, 404), (page, answer.text)
+        yield page
+        for picture in re.findall(r'data-picture="([^"]+)"', answer.text):
+            assert client.get(picture).status_code < 500, picture
+            yield picture
 
 
 def write(path: str, content: Any) -> Path:
@@ -148,6 +175,7 @@ COMMANDS: Mapping[str, list[str]] = {  # FILE stands for each file
     "latency check": ["latency", "check", "FILE", TEXT],
     "latency check of a file": ["latency", "check", "cost.json", "FILE"],
     "draw": ["draw", "FILE"],
+    "serve": ["serve", "FILE", "--port", "0"],
     "search --latency-source": ["search", "--space", "nb201_mini", "--epochs", "1", "--target", "latency=5",
                                 "--latency-source", "FILE"],
     "search shared_run": ["search", "--strategy", "random_search", "--set", "search.score=shared",
@@ -199,6 +227,16 @@ def test_no_command_imports_what_only_a_file_names(archloom: Archloom, command: 
             refusals = [line for line in finished.lines if "is a plug-in that only a file names" in line]
             assert len(refusals) == 1 and finished.code == 2, (command, kind, finished.err)
             assert "add --plugins (in Python plugins=True) or set ARCHLOOM_PLUGINS=1" in refusals[0]
+
+
+def test_the_walk_opens_the_pages_of_the_folders_that_name_plugins(archloom: Archloom, visited: list[str]) -> None:
+    pytest.importorskip("uvicorn", reason="needs the extra web")
+    pytest.importorskip("httpx", reason="the client of the pages")
+    write_files()
+    assert archloom("serve", ".", "--port", "0").code == 0
+    opened = {page.rpartition("/")[2] for page in visited if page.startswith("/page/")}
+    assert opened >= {f"{kind}-{name}" for kind in ("run", "compared", "piped") for name in SECTIONS}
+    assert not Path("imported").exists() and MODULE not in sys.modules
 
 
 TRUSTED = [

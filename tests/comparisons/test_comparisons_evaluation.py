@@ -26,6 +26,8 @@ ENTRIES = """
 seeds = "0-2"
 [all.space]
 name = "nb201_mini"
+[all.data]
+name = "digits"
 [entry.random]
 strategy.name = "random_search"
 [entry.other]

@@ -37,6 +37,7 @@ seeds = [4, 9]
 strategy.name = "random_search"
 
 [entry.gdas]
+strategy.name = "gdas"
 strategy.temperature_start = 5.0
 search.trials = 8
 """
@@ -92,7 +93,7 @@ def test_recipe_then_all_then_entry_then_the_command_line(tmp_path: Path) -> Non
     assert [getattr(search, name) for name in ("epochs", "trials", "batch_size", "score_epochs")] == [2, 3, 32, 5]
     assert made.contenders["a"].seeds == (6,)
     shipped = resolved('[entry.a]\nrecipe = "first"').contenders["a"].spec
-    assert (shipped.space.name, shipped.strategy.name, shipped.data_set.name) == ("nb201", "gdas", "strokes")
+    assert (shipped.space.name, shipped.strategy.name, shipped.data_set.name) == ("nb201_mini", "gibbs", "strokes")
 
 
 def test_what_is_written_gives_the_same_comparison_and_needs_nothing_else(tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
     starts = [
         "entry a: unknown strategy 'gdsa'; did you mean 'gdas'?",
         "entry b: seeds must be numbers from 0 such as",
-        "entry b: search.epochs must be at least 1, got 0",
+        "entry b: search.epochs must be at least 1 without a finalist race, got 0; give search.budget",
         "entry 'x/y': a name is made of letters, digits, _, - and .",
         "entry c: no recipe 'nothing'",
         "entry d: 'compare/first' is a comparison of several searches: archloom compare compare/first",

@@ -75,10 +75,25 @@ def test_finalists_show_as_they_race(ask, runs):
     race = re.search(r'<section id="race">.*?</section>', page, re.DOTALL)[0]
     assert f"{len(notes)} short trainings are done" in race
     losses = [float(value) for value in re.findall(r"<td>(\d\.\d{3})</td>", race)]
-    steps = [int(value) for value in re.findall(r"<tr><td>\d+</td><td>(\d+)</td>", race)]
-    assert len(losses) == len(notes)
+    steps = [int(value) for value in re.findall(r"<tr><td>\d+</td><td>[^<]*</td><td>(\d+)</td>", race)]
+    assert len(losses) == len(steps) == len(notes)
     assert steps == sorted(steps, reverse=True)
     assert 'id="race"' not in ask("/page/runs/search_gdas").text
+
+
+def test_figures_of_findings_are_drawn_and_saved(ask, runs):
+    file = runs / "search_gdas" / "architecture.json"
+    findings = {"edge_weights": {"0->1": 1.0, "0->2": 0.25}, "evidence": {"0->1": {"none": 0.5, "skip_connect": 2.0}}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | findings))
+    page = ask("/page/runs/search_gdas").text
+    for name in ("edge-weights", "priors"):
+        assert f'data-picture="/svg/{name}/runs/search_gdas"' in page
+        assert ElementTree.fromstring(ask(f"/svg/{name}/runs/search_gdas").text).tag.endswith("svg")
+    assert rows_of(ask("/csv/edge-weights/runs/search_gdas")) == [["edge", "weight"], ["0->1", "1.0"], ["0->2", "0.25"]]
+    assert rows_of(ask("/csv/priors/runs/search_gdas"))[1:] == [
+        ["0->1", "none", "0.5"],
+        ["0->1", "skip_connect", "2.0"],
+    ]
 
 
 def test_the_posterior_shows_probabilities_of_being_best_and_credible_sets(ask):

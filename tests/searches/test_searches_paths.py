@@ -116,7 +116,7 @@ def test_a_checkpoint_of_another_width_is_refused(run):
     config = run / "config.toml"
     config.write_text(config.read_text().replace("channels = 4", "channels = 5"))
     with pytest.raises(SettingError, match=r"the run began with network\.channels = 4, now it is 5"):
-        trained_paths(run, images=32)
+        trained_paths(run, build_search, images=32)
 
 
 def test_an_older_checkpoint_of_another_width_is_refused_too(run):

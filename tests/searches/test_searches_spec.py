@@ -176,7 +176,7 @@ def test_race_networks_have_settings_that_the_family_has() -> None:
 
 
 def test_race_spaces_are_checked_before_anything_is_trained() -> None:
-    with pytest.raises(SettingError, match=r"space.cells_per_stage must be at least 1, got 0"):
+    with pytest.raises(SettingError, match=r"space.cells_per_stage must lie in 1..1000, got 0"):
         SearchSpec.resolve({"race": {"space": {"cells_per_stage": 0}}})
 
 

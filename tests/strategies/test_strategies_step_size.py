@@ -40,8 +40,10 @@ def test_a_learning_rate_is_bounded():
 
 @pytest.mark.parametrize("name", BY_ADAM)
 def test_the_logits_learn_by_the_number_of_steps_after_the_warm_up(name):
-    assert rate_of(begin(name, steps=200)) == pytest.approx(TRAVEL / 200)
-    assert rate_of(begin(name, steps=2000, warmup=0.5)) == pytest.approx(TRAVEL / 1000)
+    travel = STRATEGIES[name].load().travel
+    assert travel in (TRAVEL, 2 * TRAVEL)  # the successors of DARTS publish twice its learning rate
+    assert rate_of(begin(name, steps=200, warmup=0.0)) == pytest.approx(min(LARGEST, travel / 200))
+    assert rate_of(begin(name, steps=2000, warmup=0.5)) == pytest.approx(travel / 1000)
 
 
 @pytest.mark.parametrize("name", BY_ADAM)

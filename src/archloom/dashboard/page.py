@@ -16,6 +16,7 @@ from archloom.reports.markup import escape
 from archloom.reports.pages import make_environment, render_template
 from archloom.reports.pictures import Picture
 from archloom.reports.tables import duration
+from archloom.searches.report_findings import FindingSection
 
 STATES = {
     "running": "running",
@@ -48,6 +49,8 @@ class Page:
 def _find_pictures(value: object) -> Iterator[Picture]:
     if isinstance(value, Picture):
         yield value
+    elif isinstance(value, FindingSection):
+        yield from _find_pictures(value.figure)
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from _find_pictures(item)

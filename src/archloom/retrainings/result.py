@@ -82,7 +82,14 @@ class RetrainResult(RetrainOutcome):
 
     @classmethod
     def from_json(cls, value: JsonObject, *, history: Sequence[RetrainRecord], folder: Path) -> Self:
-        """Return the result that result.json holds."""
+        """Return the result that result.json holds; evaluations that were not made are null there, not missing.
+
+        Raises:
+            KeyError: If something is missing.
+            TypeError, ValueError: If a value is of another type.
+        """
+        for name in ("test", "valid"):
+            value[name]
         return from_json_object(cls, value, history=tuple(history), folder=folder)
 
     def to_json(self) -> JsonObject:

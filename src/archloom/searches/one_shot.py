@@ -322,8 +322,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
         findings, limit = self.strategy.findings(), check_limit(self._limit, architecture)
         sentences = (
-            "" if baseline is None else chance_sentence(baseline.shared_accuracy, self._compare.class_counts),
-            "" if race is None else race.sentence,
+            self._describe_quality(baseline, race),
             defect_sentence(self.space, architecture),
             describe_entry(described["table_entry"]),
             self._undecided_sentence(race),
@@ -347,6 +346,12 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             posterior=findings.posterior,
             findings=findings.others,
         )
+
+    def _describe_quality(self, baseline: BaselineComparison | None, race: RaceResult | None) -> str:
+        """Return what comes first in a verdict: the race, or a warning that shared weights learned nothing."""
+        if race is not None:
+            return race.sentence
+        return "" if baseline is None else chance_sentence(baseline.shared_accuracy, self._compare.class_counts)
 
     def _compare_with_random(self, architecture: Architecture) -> BaselineComparison | None:
         """Compare with random architectures under the shared weights; None where they have no such path."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from archloom.core.json_object import JsonObject, number
 from archloom.reports.figures import PALETTE, svg
 from archloom.reports.markup import make_printable, shorten
-from archloom.reports.tables import Table
+from archloom.reports.pictures import Picture
+from archloom.reports.tables import Table, number_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,8 +31,13 @@ class FindingSection:
 
     heading: str
     words: str
-    picture: str = ""
+    figure: Picture | None = None
     table: Table = NO_TABLE
+
+    @property
+    def picture(self) -> str:
+        """Return the figure as SVG, drawn now; '' where there is none."""
+        return "" if self.figure is None else self.figure.svg
 
 
 def finding_sections(findings: JsonObject) -> list[FindingSection]:
@@ -51,7 +57,12 @@ def _edge_weights(findings: JsonObject) -> FindingSection | None:
         "Edge weights",
         "The learned weight of every edge; those into one node sum to 1. A node keeps the inputs whose weight times "
         "the probability of their best operation is largest.",
-        picture=_draw_bars(weights),
+        figure=Picture(
+            "edge-weights",
+            "Edge weights",
+            lambda: _draw_bars(weights),
+            lambda: number_table(("edge", "weight"), list(weights.items())),
+        ),
     )
 
 
@@ -132,7 +143,9 @@ def _priors(findings: JsonObject) -> FindingSection | None:
         "Precision of the priors",
         "The learned variance of every operation's gates in units of the limit below which it is pruned, on a "
         f"logarithmic scale: 0 is the limit, and a gate below it is within the noise.{counted}",
-        picture=_draw_map(evidence),
+        figure=Picture(
+            "priors", "Precision of the priors", lambda: _draw_map(evidence), lambda: _tabulate_evidence(evidence)
+        ),
     )
 
 
@@ -152,6 +165,12 @@ def _draw_map(evidence: Mapping[str, Mapping[str, float]]) -> str:
         figure.colorbar(image, ax=axes, label="log10 of variance / limit", pad=0.02)
 
     return svg(draw, height=ROW_HEIGHT * len(evidence) + 1.0, label=f"Evidence for {len(options)} operations")
+
+
+def _tabulate_evidence(evidence: Mapping[str, Mapping[str, float]]) -> Table:
+    """Return a row per decision and option."""
+    rows = [(name, option, value) for name, row in evidence.items() for option, value in row.items()]
+    return number_table(("decision", "option", "variance / limit"), rows)
 
 
 # --- values from a file

@@ -15,6 +15,7 @@ from archloom.policies.logits import Logits
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics
 from archloom.strategies.pc_darts import PATHS_DIFFER
+from archloom.strategies.step_size import TRAVEL
 from archloom.supernet import EveryOption, PartialChannels, Resolve, SharedWeights, gradients_of
 
 
@@ -26,6 +27,7 @@ class DrNas(Differentiable):
     """
 
     policy_type: ClassVar[type[Logits]] = DirichletLogits
+    travel: ClassVar[float] = 2 * TRAVEL  # published with as many epochs as two searches of DARTS
     policy: DirichletLogits
     presets: ClassVar[Mapping[str, Preset]] = {
         "paper": {  # of the rows on NAS-Bench-201, by the public code

@@ -88,7 +88,7 @@ class Gibbs(Differentiable):
         ] = WeightCurvatureSettings(),
         none: Annotated[Literal["free", "absent"], Doc("whether `none` takes part in the mixture")] = "free",
         keep_none: Annotated[
-            bool | Literal["space"], Doc("may `none` win; space: as the space has it")
+            bool | Literal["space"] | None, Doc("may `none` win; space: as the space has it")
         ] = False,  # a word, since a file cannot hold that a value is left out
         warmup: Annotated[float, Doc("share of the search that trains the weights alone")] = 0.0,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_doc import Doc
@@ -12,18 +12,23 @@ from archloom.core.errors import require
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Metrics, SearchBatch, metrics
 from archloom.strategies.darts import Darts
+from archloom.strategies.step_size import TRAVEL
 from archloom.supernet import SharedWeights
 
 
 class WarmDarts(Darts):
     """DARTS that spends nothing on the logits while it warms up, and may clip their gradient."""
 
+    travel: ClassVar[float] = 2 * TRAVEL  # published with twice the learning rate of DARTS
+
     def __init__(
         self,
         space: SearchSpace,
         generator: torch.Generator,
         *,
-        learning_rate: Annotated[float, Doc("learning rate of Adam on the architecture parameters")] = 6e-4,
+        learning_rate: Annotated[
+            float | None, Doc("of Adam on the architecture parameters; left out: by the number of steps")
+        ] = None,
         clip: Annotated[float, Doc("largest norm of the logits' gradient; 0: no clipping")] = 0.0,
         **common: Any,
     ) -> None:
