@@ -115,6 +115,12 @@ def test_a_race_uses_its_steps_and_no_more(steps_in_all: int) -> None:
     assert used >= 0.8 * min(steps_in_all, most) or used <= least
 
 
+def test_a_step_is_timed_by_the_difference_unless_that_is_absurd() -> None:
+    assert plan.seconds_per_step(1.0 + 2 * 0.5, 1.0 + 14 * 0.5) == pytest.approx(0.5)
+    assert plan.seconds_per_step(9.0, 7.0) == pytest.approx(0.4 * 7.0 / 14)  # the first was disturbed
+    assert plan.seconds_per_step(0.0, 0.0) > 0
+
+
 def test_more_time_trains_more_contestants_for_longer() -> None:
     divided = [plan._divide(RaceSettings(), count) for count in (4_000, 8_000, 16_000, 32_000)]
     assert divided == sorted(divided)

@@ -33,7 +33,8 @@ SUPERNET_RATE = 0.1  # of SGD: a supernet of a few hundred steps has to learn fa
 STEPS_BEFORE, TIMED_STEPS = 2, 8  # the first steps of a process are slow
 WANTED_CONTESTANTS, MOST_CONTESTANTS, FEWEST_CONTESTANTS = 24, 40, 6
 ENOUGH = (12, 120)  # contestants and steps for which a more faithful network is preferred
-TIMED_TRAINING = (2, 10)  # steps of two trainings; their difference has neither building nor evaluation in it
+TIMED_TRAINING = (2, 14)  # steps of two trainings; their difference has neither building nor evaluation in it
+LEAST_SHARE = 0.4  # of a timed training that its steps take at least: less is a disturbance
 WANTED_STEPS, FEWEST_STEPS, MOST_STEPS = 240, 60, 480  # of the first round of a race
 RACE_SIDE, LEAST_SIDE = 16, 8  # pixels: images of a race are shrunk to about this
 MEAN_COST = 0.75  # of a contestant, relative to the largest architecture
@@ -196,12 +197,13 @@ class _Planner:
         """Return the seconds of one step of the largest contestant."""
         builder = SearchBuilder(spec, self._images)
         training, largest = builder.short_training(), Entrant(builder.references()[LARGEST], LARGEST)
+        training(largest, 1, 0, lambda: False)  # the first training of a process is slow
         times = []
         for steps in TIMED_TRAINING:
             start = self._budget.elapsed
             training(largest, steps, 0, lambda: False)
             times.append(self._budget.elapsed - start)
-        return max(1e-6, (times[1] - times[0]) / (TIMED_TRAINING[1] - TIMED_TRAINING[0]))
+        return seconds_per_step(*times)
 
     def _fidelities(self) -> Iterator[Settings]:
         """Yield settings of contestants, the most faithful first: full depth, then less; then smaller images."""
@@ -237,6 +239,12 @@ class _Planner:
             f"finalist race: {contestants} networks of {size}, {side} pixels, {steps} steps each; the best again, for "
             f"longer; about {format_duration(seconds)}"
         )
+
+
+def seconds_per_step(short: float, long: float) -> float:
+    """Return the seconds of a step from two timed trainings, and no absurd number if one of them was disturbed."""
+    few, many = TIMED_TRAINING
+    return max(1e-6, (long - short) / (many - few), LEAST_SHARE * long / many)
 
 
 def _divide(race: RaceSettings, steps_in_all: int) -> tuple[int, int]:
