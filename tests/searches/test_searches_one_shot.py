@@ -270,6 +270,16 @@ def test_the_race_decides(weights):
     assert (alone.finalists, alone.race, alone.architecture) == ((), None, alone.derived)
 
 
+def test_without_an_allowed_contestant_the_derived_architecture_is_returned(weights):
+    class Nobody(Latter):
+        def run(self, *_, **__):
+            return None
+
+    outcome = make(weights, Noting(), race=Nobody()).run()
+    assert outcome.architecture == outcome.derived
+    assert (outcome.race, outcome.finalists) == (None, ())
+
+
 def test_the_race_receives_what_a_target_allows(weights):
     class Asking(Latter):
         def run(self, strategy, derived, *, allowed, **others):

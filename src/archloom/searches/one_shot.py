@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from archloom.core.errors import DivergedError, ParseError
+from archloom.core.errors import DivergedError, ParseError, SettingError
 from archloom.core.events import Advanced, Deriving, Noted
 from archloom.core.json_object import JsonObject
 from archloom.core.state import StateDict
@@ -381,21 +381,26 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self, derived: Architecture | None
     ) -> tuple[Architecture, RaceResult | None, tuple[FinalistRecord, ...], float | None]:
         """Return the final architecture, and the result, records and seconds of the finalist race if there was one."""
-        if self._race is None:
-            assert derived is not None, "checked with the settings: no epochs need a race"
-            return derived, None, (), None
         start = self._clock()
-        winner, race, records = self._race.run(
-            self.strategy,
-            derived,
-            known=self.notes,
-            allowed=self._allowed,
-            describe=lambda what: self.emit(Deriving(what)),
-            note=lambda record: self.emit(Noted(record)),
-            stop=self._stop,
-            budget=self._budget,
+        raced = (
+            None
+            if self._race is None
+            else self._race.run(
+                self.strategy,
+                derived,
+                known=self.notes,
+                allowed=self._allowed,
+                describe=lambda what: self.emit(Deriving(what)),
+                note=lambda record: self.emit(Noted(record)),
+                stop=self._stop,
+                budget=self._budget,
+            )
         )
-        return winner, race, records, self._clock() - start
+        if raced is not None:
+            return *raced, self._clock() - start
+        if derived is None:  # a race alone
+            raise SettingError("no architecture was found that meets the limit or target; use a higher one")
+        return derived, None, (), None
 
     # --- a target, a limit
 

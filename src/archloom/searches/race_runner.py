@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from archloom.core.errors import SettingError
 from archloom.core.json_object import JsonObject
 from archloom.core.seeds import derive_seed
 from archloom.execution.executors import Executor, Stop
@@ -45,8 +44,11 @@ class RaceRunner:
         note: Callable[[JsonObject], None],
         stop: Stop,
         budget: Budget | None = None,
-    ) -> tuple[Architecture, RaceResult, tuple[FinalistRecord, ...]]:
-        """Return the winner, what the race shows of it, and the records of all trainings."""
+    ) -> tuple[Architecture, RaceResult, tuple[FinalistRecord, ...]] | None:
+        """Return the winner, what the race shows of it, and the records of all trainings.
+
+        None where no contestant is allowed: a target that was missed leaves what the search derived.
+        """
         settings = self.settings
         references = self.references if settings.references else {}
         knowledge = Knowledge(
@@ -61,7 +63,7 @@ class RaceRunner:
         most = settings.contestants or 0
         entrants = knowledge.entrants(rng, samples=settings.samples, uniform=settings.random, most=most)
         if not entrants:
-            raise SettingError("no architecture of the space meets the limit or target; use a higher one")
+            return None
         race = FinalistRace(
             self.training,
             self.executor,

@@ -80,7 +80,6 @@ def make_learnable_search(
             "batch_size": 32,
             "evaluation_images": 320,
             "random_baseline_samples": 0,
-            "finalist_steps": 0,
         },
         monitor={"action": "off"},
     )

@@ -33,8 +33,8 @@ _TINY: Mapping[str, Settings] = {
         "random_baseline_samples": 2,
         "trials": 6,
         "score_epochs": 1,
-        "finalist_steps": 1,
     },
+    "race": {"steps": 1, "batch_size": 8},
     "monitor": {"eigenvalue_steps": 1, "eigenvalue_images": 4},
     "machine": {"torch_threads": 1, "device": "cpu"},
 }
