@@ -31,10 +31,11 @@ class Difference:
 
     @property
     def text(self) -> str:
-        """Return `1.8 points above the ResNet block (95 % 0.4 to 3.2)`."""
+        """Return `1.8 points above the ResNet block after 480 steps (95 % +0.4 to +3.2)`."""
         name = "the largest architecture" if self.other == LARGEST else f"the {self.other}"
         where = "above" if self.points >= 0 else "below"
-        return f"{abs(self.points):.1f} points {where} {name} (95 % {self.low:+.1f} to {self.high:+.1f})"
+        interval = f"(95 % {self.low:+.1f} to {self.high:+.1f})"
+        return f"{abs(self.points):.1f} points {where} {name} after {self.steps:,} steps {interval}"
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
