@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,9 @@ from pathlib import Path
 import pytest
 
 from search_runs import make_run, make_trials  # noqa: F401 - fixtures of several folders
+
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup; tests send this signal and expect an answer
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 NEEDED = ("unpack", "cifar10/labels.npz", "nb201/nasbench201_compact.npz")
 
