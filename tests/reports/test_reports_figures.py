@@ -1,4 +1,4 @@
-"""Colours of lines: told apart with any colour vision, and seen on white and on dark paper. Styles are attributes."""
+"""Colours of lines: distinct with any colour vision, and seen on white and on dark paper. Styles are attributes."""
 
 import itertools
 import re

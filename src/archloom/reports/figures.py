@@ -21,7 +21,7 @@ WIDTH = 10.0  # inches
 
 Dash = Literal["-", "--", ":", "-."]
 
-# told apart with any colour vision, and seen on white and on dark paper: a test computes both
+# distinct with any colour vision, and seen on white and on dark paper: a test computes both
 PALETTE = ("#0077cc", "#dd6600", "#00aaaa", "#bb2288", "#aa88ff", "#885522")
 DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")  # after the last colour, the first one comes again with the next dash
 MUTED = "#9ca3af"  # for `none`, and whatever should stand back
