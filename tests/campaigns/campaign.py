@@ -49,7 +49,9 @@ def read_options(description: str, kinds: Mapping[str, Try], tries: int) -> argp
     parser.add_argument("--tries", type=int, default=tries, help="of each kind")
     parser.add_argument("--seed", type=int, default=0, help="of the first try; the others count on from it")
     parser.add_argument("--only", type=int, help="repeat the try of this seed, with its traceback")
-    parser.add_argument("--kind", action="append", default=[], help="the end of its name is enough; may be repeated; default: all")
+    parser.add_argument(
+        "--kind", action="append", default=[], help="the end of its name is enough; may be repeated; default: all"
+    )
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no try starts after this time")
     return parser.parse_args()
 

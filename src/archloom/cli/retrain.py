@@ -27,6 +27,7 @@ from archloom.cli.options import (
     merge_options,
     what_option,
 )
+from archloom.cli.start import seconds_since_start
 from archloom.core.errors import (
     escape_controls,
 )
@@ -86,7 +87,10 @@ def retrain(
     note(f"{request.spec.title}; run folder {folder}")
     run_interactively(
         lambda listener, stop: retrain_run.run_retraining(
-            request, out=folder, options=execution_run.RunOptions([listener], stop, warn=note), note=note
+            request,
+            out=folder,
+            options=execution_run.RunOptions([listener], stop, warn=note, spent=seconds_since_start()),
+            note=note,
         ),
         print_model,
         folder=folder,

@@ -62,3 +62,6 @@ class RetrainOutcome:
     test: Evaluation | None  # on the test images, where there are any
     valid: Evaluation | None  # on the validation images, where there are any
     best_epoch: int  # of the model that is kept, from 0
+    steps: int = 0  # that were taken; 0: not known, as in files of older versions
+    planned_steps: int = 0
+    steps_per_epoch: int = 0

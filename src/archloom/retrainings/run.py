@@ -156,7 +156,8 @@ def run_retraining(
         return resume_retraining(folder, data=data, settings=here, options=options)
 
     def build() -> RetrainRun:
-        budget = None if request.budget is None else Budget(parse_duration(request.budget))
+        seconds = None if request.budget is None else parse_duration(request.budget)
+        budget = None if seconds is None else Budget.begin(seconds, spent=options.spent)
         images = data or request.spec.load_data()
         if request.pruned:
             note(request.pruned)

@@ -51,6 +51,7 @@ from archloom.searches.records import COST_METRIC, EarlyStop, EpochRecord, Final
 from archloom.searches.result import SearchOutcome
 from archloom.searches.stages import BuildWeights, StagePlan
 from archloom.searches.target_check import check_target, enforce_target, target_sentence
+from archloom.searches.threads import ThreadWatch
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
 from archloom.supernet import Gates, SharedWeights, path_gates
@@ -137,6 +138,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self._budget = budget
         watched = budget if self._stages.is_single else None  # several stages need all of their epochs
         self._pace = None if watched is None else StepPace(watched, end=SUPERNET_END)
+        self._threads = None if budget is None else ThreadWatch()
         self.train, self.evaluation = train, evaluation  # `archloom rank` evaluates trained weights with them
         self._comparison = comparison
         self._random_baseline_samples, self._race, self._monitor = random_baseline_samples, race, monitor
@@ -209,7 +211,10 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             self._sums[name] = self._sums.get(name, 0.0) + value
             self._counts[name] = self._counts.get(name, 0) + 1
         self._images += len(train)
-        self._seconds += self._clock() - start
+        seconds = self._clock() - start
+        self._seconds += seconds
+        if self._threads is not None:
+            self._threads.count(seconds)
         self.emit(Advanced(self.position, len(train), metrics))
         self._keep_to_budget()
         ends = self.position % self._train.steps == 0 or self.position == self.total
@@ -219,7 +224,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         """End the training of the shared weights earlier if the machine is slower than planned."""
         if self._pace is not None:
             fitting = self._pace.steps_that_fit(self._steps - self.position)
-            self._steps = max(self.position + fitting, min(self._steps, self._train.steps))
+            self._steps = self.position + fitting
 
     def _valid_batches(self, position: int) -> Iterator[tuple[Batch, ...]]:
         """Yield the validation batches of each step from a position on."""
@@ -359,7 +364,13 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             return None
         self.emit(Deriving("comparing it with a random baseline"))
         samples, rng = self._random_baseline_samples, self.strategy.python_random()
-        return compare_with_random(self.strategy.path_space, architecture, self._compare, samples=samples, rng=rng)
+        return compare_with_random(
+            self.strategy.path_space, architecture, self._compare, samples=samples, rng=rng, is_late=self._is_late
+        )
+
+    def _is_late(self) -> bool:
+        """Return whether the time that is left is that of the result and the report."""
+        return self._budget is not None and self._budget.left_until(1.0) <= 0
 
     def _has_path(self, architecture: Architecture) -> bool:
         """Return whether the present supernet holds an architecture: a stage may have dropped an option of it."""
@@ -398,7 +409,9 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         )
         if raced is not None:
             return *raced, self._clock() - start
-        if derived is None:  # a race alone
+        if derived is None and self._is_late():  # a race alone
+            raise SettingError("search.budget was over before the first short training of the race; use a larger one")
+        if derived is None:
             raise SettingError("no architecture was found that meets the limit or target; use a higher one")
         return derived, None, (), None
 

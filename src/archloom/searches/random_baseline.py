@@ -40,10 +40,14 @@ def compare_with_random(
     *,
     samples: int,
     rng: random.Random,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> BaselineComparison:
-    """Return how an architecture does against a random baseline under the shared weights."""
+    """Return how an architecture does against a random baseline under the shared weights; fewer where it is late."""
     own = evaluate(architecture)
-    return BaselineComparison(own, tuple(sorted(evaluate(space.sample(rng)) for _ in range(samples))))
+    sampled: list[float] = []
+    while len(sampled) < samples and not is_late():
+        sampled.append(evaluate(space.sample(rng)))
+    return BaselineComparison(own, tuple(sorted(sampled)))
 
 
 def describe_entry(entry: TableEntry | None) -> str:
