@@ -36,7 +36,7 @@ class Load(NamedTuple):
     after: float = 0.0  # seconds, of which the budget's share is given
 
 
-LOADS = (Load("idle", 0), Load("busy", 2), Load("busy after a quarter", 2, after=0.25), Load("crowded", 5))
+LOADS = (Load("idle", 0), Load("busy", 2), Load("busy after a quarter", 2, after=0.25), Load("crowded", 4))
 COMMANDS: dict[str, list[str]] = {
     "search strokes": ["search", "--space", "nb201", "--data", "strokes"],
     "search cifar10": ["search", "--space", "nb201", "--data", "cifar10"],

@@ -101,11 +101,11 @@ def retrain(
 def print_model(result: retrain_result.RetrainResult, console: Console) -> None:
     """Print how good the model is, what it confuses, and what to do with it; readable in 80 columns."""
     console.print(Rule(Text(escape_controls(result.title), style="bold"), align="left", characters="─"))
-    print_line(result.text, console=console)  # whole and on a line of its own, to be copied
-    console.print()
     if result.caution:
         console.print(result.caution)
         console.print()
+    print_line(result.text, console=console)  # whole and on a line of its own, to be copied
+    console.print()
     console.print(make_fact_table(_list_facts(result)))
     console.print()
     run = shlex.quote(str(result.folder))

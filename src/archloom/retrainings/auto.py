@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ from archloom.core.durations import parse_duration
 from archloom.core.settings import Settings, flatten, merge
 from archloom.data.source import ImageData
 from archloom.families import family_of
-from archloom.retrainings.build import build_retraining, cost_of_model, seconds_per_image, shown_shape, split_of
+from archloom.retrainings.build import cost_of_model, seconds_per_image, shown_shape, split_of
 from archloom.retrainings.sizes import AUTO, DEFAULT_BUDGET, Budget, choose_size
 from archloom.retrainings.spec import RetrainSpec
 from archloom.retrainings.transfer import Origin, adapt_network, list_differences
@@ -63,7 +62,7 @@ def _choose(
     order = sorted(range(len(costs)), key=lambda size: costs[size])
     note("measuring how fast this machine trains")
     most = TIMING_SHARE * budget.seconds
-    threads = _choose_threads(resolved[order[0]], overrides, data, most)
+    threads = _choose_threads(retrain, overrides)
     choice = choose_size(
         budget,
         [costs[size] for size in order],
@@ -81,12 +80,11 @@ def _choose(
     return merge(options[best], {"training": {"epochs": choice.epochs}}, threads)
 
 
-def _choose_threads(retrain: RetrainSpec, overrides: Settings, data: ImageData, most: float) -> Settings:
+def _choose_threads(retrain: RetrainSpec, overrides: Settings) -> Settings:
     """Return the number of torch threads that is faster now, unless the user wrote one."""
-    loop = build_retraining(retrain, data)
-    if "machine.torch_threads" in flatten(overrides) or next(loop.network.parameters()).device.type != "cpu":
+    if "machine.torch_threads" in flatten(overrides) or retrain.machine.prepare().type != "cpu":
         return {}
-    return {"machine": {"torch_threads": choose_threads(loop.advance, time.perf_counter, most=most)}}
+    return {"machine": {"torch_threads": choose_threads()}}
 
 
 def _select(settings: Mapping[str, Settings], retrain: RetrainSpec) -> dict[str, Settings]:

@@ -37,6 +37,7 @@ from archloom.searches.short_training import seeded
 from archloom.searches.threads import ThreadWatch
 from archloom.supernet import Prediction
 
+CAREFUL = 1.5  # times the usual time of an evaluation, which cannot be shortened
 TRAINING_END = 0.97  # of a budget; the rest is for the test images and the report
 SECONDS_BETWEEN_SAVES = 180.0  # within an epoch, which may take an hour
 
@@ -123,6 +124,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self._recent: deque[float] = deque(maxlen=RECENT)  # seconds of the last steps
         self._threads = None if budget is None else ThreadWatch()
         self._sums = {"loss": 0.0, "right": 0.0, "images": 0.0, "seconds": 0.0}
+        self._validated: tuple[int, Evaluation] | None = None  # the last validation, and its step
         self._save: Save | None = None
         self._saved = 0.0
 
@@ -193,9 +195,9 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             return
         self._budget.watch_load()
         step = statistics.fmean(self._recent)
-        image = EVALUATION_COST * step / self._train.batch_size  # of an evaluation
+        image = CAREFUL * EVALUATION_COST * step / self._train.batch_size  # of an evaluation
         valid, test = (0 if part is None else len(part.indices) for part in (self._valid, self._test))
-        left = self._budget.left_until(TRAINING_END) - image * (2 * valid + test)  # of the last epoch, and of the model
+        left = self._budget.left_until(TRAINING_END) - image * (valid + test)  # of the last epoch
         each, wanted = step + image * valid / self._train.steps, self._steps - self.position
         if each * wanted > SLACK * max(0.0, left):
             self._steps = self.position + max(0, int(left / each))
@@ -287,6 +289,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             return {}
         start = self._clock()
         found = evaluate(self.network, self._valid, classes=self._classes)
+        self._validated = (self.position, found)
         self._refuse_unbounded("the validation loss", found.loss)
         figures = {"valid_accuracy": found.top1, "valid_top5": found.top5, "valid_loss": found.loss}
         if self._average is not None:
@@ -316,12 +319,19 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         model.load_state_dict(self.chosen, strict=False)  # an auxiliary head takes no part in evaluation
         return RetrainOutcome(
             test=self._evaluate(model, self._test, mistakes=MOST_MISTAKES),
-            valid=self._evaluate(model, self._valid),
+            valid=self._find_validation() or self._evaluate(model, self._valid),
             best_epoch=len(self.history) - 1 if self.best is None else self.best["epoch"],
             steps=self.position,
             planned_steps=self.settings.epochs * self._train.steps,
             steps_per_epoch=self._train.steps,
         )
+
+    def _find_validation(self) -> Evaluation | None:
+        """Return the last validation if it was of the chosen weights."""
+        if self._validated is None or self._average is not None or self._validated[0] != self.position:
+            return None
+        is_last = self.best is None or self.best["epoch"] == len(self.history) - 1
+        return self._validated[1] if is_last else None
 
     def _evaluate(self, network: nn.Module, images: Loader | None, *, mistakes: int = 0) -> Evaluation | None:
         return None if images is None else evaluate(network, images, classes=self._classes, mistakes=mistakes)

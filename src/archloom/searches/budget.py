@@ -17,6 +17,7 @@ ClockName = Literal["wall", "cpu"]
 CLOCKS: dict[ClockName, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 SUPERNET_END = 0.45  # of the budget: when the shared weights must have been trained, planning included
+SHARPNESS_END = 0.6  # when the eigenvalue of an epoch must be measured; it is left out where it would take longer
 RACE_END = 0.94  # when the race must be over; what is left is for the random baseline and the report
 SLACK = 1.05  # a phase may be this much slower than planned before it is shortened
 RECENT = 30  # steps whose mean duration predicts the next ones
@@ -67,17 +68,24 @@ class StepPace:
 
     def __init__(self, budget: Budget, *, end: float) -> None:
         self._budget, self._end = budget, end
-        self._times: deque[float] = deque([budget.elapsed], maxlen=RECENT + 1)
+        self._times: deque[float] = deque(maxlen=RECENT + 1)  # when steps ended
 
     def steps_that_fit(self, wanted: int) -> int:
         """Count a step; return how many more can be taken in time, at most `wanted`."""
         self._budget.watch_load()
         self._times.append(self._budget.elapsed)
-        each = (self._times[-1] - self._times[0]) / (len(self._times) - 1)
-        left = max(0.0, self._budget.left_until(self._end))
+        each, left = self._seconds_per_step(), max(0.0, self._budget.left_until(self._end))
         if each * wanted <= SLACK * left:
             return wanted
         return min(wanted, int(left / each)) if each > 0 else wanted
+
+    def has_time_for(self, steps: int, *, until: float) -> bool:
+        """Return whether so many steps fit before a share of the budget is spent."""
+        return self._seconds_per_step() * steps <= self._budget.left_until(until)
+
+    def _seconds_per_step(self) -> float:
+        """Return the mean of the last steps; 0 after the first one, which follows work of another kind."""
+        return (self._times[-1] - self._times[0]) / (len(self._times) - 1) if len(self._times) > 1 else 0.0
 
 
 def time_steps(step: Callable[[], object], clock: Clock, *, before: int, count: int, most: float) -> float:

@@ -20,6 +20,7 @@ from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target, suggest_beta
 from archloom.searches.budget import (
+    SHARPNESS_END,
     SUPERNET_END,
     Budget,
     StepPace,
@@ -46,6 +47,7 @@ from archloom.searches.random_baseline import (
     defect_sentence,
     describe_entry,
     join_sentences,
+    training_sentence,
 )
 from archloom.searches.records import COST_METRIC, EarlyStop, EpochRecord, FinalistRecord, StrictSteps
 from archloom.searches.result import SearchOutcome
@@ -287,6 +289,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             weights=self.weights,
             images=self._evaluate.batches[0],
             derived_accuracy=record.derived_accuracy,
+            sharpness=self._pace is None
+            or self._pace.has_time_for(2 * monitor.settings.eigenvalue_steps, until=SHARPNESS_END),
         )
         alarm = monitor.alarm([*self.history, replace(record, health=health)])
         if monitor.settings.action == "roll_back":
@@ -326,8 +330,11 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         baseline = self._compare_with_random(architecture)
         checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
         findings, limit = self.strategy.findings(), check_limit(self._limit, architecture)
+        hardly_trained = training_sentence(self.position) if self.total else ""
         sentences = (
+            hardly_trained if race is None else "",  # else the race decided, which comes first
             self._describe_quality(baseline, race),
+            hardly_trained if race is not None else "",
             defect_sentence(self.space, architecture),
             describe_entry(described["table_entry"]),
             self._undecided_sentence(race),

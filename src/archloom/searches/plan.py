@@ -35,6 +35,7 @@ STEPS_BEFORE, TIMED_STEPS = 2, 8  # the first steps of a process are slow
 WANTED_CONTESTANTS, MOST_CONTESTANTS, FEWEST_CONTESTANTS = 24, 40, 6
 ENOUGH = (12, 120)  # contestants and steps for which a more faithful network is preferred
 TIMED_TRAINING = 8  # steps of a contestant
+PLAN_END = 0.15  # of the budget; then only the cheapest race is timed
 TIMING_SHARE = 0.03  # of the budget that one timing takes at most, if a step does not take longer
 WANTED_STEPS, FEWEST_STEPS, MOST_STEPS = 240, 60, 480  # of the first round of a race
 RACE_SIDE, LEAST_SIDE = 16, 8  # pixels: images of a race are shrunk to about this
@@ -136,7 +137,7 @@ class _Planner:
         """Return the search with the settings of its plan."""
         self._note(f"measuring how fast this machine is, for a budget of {text}")
         cores = usable_cores() if self._spec.search.budget_clock == "wall" else 1
-        threads = {"machine": {"torch_threads": 1}} if cores == 1 else {}
+        threads = {"machine": {"torch_threads": 1 if cores == 1 else choose_threads()}}
         smallest = self._family.sizes_of(self._space)[0].to_settings()
         rate = {"weights": {"learning_rate": SUPERNET_RATE}}
         draft = _Draft(self._spec.given).plan(smallest, threads, rate, {"search": {"budget": text}})
@@ -153,7 +154,6 @@ class _Planner:
         loop = SearchBuilder(spec, self._images).search()
         assert isinstance(loop, OneShotLoop)
         wanted = spec.search.epochs if draft.is_written("search.epochs") else self._wanted_epochs(loop)
-        draft = self._plan_threads(draft, loop)
         each = self._time(loop.advance, before=STEPS_BEFORE, count=TIMED_STEPS) * loop.units_per_record
         epochs = max(1, min(wanted, int(self._budget.left_until(SUPERNET_END) / each)))
         size = self._family.describe_size(loop.space, spec.network.settings)
@@ -165,13 +165,6 @@ class _Planner:
     def _wanted_epochs(self, loop: OneShotLoop) -> int:
         images = loop.units_per_record * self._spec.search.batch_size
         return max(FEWEST_EPOCHS, min(MOST_EPOCHS, round(10 * math.sqrt(IMAGES_FOR_TEN / images))))
-
-    def _plan_threads(self, draft: _Draft, loop: OneShotLoop) -> _Draft:
-        """Choose the torch threads by what is faster now, unless the user wrote a number."""
-        if draft.is_written("machine.torch_threads") or loop.weights.device.type != "cpu":
-            return draft
-        threads = choose_threads(loop.advance, self._clock, most=self._most_seconds)
-        return draft.plan({"machine": {"torch_threads": threads}})
 
     def _time(self, step: Callable[[], object], *, before: int, count: int) -> float:
         """Return the seconds of a step."""
@@ -195,9 +188,13 @@ class _Planner:
         workers = cores if cores > 1 and seconds > 4 * start else 1
         usable = workers * (seconds - (start if workers > 1 else 0.0))
         race = draft.resolve().race
-        for fidelity in self._fidelities():
+        largest = Entrant(SearchBuilder(draft.resolve(), self._images).references()[LARGEST], LARGEST)
+        fidelities = list(self._fidelities())
+        for number, fidelity in enumerate(fidelities, start=1):
+            if number < len(fidelities) and self._budget.left_until(PLAN_END) < 0:
+                continue  # the last one is the cheapest
             tried = draft.plan(fidelity)
-            each = MEAN_COST * self._time_training(tried.resolve())
+            each = MEAN_COST * self._time_training(tried.resolve(), largest)
             if usable / each >= race.units(ENOUGH[0]) * ENOUGH[1]:
                 break
         contestants, steps = _divide(race, int(usable / each))
@@ -205,11 +202,10 @@ class _Planner:
         planned = {"contestants": contestants, "steps": steps}
         return tried.plan({"race": planned, "machine": {"worker_processes": workers}})
 
-    def _time_training(self, spec: SearchSpec) -> float:
+    def _time_training(self, spec: SearchSpec, largest: Entrant) -> float:
         """Return the seconds of one step of the largest contestant."""
-        builder = SearchBuilder(spec, self._images)
-        largest = Entrant(builder.references()[LARGEST], LARGEST)
-        return self._time(builder.short_training().begin(largest), before=1, count=TIMED_TRAINING)
+        training = SearchBuilder(spec, self._images).short_training()
+        return self._time(training.begin(largest), before=1, count=TIMED_TRAINING)
 
     def _fidelities(self) -> Iterator[Settings]:
         """Yield settings of contestants, the most faithful first: full depth, then less; then smaller images."""

@@ -11,6 +11,8 @@ from archloom.benchmarks.base import TableEntry
 from archloom.families.defects import find_defect
 from archloom.spaces import Architecture, SearchSpace
 
+LEAST_STEPS = 200  # of a search; contract tests show that strategies decide in so many
+
 
 @dataclass(frozen=True)
 class BaselineComparison:
@@ -67,6 +69,13 @@ def defect_sentence(space: SearchSpace, architecture: Architecture) -> str:
     """Return a warning if nothing in the architecture learns, or nothing is connected."""
     defect = find_defect(space, architecture)
     return "" if defect is None else f"Warning: {defect}."
+
+
+def training_sentence(steps: int) -> str:
+    """Return a warning if shared weights were trained for so few steps that they say nothing, else ''."""
+    if steps >= LEAST_STEPS:
+        return ""
+    return f"The shared weights were hardly trained: {steps:,} steps, and a search needs at least {LEAST_STEPS}."
 
 
 def join_sentences(sentences: Sequence[str]) -> str:

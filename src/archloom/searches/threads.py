@@ -6,34 +6,46 @@ it: two threads can then be a hundred times slower than one.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from statistics import median
 
 import torch
 
-from archloom.searches.budget import Clock, time_steps
-
 WORTH = 1.1  # times faster must several threads be
-WARM_UP, TIMED_STEPS = 1, 3  # for each number of threads
+PROBE_SIDE, PROBE_SECONDS = 192, 0.25  # of the matrix products that are timed: about half a millisecond each
 SLOWER = 2.0  # times slower than before makes a run try one thread
 WINDOW = 8  # steps that are compared
 
+Clock = Callable[[], float]
 
-def choose_threads(step: Callable[[], object], clock: Clock, *, most: float) -> int:
-    """Return the number of torch threads with which a step is fastest, one or as many as now, and use it.
 
-    Each of the two is timed for a few steps and about twice `most` seconds.
+def choose_threads(clock: Clock = time.perf_counter) -> int:
+    """Return the number of torch threads that is faster now, one or as many as usual, and use it.
+
+    Small products show it within half a second: they wait for the slowest thread as often as the operations of a cell.
     """
     usual = torch.get_num_threads()
     if usual == 1:
         return 1
-    seconds = {}
+    matrix = torch.rand(PROBE_SIDE, PROBE_SIDE)
+    rates = {}
     for threads in (1, usual):
         torch.set_num_threads(threads)
-        seconds[threads] = time_steps(step, clock, before=WARM_UP, count=TIMED_STEPS, most=most)
-    chosen = usual if WORTH * seconds[usual] < seconds[1] else 1
+        rates[threads] = _rate(lambda: torch.relu(matrix @ matrix), clock)
+    chosen = usual if rates[usual] > WORTH * rates[1] else 1
     torch.set_num_threads(chosen)
     return chosen
+
+
+def _rate(operation: Callable[[], object], clock: Clock) -> float:
+    """Return how often an operation runs in a second."""
+    operation()  # the first one starts the threads
+    start, done = clock(), 0
+    while done == 0 or clock() - start < PROBE_SECONDS:
+        operation()
+        done += 1
+    return done / max(clock() - start, 1e-9)
 
 
 class ThreadWatch:
