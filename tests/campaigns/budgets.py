@@ -36,6 +36,13 @@ class Load(NamedTuple):
     after: float = 0.0  # seconds, of which the budget's share is given
 
 
+class Timed(NamedTuple):
+    """How long a command took, and its lines with the seconds after which each was printed."""
+
+    seconds: float
+    lines: list[str]
+
+
 LOADS = (Load("idle", 0), Load("busy", 2), Load("busy after a quarter", 2, after=0.25), Load("crowded", 4))
 COMMANDS: dict[str, list[str]] = {
     "search strokes": ["search", "--space", "nb201", "--data", "strokes"],
@@ -58,19 +65,24 @@ def burning(count: int, after: float) -> Iterator[None]:
         yield
 
 
-def time_command(arguments: list[str], folder: Path, load: Load, budget: str, threads: str | None) -> float:
-    """Return the seconds of a command; raise what it says if it fails."""
-    command = [sys.executable, "-m", "archloom", *arguments, "--budget", budget, "--out", str(folder), "--quiet"]
+def time_command(arguments: list[str], folder: Path, load: Load, budget: str, threads: str | None) -> Timed:
+    """Return the seconds of a command and what it printed when; raise what it says if it fails."""
+    command = [sys.executable, "-m", "archloom", *arguments, "--budget", budget, "--out", str(folder)]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     environment |= {} if threads is None else {"OMP_NUM_THREADS": threads}
     cores = len(os.sched_getaffinity(0))
     with burning(load.burners * cores, load.after * parse_duration(budget)):
         start = time.monotonic()
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stderr is not None
+        lines = [f"{time.monotonic() - start:6.1f} s  {line.rstrip()}" for line in process.stderr]
+        code = process.wait()
         seconds = time.monotonic() - start
-    if ended.returncode:
-        raise RuntimeError(ended.stderr[-500:])
-    return seconds
+    if code:
+        raise RuntimeError(f"it ended with {code}: {' '.join(lines[-3:])}")
+    return Timed(seconds, lines)
 
 
 def main() -> int:
@@ -88,11 +100,13 @@ def main() -> int:
             for name in options.command or COMMANDS:
                 tries += 1
                 folder = root / str(tries)
-                seconds = time_command(COMMANDS[name], folder, load, options.budget, options.threads)
+                seconds, lines = time_command(COMMANDS[name], folder, load, options.budget, options.threads)
                 failures += seconds > most
                 late = " TOO LONG" if seconds > most else ""
                 around = ", ".join(f"{value:.1f}" for value in os.getloadavg())
                 print(f"{name}, {load.name}: {seconds:.1f} s of {options.budget} (load {around}){late}", flush=True)
+                if late:
+                    print(*lines, sep="\n", flush=True)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     print(f"budgets: {tries} tries, {failures} failures")

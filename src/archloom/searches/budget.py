@@ -17,6 +17,7 @@ ClockName = Literal["wall", "cpu"]
 CLOCKS: dict[ClockName, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 SUPERNET_END = 0.45  # of the budget: when the shared weights must have been trained, planning included
+LEAST_SUPERNET = 0.3  # of the time that is left when the supernet begins
 SHARPNESS_END = 0.6  # when the eigenvalue of an epoch must be measured; it is left out where it would take longer
 RACE_END = 0.94  # when the race must be over; what is left is for the random baseline and the report
 SLACK = 1.05  # a phase may be this much slower than planned before it is shortened
@@ -54,6 +55,11 @@ class Budget:
     def left_until(self, share: float) -> float:
         """Return the seconds until this share of the budget is spent; the end of a run always keeps its time."""
         return min(share * self.seconds, self.seconds - END_SECONDS / self.core_share) - self.elapsed
+
+    def end_of_supernet(self) -> float:
+        """Return the share of the budget at which the supernet must be trained: later where the start took long."""
+        begun = self.elapsed / self.seconds
+        return max(SUPERNET_END, begun + LEAST_SUPERNET * (1 - begun))
 
     def watch_load(self) -> None:
         """Measure the share of a core that this process gets; call it while it computes, and not while it waits."""

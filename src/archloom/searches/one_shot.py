@@ -21,7 +21,6 @@ from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target, suggest_beta
 from archloom.searches.budget import (
     SHARPNESS_END,
-    SUPERNET_END,
     Budget,
     StepPace,
 )
@@ -138,8 +137,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self._train, self._valid, self._epochs = train, valid, self._stages.epochs
         self._steps = self._epochs * train.steps  # fewer where the time is over before
         self._budget = budget
-        watched = budget if self._stages.is_single else None  # several stages need all of their epochs
-        self._pace = None if watched is None else StepPace(watched, end=SUPERNET_END)
+        self._pace: StepPace | None = None
         self._threads = None if budget is None else ThreadWatch()
         self.train, self.evaluation = train, evaluation  # `archloom rank` evaluates trained weights with them
         self._comparison = comparison
@@ -224,7 +222,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
 
     def _keep_to_budget(self) -> None:
         """End the training of the shared weights earlier if the machine is slower than planned."""
-        if self._pace is not None:
+        if self._budget is not None and self._stages.is_single:  # several stages need all of their epochs
+            self._pace = self._pace or StepPace(self._budget, end=self._budget.end_of_supernet())
             fitting = self._pace.steps_that_fit(self._steps - self.position)
             self._steps = self.position + fitting
 

@@ -17,7 +17,7 @@ from archloom.core.settings import Settings, flatten, merge, tables_of
 from archloom.data.source import ImageData
 from archloom.execution.survey import usable_cores
 from archloom.families import family_of
-from archloom.searches.budget import RACE_END, SUPERNET_END, Budget, time_steps
+from archloom.searches.budget import RACE_END, Budget, time_steps
 from archloom.searches.build import SearchBuilder
 from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.race_proposals import LARGEST, Entrant
@@ -155,7 +155,7 @@ class _Planner:
         assert isinstance(loop, OneShotLoop)
         wanted = spec.search.epochs if draft.is_written("search.epochs") else self._wanted_epochs(loop)
         each = self._time(loop.advance, before=STEPS_BEFORE, count=TIMED_STEPS) * loop.units_per_record
-        epochs = max(1, min(wanted, int(self._budget.left_until(SUPERNET_END) / each)))
+        epochs = max(1, min(wanted, int(self._budget.left_until(self._budget.end_of_supernet()) / each)))
         size = self._family.describe_size(loop.space, spec.network.settings)
         advice = "" if epochs >= min(wanted, FEWEST_EPOCHS) else "; this is little, so use a larger budget"
         taken = format_duration(epochs * each)
