@@ -31,6 +31,9 @@ class Machine:
     kernels: Annotated[
         kernels.KernelChoice, Doc("auto: compiled if built; torch: fused; plain: modules; compile: torch.compile")
     ] = "auto"
+    memory: Annotated[
+        float | None, Doc("gigabytes that a run may need, estimated before it starts; left out: what is free; 0: any")
+    ] = None
     recompute: Annotated[bool, Doc("compute fused cells again on the way back: less memory, more time")] = False
 
     def __post_init__(self) -> None:
@@ -40,6 +43,7 @@ class Machine:
                 f"machine.{name} must lie in 0..{MOST_THREADS}, got {n}": 0 <= n <= MOST_THREADS
                 for name, n in counts.items()
             }
+            | {f"machine.memory must be 0 (any) or more, got {self.memory}": self.memory is None or self.memory >= 0}
         )
 
     def prepare(self) -> torch.device:
