@@ -22,7 +22,6 @@ from archloom.searches.report import ReportData
 from archloom.searches.result import SearchResult, read_result
 from archloom.spaces import SPACES, CellGraph, SearchSpace
 from archloom.strategies import STRATEGIES
-from archloom.strategies.base import PosteriorStrategy
 
 
 class RunView:
@@ -110,7 +109,7 @@ class SearchView(RunView):
     def posterior(self) -> Posterior | None:
         """Return what the draws of a running search say so far, read once from each checkpoint; None without draws."""
         entry = STRATEGIES.get(_name(self.config, "strategy"))
-        if self.result is not None or entry is None or not issubclass(entry.load(), PosteriorStrategy):
+        if self.result is not None or entry is None or not hasattr(entry.load(), "summarize_chains"):
             return None
         newest = next(iter(RunFolder(self.path).checkpoints.paths()), None)
         with self._lock:

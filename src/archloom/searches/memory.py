@@ -11,12 +11,20 @@ from archloom.data import Facts
 from archloom.data.arrays import from_tensors
 from archloom.data.source import ImageData
 from archloom.execution.machine import Machine
-from archloom.execution.memory import WORKER, extrapolate_peak, memory_limit, refuse_too_large, resident_memory
+from archloom.execution.memory import (
+    SMALL_BATCHES,
+    WORKER,
+    extrapolate_peak,
+    memory_limit,
+    refuse_too_large,
+    resident_memory,
+)
 from archloom.objectives.cost import Cost
 from archloom.searches.build import EVALUATION_BATCH, SearchBuilder
 from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.race_proposals import LARGEST, Entrant
 from archloom.searches.spec import GIVEN, SearchSpec
+from archloom.spaces import Architecture
 
 REMEDY = (
     "use a smaller search.batch_size or network.channels, machine.recompute = true or fewer machine.worker_processes"
@@ -55,25 +63,33 @@ def refuse_large_search(spec: SearchSpec, facts: Facts, cost: Cost | None) -> No
 
 def measure_supernet(spec: SearchSpec, facts: Facts) -> int:
     """Return the bytes that an epoch needs at most: steps, the evaluation of paths, and the monitor."""
-    full = spec.search.batch_size
+    full, data = spec.search.batch_size, make_images(facts)
+    largest = _find_largest(spec, data)
+    return extrapolate_peak(lambda images: run_epoch(spec, data, images, largest), full)
 
-    def run(images: int) -> None:
-        loop = SearchBuilder(_shrink(spec, images / full, images), _make_images(facts, images)).search()
-        assert isinstance(loop, OneShotLoop)
-        for _ in range(2):  # momentum is there from the second step on, which ends the epoch
-            loop.advance()
 
-    return extrapolate_peak(run, full)
+def run_epoch(spec: SearchSpec, data: ImageData, images: int, largest: Architecture) -> None:
+    """Run an epoch of two steps of so many images, and a step of the largest path: sampled ones may be small."""
+    loop = SearchBuilder(_shrink(spec, images / spec.search.batch_size, images), data).search()
+    assert isinstance(loop, OneShotLoop)
+    for _ in range(2):  # momentum is there from the second step on, which ends the epoch
+        loop.advance()
+    if loop.has_path(largest):
+        loop.weights.fit(loop.train.batch(0, 0), loop.strategy.path_gates(largest))
+
+
+def _find_largest(spec: SearchSpec, data: ImageData) -> Architecture:
+    few = SMALL_BATCHES[0]
+    return SearchBuilder(_shrink(spec, few / spec.search.batch_size, few), data).references()[LARGEST]
 
 
 def measure_race(spec: SearchSpec, facts: Facts) -> int:
     """Return the bytes that the short training of the largest contestant needs at most."""
-    full = spec.race.batch_size
-    small = _shrink(spec, 1.0, full)
-    largest = Entrant(SearchBuilder(small, _make_images(facts, full)).references()[LARGEST], LARGEST)
+    full, data = spec.race.batch_size, make_images(facts)
+    largest = Entrant(_find_largest(spec, data), LARGEST)
 
     def run(images: int) -> None:
-        training = SearchBuilder(_shrink(spec, images / full, images), _make_images(facts, images)).short_training()
+        training = SearchBuilder(_shrink(spec, images / full, images), data).short_training()
         training(largest, 2, 0, lambda: False)
 
     return extrapolate_peak(run, full)
@@ -104,7 +120,7 @@ def _shrink(spec: SearchSpec, share: float, batch: int) -> SearchSpec:
     return SearchSpec.resolve(merge(kept, smaller))
 
 
-def _make_images(facts: Facts, batch: int) -> ImageData:
+def make_images(facts: Facts, batch: int = SMALL_BATCHES[1]) -> ImageData:
     """Return black images of the shape of the real ones, enough for every part."""
     count = max(24 * batch, 8 * EVALUATION_BATCH, 2 * facts.classes)
     image = torch.zeros(1, *facts.image_shape, dtype=torch.uint8)
