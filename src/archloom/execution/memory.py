@@ -27,11 +27,11 @@ WORKER = 400 * 2**20  # bytes of a process with torch loaded
 STATUS_FILE = Path("/proc/self/statm")
 
 
-class MemoryMeter(TorchDispatchMode):
+class MemoryMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
     """Counts the bytes of all tensors that are made within the context: now, and at most."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.peak = 0
         self._known: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
 
