@@ -22,7 +22,7 @@ from archloom.core.memory import available_memory
 
 GIGABYTE = 2**30
 SMALL_BATCHES = (4, 8)  # images; with fewer some kernels choose another way
-UNSEEN = 1.25  # times the tensors: buffers of convolutions, and gaps between tensors
+UNSEEN = 1.4  # times the tensors: buffers of convolutions, and gaps between tensors
 WORKER = 400 * 2**20  # bytes of a process with torch loaded
 STATUS_FILE = Path("/proc/self/statm")
 
