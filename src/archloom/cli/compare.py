@@ -33,6 +33,7 @@ from archloom.cli.options import (
     recipe_or_folder,
 )
 from archloom.core.lazy_imports import lazy_imports
+from archloom.core.recipes import RUNS, find_spec
 
 with lazy_imports():  # help needs no torch
     import archloom.comparisons.report as comparison_report
@@ -40,8 +41,8 @@ with lazy_imports():  # help needs no torch
     import archloom.comparisons.run as comparison_run
     import archloom.comparisons.spec as comparison_spec
     import archloom.execution.executors as executors
+    import archloom.searches.early_check as early_check
     import archloom.searches.jobs as search_jobs
-    import archloom.searches.run as search_run
 
 
 WIDEST = 1000
@@ -64,9 +65,8 @@ def compare(
     Finished searches are kept, interrupted ones resume, and a failed one is retried once.
     """
     settings = merge_options({"data": data_settings(None, data_dir)}, assignments)
-    spec, folder = comparison_spec.ComparisonSpec.open(
-        comparison, search_run.RUNS, out=out, seeds=seeds, overrides=settings
-    )
+    early_check.check_file_early("compare", find_spec("compare", comparison, RUNS), {}, in_searches=settings)
+    spec, folder = comparison_spec.ComparisonSpec.open(comparison, RUNS, out=out, seeds=seeds, overrides=settings)
     searches = spec.jobs(folder, only=only or ())
     if dry_run:
         _list_searches(searches, folder, open_result_console())

@@ -11,13 +11,13 @@ from archloom.comparisons.results import ComparisonResult
 from archloom.comparisons.spec import ComparisonSpec, longest_first
 from archloom.core.events import JobEnded, JobEvent, JobListener
 from archloom.core.files import write_atomically
+from archloom.core.recipes import RUNS
 from archloom.core.settings import Settings
 from archloom.core.trust import trusting
 from archloom.execution.executors import Executor, ProcessExecutor
 from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
 from archloom.searches.jobs import refuse_changed
-from archloom.searches.run import RUNS
 
 
 def compare(

@@ -31,6 +31,7 @@ DATA = Catalogue(
         ),
         "folder": Entry("archloom.data.folder:folder"),
         "npz": Entry("archloom.data.arrays:npz", summary="A numpy .npz file of images and labels."),
+        "huggingface": Entry("archloom.data.hugging_face:huggingface"),
     },
     makes="archloom.data.source:ImageData",
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 from archloom.core.errors import ArchloomError, SettingError, one_line
 from archloom.core.events import JobListener
 from archloom.core.files import write_atomically
+from archloom.core.recipes import RUNS
 from archloom.core.settings import Settings, merge
 from archloom.core.trust import trusting
 from archloom.execution.executors import Executor, Job, ProcessExecutor
@@ -25,7 +26,7 @@ from archloom.retrainings.jobs import RetrainJob
 from archloom.retrainings.report import write_retrain_report
 from archloom.retrainings.run import resolve_request, resume_retraining
 from archloom.searches.jobs import SearchJob, refuse_changed
-from archloom.searches.run import RUNS, write_search_report
+from archloom.searches.run import write_search_report
 from archloom.spaces import SPACES
 
 Note = Callable[[str], None]

@@ -18,10 +18,11 @@ from archloom.core.errors import (
 )
 from archloom.core.events import Listener
 from archloom.core.json_object import to_json_object
-from archloom.core.recipes import find_retraining
+from archloom.core.recipes import RUNS, find_retraining
 from archloom.core.settings import Settings, flatten, merge, read_toml
 from archloom.core.state import StateDict
 from archloom.core.trust import trusting
+from archloom.data.places import GIVEN
 from archloom.data.source import ImageData
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
@@ -41,8 +42,7 @@ from archloom.retrainings.spec import KIND, RetrainSpec, compose
 from archloom.retrainings.transfer import Origin, find_origin
 from archloom.searches.architectures import find_architecture
 from archloom.searches.budget import Budget
-from archloom.searches.run import DEFAULT_OPTIONS, RUNS, as_image_data
-from archloom.searches.spec import GIVEN
+from archloom.searches.run import DEFAULT_OPTIONS, as_image_data
 
 Note = Callable[[str], None]
 

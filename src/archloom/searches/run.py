@@ -14,6 +14,7 @@ from archloom.benchmarks import find_benchmark
 from archloom.core.durations import parse_duration
 from archloom.core.errors import BenchmarkError, SettingError
 from archloom.core.events import Listener, Planning
+from archloom.core.recipes import RUNS
 from archloom.core.settings import Settings, merge, settings_of
 from archloom.core.trust import (
     trusting,
@@ -23,6 +24,7 @@ from archloom.data import (
     Facts,
 )
 from archloom.data.arrays import from_dataset, from_tensors
+from archloom.data.places import GIVEN
 from archloom.data.source import ImageData
 from archloom.execution.machine import pick_device
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
@@ -39,12 +41,11 @@ from archloom.searches.plan import complete_search
 from archloom.searches.records import SearchRecord
 from archloom.searches.report import ReportData, render
 from archloom.searches.result import SearchOutcome, SearchResult, read_history, read_result
-from archloom.searches.spec import GIVEN, NOT_DETERMINING, SearchSpec
+from archloom.searches.spec import NOT_DETERMINING, SearchSpec
 from archloom.searches.tensorboard import tensorboard_listener
 from archloom.searches.weights_and_biases import wandb_listener
 from archloom.spaces import SearchSpace
 
-RUNS = Path("runs")
 DEFAULT_OPTIONS = RunOptions()
 
 

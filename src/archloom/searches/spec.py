@@ -36,6 +36,7 @@ from archloom.data import (
     load,
 )
 from archloom.data.parts import DataParts
+from archloom.data.places import GIVEN, absolute_path, locate_data
 from archloom.data.source import ImageData
 from archloom.execution.machine import Machine, pick_device
 from archloom.families import build_network, family_of
@@ -71,7 +72,6 @@ NOT_DETERMINING = (
     "search.study",
     *(f"search.{name}" for name in TRACKERS),
 )
-GIVEN = "given"  # the name of data that Python code passes instead of a data set to load
 
 Parts = TypeVar("Parts", bound=DataParts)
 CostSettings = TypeVar("CostSettings", TargetSettings, LimitSettings)
@@ -256,9 +256,16 @@ def build_space(space: Component) -> SearchSpace:
 
 
 def find_data(sections: Sections) -> tuple[str, Entry]:
-    """Return the name of the data set and where it is; data that Python code passes have no settings of their own."""
+    """Return the name of the data set and its entry; data that Python code passes have no settings of their own.
+
+    A path in the place of the name becomes the name of the data set at that path.
+    """
     if sections.given.get("data", {}) and sections.table("data").get("name") == GIVEN:
         return sections.take("data", "name"), Entry("archloom.searches.spec:given_data")
+    located = sections.problems.attempt(lambda: locate_data(sections.table("data")))
+    if located is None:
+        return DEFAULT_DATA, DATA[DEFAULT_DATA]
+    sections.put("data", located)
     return sections.find("data", DATA, DEFAULT_DATA)
 
 
@@ -273,6 +280,8 @@ def resolve_data(sections: Sections, kind: type[Parts], name: str, data_set: Ent
     given = sections.keywords("data", kind, function, defaults=data_set.settings)
     folder = data_folder(given["directory"])  # absolute: a run may be resumed from another working directory
     values = {**given, "directory": None if folder is None else folder.expanduser().absolute()}
+    if name in DATA and isinstance(values.get("path"), str):
+        values["path"] = absolute_path(values["path"], values["directory"])
     parts = sections.attempt("data", lambda: kind(**{key: values[key] for key in common}))
     return parts, Component(name, {key: value for key, value in values.items() if key not in common})
 
