@@ -21,6 +21,9 @@ cost_option = partial(typer.Option, rich_help_panel="What it may cost")
 where_option = partial(typer.Option, rich_help_panel="Where to run it")
 FAILED = 1  # exit code where jobs failed
 
+AnyRun = Annotated[
+    Path, typer.Argument(help="The folder of any run: a search, a retraining, a comparison or a pipeline.")
+]
 DataDir = Annotated[
     Path | None, what_option(help="The folder of data sets and benchmark tables. Default: $ARCHLOOM_DATA.")
 ]

@@ -86,6 +86,7 @@ def run(
     early_check.check_file_early("run", *find_pipeline_source(recipe, RUNS, out=out, overrides=overrides))
     pipeline, folder = pipeline_spec.PipelineSpec.open(recipe, RUNS, out=out, overrides=overrides, note=note)
     if dry_run:
+        pipeline_run.check_pipeline(pipeline, folder)
         _list_runs(pipeline, folder, open_result_console())
         return
     note(f"{pipeline.settings.title}: {pipeline.search.title}; folder {folder}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from archloom.comparisons.evaluation import check_limit, evaluate_comparison
-from archloom.comparisons.report import render_files
+from archloom.comparisons.report import PAGE, render_files
 from archloom.comparisons.results import ComparisonResult
 from archloom.comparisons.spec import ComparisonSpec, longest_first
 from archloom.core.events import JobEnded, JobEvent, JobListener
@@ -69,6 +69,16 @@ def compare(
         )
         executor = executor or ProcessExecutor(jobs or resolved.jobs_at_once)
         return run_comparison(resolved, folder, executor=executor, only=only, emit=listen, stop=stop)
+
+
+def write_comparison_report(folder: Path, *, out: Path | None = None) -> Path:
+    """Write the page and the tables of a comparison, finished or not, into its folder or `out`."""
+    comparison, _ = ComparisonSpec.open(folder, RUNS)
+    result = evaluate_comparison(comparison, comparison.jobs(folder), {}, folder)
+    place = out or folder
+    for name, text in render_files(result).items():
+        write_atomically(place / name, text.encode())
+    return place / PAGE
 
 
 def run_comparison(

@@ -13,7 +13,7 @@ from archloom.export.onnx import NEEDS as ONNX_NEEDS
 from archloom.export.onnx import export_onnx
 from archloom.export.program import export_program
 from archloom.export.standalone import export_standalone
-from archloom.retrainings.model_file import find_model
+from archloom.retrainings.best_model import find_best_model
 
 FOLDER = "export"  # of a run
 
@@ -55,13 +55,17 @@ def export_model(
     plugins: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> list[Exported]:
-    """Write a trained model (a run or its file) in each format, all that can be if none is named, into a folder.
+    """Write a trained model in each format, all that can be if none is named, into a folder.
 
-    Without `out` that is `export` beside the model's file. `tell` hears what is begun, and what is left out and why.
+    The model is a file, or the best one in the folder of a run. Without `out` the folder is `export` beside the file.
+    `tell` hears what is begun, and what is left out and why.
     """
     names = list(dict.fromkeys(FORMATS if formats is None else formats))
     _check(names, insisted=formats is not None)
-    path = find_model(Path(model))
+    found = find_best_model(Path(model))
+    path = found.path
+    if found.reason:
+        tell(found.reason)
     folder = path.parent / FOLDER if out is None else Path(out)
     loaded = Deployed.load(path, plugins=plugins)
     exported = []

@@ -91,10 +91,9 @@ def run_pipeline(
     stop: Callable[[], bool] = lambda: False,
 ) -> PipelineResult:
     """Begin or resume a resolved pipeline in its folder."""
-    check_retrainings(pipeline)
+    check_pipeline(pipeline, folder)
     stages = _Stages(executor, workers, attend, stop)
     with RunFolder(folder).lock():
-        refuse_changed(pipeline.searches(folder))
         pipeline.write(folder)
         try:
             _run_stages(pipeline, folder, stages)
@@ -107,6 +106,17 @@ def run_pipeline(
     return result
 
 
+def write_pipeline_report(folder: Path, *, out: Path | None = None) -> Path:
+    """Write the page of a pipeline, finished or not, into its folder or `out`."""
+    pipeline, _ = PipelineSpec.open(folder, RUNS)
+    is_written = (folder / PipelineResult.file_name).is_file()
+    exported = PipelineResult.read(folder).exported if is_written else ()
+    page = (out or folder) / "report.html"
+    result = evaluate_pipeline(pipeline, folder, exported=exported)
+    write_atomically(page, render_pipeline(result, page.parent).encode())
+    return page
+
+
 def _run_stages(pipeline: PipelineSpec, folder: Path, stages: _Stages) -> None:
     """Run all jobs that are left, stage by stage: what is trained depends on what was found."""
     searches = pipeline.searches(folder)
@@ -116,6 +126,15 @@ def _run_stages(pipeline: PipelineSpec, folder: Path, stages: _Stages) -> None:
     chosen = choose_searches(pipeline, summarize_searches(searches, short))
     retrainings = pipeline.retrainings(folder, chosen) if chosen else []
     stages.run("training from scratch", retrainings, pipeline.retrain_jobs(len(retrainings)))
+
+
+def check_pipeline(pipeline: PipelineSpec, folder: Path) -> None:
+    """Raise an error for all that keeps a pipeline from beginning in its folder, or from reaching its end."""
+    check_retrainings(pipeline)
+    pipeline.refuse_folder(folder)
+    refuse_changed(pipeline.searches(folder))
+    if pipeline.search.facts is None:
+        pipeline.search.load_data()
 
 
 def check_retrainings(pipeline: PipelineSpec) -> None:

@@ -13,6 +13,7 @@ from archloom.data.places import is_data_path
 
 FROM_DATA = f"{PIPELINES}folder"  # what is run where the user names only data
 FILE_NAME = "pipeline.toml"
+SEARCHES, RETRAININGS = "searches", "retrainings"  # folders of its runs
 
 
 def find_pipeline_source(

@@ -26,7 +26,7 @@ from archloom.core.seeds import parse_seeds, seeds_text
 from archloom.core.settings import Settings, check, flatten, merge, read_toml, tables_of, write_toml
 from archloom.execution.machine import Machine, jobs_that_fit
 from archloom.execution.run_folder import RunFolder
-from archloom.pipelines.source import FILE_NAME, find_pipeline_source
+from archloom.pipelines.source import FILE_NAME, RETRAININGS, SEARCHES, find_pipeline_source
 from archloom.retrainings.jobs import RetrainJob
 from archloom.retrainings.sizes import AUTO
 from archloom.retrainings.spec import SECTIONS as RETRAIN_SECTIONS
@@ -158,7 +158,7 @@ class PipelineSpec:
     def searches(self, folder: Path) -> list[SearchJob]:
         """Return the searches, one job for each seed."""
         return [
-            SearchJob("search", seed, replace(self.search, seed=seed), folder / "searches" / f"seed-{seed}")
+            SearchJob("search", seed, replace(self.search, seed=seed), folder / SEARCHES / f"seed-{seed}")
             for seed in self.seeds
         ]
 
@@ -171,7 +171,7 @@ class PipelineSpec:
             RetrainJob(
                 seed,
                 0,
-                folder / "searches" / f"seed-{seed}",
+                folder / SEARCHES / f"seed-{seed}",
                 folder / "picking" / f"search-{seed}",
                 self.recipe,
                 self._sections(len(self.seeds), short),
@@ -188,8 +188,8 @@ class PipelineSpec:
             RetrainJob(
                 search,
                 seed,
-                folder / "searches" / f"seed-{search}",
-                folder / "retrainings" / f"search-{search}-seed-{seed}",
+                folder / SEARCHES / f"seed-{search}",
+                folder / RETRAININGS / f"search-{search}-seed-{seed}",
                 self.recipe,
                 self._sections(count),
                 budget,
@@ -232,10 +232,14 @@ class PipelineSpec:
         top |= {"searches": len(self.seeds), "seeds": seeds_text(self.seeds)}
         return {**top, "search": sections, "retrain": {"recipe": self.recipe, **self.retrain}}
 
-    def write(self, folder: Path) -> None:
-        """Write the pipeline into its folder; a folder with other contents is refused."""
+    def refuse_folder(self, folder: Path) -> None:
+        """Raise a SettingError if a folder has other contents than a pipeline."""
         if not (folder / FILE_NAME).is_file():
             RunFolder(folder).refuse_if_taken()
+
+    def write(self, folder: Path) -> None:
+        """Write the pipeline into its folder; a folder with other contents is refused."""
+        self.refuse_folder(folder)
         write_atomically(folder / FILE_NAME, write_toml(self.to_settings()).encode())
 
 
