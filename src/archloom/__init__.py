@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from archloom.data.augment import Augment
     from archloom.data.loader import Batch, Loader
     from archloom.data.source import ImageData
+    from archloom.export import export_model
     from archloom.families import (
         Depth,
         Family,
@@ -161,6 +162,7 @@ __all__ = [
     "__version__",
     "build_network",
     "compare",
+    "export_model",
     "family_of",
     "from_tensors",
     "inherit",
@@ -196,6 +198,7 @@ _EXPORTS = {  # by module, imported when first used: `archloom --version` needs 
     "data.augment": ("Augment",),
     "data.loader": ("Batch", "Loader"),
     "data.source": ("ImageData",),
+    "export": ("export_model",),
     "families": ("Depth", "Family", "OperationKind", "Size", "Source", "build_network", "family_of"),
     "objectives": ("CostTable",),
     "operations": ("DARTS_OPERATIONS", "NB201_OPERATIONS", "Place", "ReluConvNorm"),

@@ -9,6 +9,7 @@ from typing import Any
 from archloom.comparisons.results import ComparisonResult
 from archloom.comparisons.run import compare, write_comparison_report
 from archloom.core.events import Listener
+from archloom.core.progress_display import show_api_progress
 from archloom.core.run_kinds import require_kind
 from archloom.core.settings import Settings
 from archloom.core.trust import trusting
@@ -35,6 +36,7 @@ def resume(
     warn: Callable[[str], None] = lambda message: None,
     report: bool = True,
     plugins: bool = False,
+    progress: bool | None = None,
 ) -> SearchResult | RetrainResult | ComparisonResult | PipelineResult:
     """Resume a run where it was interrupted; the end is the same as without the interruption.
 
@@ -49,6 +51,7 @@ def resume(
         warn: Called with a line for every checkpoint that is damaged.
         report: Whether to write the report of a search.
         plugins: Whether to import plug-ins that only the folder names; see SECURITY.md.
+        progress: Whether to show progress. Default: in a terminal or a notebook.
 
     Returns:
         A `SearchResult`, `RetrainResult`, `ComparisonResult` or `PipelineResult`.
@@ -67,12 +70,12 @@ def resume(
     """
     kind = require_kind(Path(folder))
     if kind == "pipeline":
-        return run_recipe(folder, settings=settings, note=warn, stop=stop, plugins=plugins)
+        return run_recipe(folder, settings=settings, note=warn, stop=stop, plugins=plugins, progress=progress)
     if kind == "comparison":
-        return compare(folder, settings=settings, stop=stop, plugins=plugins)
+        return compare(folder, settings=settings, stop=stop, plugins=plugins, progress=progress)
     run = RunFolder.open(Path(folder))
-    options = RunOptions(listeners, stop, warn, report)
-    with trusting(settings, plugins=plugins):
+    with trusting(settings, plugins=plugins), show_api_progress(progress, listeners) as listening:
+        options = RunOptions(listening, stop, warn, report)
         if is_retraining(run.path):
             return resume_retraining(RetrainFolder(run.path), data=data, settings=settings, options=options)
         return resume_search(run, data=data, settings=settings, options=options)

@@ -18,7 +18,6 @@ from archloom.cli.console import (
     print_line,
 )
 from archloom.cli.interactive import note_unless, stop_cleanly
-from archloom.cli.job_progress import show_job_progress
 from archloom.cli.options import (
     FAILED,
     Assignments,
@@ -32,6 +31,7 @@ from archloom.cli.options import (
     merge_options,
     recipe_or_folder,
 )
+from archloom.core.job_display import show_job_progress
 from archloom.core.lazy_imports import lazy_imports
 from archloom.core.recipes import RUNS, find_spec
 

@@ -45,7 +45,7 @@ def resume(
         note_unless(quiet)(f"{folder} is complete; this is its result")
     run_interactively(
         lambda listener, stop: api.resume(
-            folder, settings=settings, listeners=[listener], stop=stop, warn=print_warning
+            folder, settings=settings, listeners=[listener], stop=stop, warn=print_warning, progress=False
         ),
         show,
         folder=folder,

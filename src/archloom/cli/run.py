@@ -13,7 +13,6 @@ from rich.console import Console
 
 from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
 from archloom.cli.interactive import note_unless, stop_cleanly
-from archloom.cli.job_progress import show_job_progress
 from archloom.cli.options import (
     FAILED,
     Assignments,
@@ -33,6 +32,7 @@ from archloom.cli.options import (
     what_option,
 )
 from archloom.core.events import JobListener
+from archloom.core.job_display import show_job_progress
 from archloom.core.lazy_imports import lazy_imports
 from archloom.core.recipes import RUNS
 from archloom.pipelines.source import find_pipeline_source

@@ -11,6 +11,7 @@ from archloom.comparisons.results import ComparisonResult
 from archloom.comparisons.spec import ComparisonSpec, longest_first
 from archloom.core.events import JobEnded, JobEvent, JobListener
 from archloom.core.files import write_atomically
+from archloom.core.job_display import show_api_job_progress
 from archloom.core.recipes import RUNS
 from archloom.core.settings import Settings
 from archloom.core.trust import trusting
@@ -32,6 +33,7 @@ def compare(
     stop: Callable[[], bool] = lambda: False,
     executor: Executor | None = None,
     plugins: bool = False,
+    progress: bool | None = None,
 ) -> ComparisonResult:
     """Run every entry of a comparison with every seed in worker processes, and compare the results.
 
@@ -48,6 +50,7 @@ def compare(
         stop: Asked several times a second; once true, searches save and stop.
         executor: Runs the searches instead of worker processes.
         plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
+        progress: Whether to show progress. Default: in a terminal or a notebook.
 
     Returns:
         The table and the verdicts, also written to the folder.
@@ -68,7 +71,14 @@ def compare(
             comparison, RUNS, out=None if out is None else Path(out), seeds=seeds, overrides=settings
         )
         executor = executor or ProcessExecutor(jobs or resolved.jobs_at_once)
-        return run_comparison(resolved, folder, executor=executor, only=only, emit=listen, stop=stop)
+        left = sum(job.state != "finished" for job in resolved.jobs(folder, only=only))
+        with show_api_job_progress(progress, left) as show:
+
+            def emit(event: JobEvent) -> None:
+                show(event)
+                listen(event)
+
+            return run_comparison(resolved, folder, executor=executor, only=only, emit=emit, stop=stop)
 
 
 def write_comparison_report(folder: Path, *, out: Path | None = None) -> Path:

@@ -55,10 +55,29 @@ def export_model(
     plugins: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> list[Exported]:
-    """Write a trained model in each format, all that can be if none is named, into a folder.
+    """Write a trained model in other formats; each file is compared with the model before it is written.
 
-    The model is a file, or the best one in the folder of a run. Without `out` the folder is `export` beside the file.
-    `tell` hears what is begun, and what is left out and why.
+    Args:
+        model: A model file, or the folder of a run, whose best model is taken.
+        formats: `onnx`, `torch`, `standalone`. Default: all that can be written here.
+        out: The folder to write to. Default: `export` beside the model's file.
+        plugins: Whether to import a plug-in that only the file names; see SECURITY.md.
+        tell: Called with what is begun, and what is left out and why.
+
+    Returns:
+        The files of each format.
+
+    Raises:
+        SettingError: If there is no model, or a format that was asked for needs a missing package.
+
+    Examples:
+        >>> import archloom, tempfile
+        >>> settings = {"space": {"name": "nb201_mini"}, "training": {"epochs": 1}, "network": {"channels": 4}}
+        >>> settings["data"] = {"split": "random"}
+        >>> cell, run = "|nor_conv_3x3~0|+|none~0|skip_connect~1|", tempfile.mkdtemp() + "/run"
+        >>> result = archloom.retrain(cell, recipe="nb201_12", data="digits", out=run, settings=settings)
+        >>> [path.name for form in archloom.export_model(run, formats=["standalone"]) for path in form.paths][0]
+        'model.py'
     """
     names = list(dict.fromkeys(FORMATS if formats is None else formats))
     _check(names, insisted=formats is not None)

@@ -10,6 +10,7 @@ from pathlib import Path
 from archloom.core.errors import ArchloomError, SettingError, one_line
 from archloom.core.events import JobListener
 from archloom.core.files import write_atomically
+from archloom.core.job_display import show_api_job_progress
 from archloom.core.recipes import RUNS
 from archloom.core.settings import Settings, merge
 from archloom.core.trust import trusting
@@ -44,13 +45,15 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     executor: Executor | None = None,
     plugins: bool = False,
+    progress: bool | None = None,
 ) -> PipelineResult:
     """Search with several seeds, pick by validation, train from scratch with several seeds, and report.
 
     Finished runs are kept, interrupted ones resume, and a failed one is retried once.
 
     Args:
-        pipeline: A TOML file, the name of a shipped pipeline, a mapping, or the folder of an earlier call.
+        pipeline: The path of your images or a data set, a TOML file, the name of a shipped pipeline, a mapping, or the
+            folder of an earlier call.
         out: The folder of the pipeline. Default: `runs/run-NAME`.
         jobs: How many runs run at the same time. Default: as many as the cores allow.
         settings: Settings that override the pipeline: {"pick_epochs": 5, "search": {"search": {"epochs": 10}}}.
@@ -58,6 +61,7 @@ def run(
         stop: Asked several times a second; once true, runs save and stop.
         executor: Runs searches and retrainings instead of worker processes.
         plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
+        progress: Whether to show progress. Default: in a terminal or a notebook.
 
     Returns:
         What each search found and how good each trained model is, also written to the folder.
@@ -77,7 +81,11 @@ def run(
         resolved, folder = PipelineSpec.open(
             pipeline, RUNS, out=None if out is None else Path(out), overrides=settings, note=note
         )
-        return run_pipeline(resolved, folder, workers=jobs, executor=executor, note=note, stop=stop)
+
+        def attend(what: str, count: int) -> AbstractContextManager[JobListener]:
+            return show_api_job_progress(progress, count)
+
+        return run_pipeline(resolved, folder, workers=jobs, executor=executor, attend=attend, note=note, stop=stop)
 
 
 def run_pipeline(

@@ -8,12 +8,11 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from archloom.benchmarks import find_benchmark
 from archloom.core.durations import parse_duration
 from archloom.core.errors import BenchmarkError, SettingError
 from archloom.core.events import Listener, Planning
+from archloom.core.progress_display import show_api_progress
 from archloom.core.recipes import RUNS
 from archloom.core.settings import Settings, merge, settings_of
 from archloom.core.trust import (
@@ -23,9 +22,9 @@ from archloom.data import (
     DEFAULT_DATA,
     Facts,
 )
-from archloom.data.arrays import from_dataset, from_tensors
 from archloom.data.places import GIVEN
 from archloom.data.source import ImageData
+from archloom.data.user_data import as_image_data
 from archloom.execution.machine import pick_device
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
@@ -61,14 +60,16 @@ def search(
     settings: Settings | None = None,
     listeners: Sequence[Listener] = (),
     stop: Callable[[], bool] = lambda: False,
+    progress: bool | None = None,
 ) -> SearchResult:
     """Search for an architecture; everything is also written to a run folder.
 
     Args:
         space: The name of a search space (`archloom list spaces`), or your own `SearchSpace`.
         strategy: The name of a strategy (`archloom list strategies`), or your own class.
-        data: The name of a data set (`archloom list data`), an `ImageData`, a torch Dataset of (image, label), or a
-            pair of tensors (images, labels).
+        data: The name of a data set (`archloom list data`), the path of a folder of pictures or of an .npz file, an
+            `ImageData`, a pair (images, labels) of tensors, arrays or lists, a pair of such pairs (training, test), or
+            a torch Dataset of (image, label) or its DataLoader.
         epochs: Epochs of the shared weights; one-shot strategies only. A search with epochs and no budget has no plan.
         budget: Time for all of it, such as "10m": sizes, epochs and the finalist race are planned to fit.
         seed: Everything random follows from it.
@@ -76,6 +77,7 @@ def search(
         settings: Any other settings by section, as in a recipe: {"strategy": {"temperature_start": 5}}.
         listeners: Called with every event: `Started`, `Advanced`, `Recorded`, ...
         stop: Asked after every step; once true, the search saves and stops.
+        progress: Whether to show progress. Default: in a terminal or a notebook.
 
     Returns:
         The architecture, how good it is known to be, and the records of the search.
@@ -97,13 +99,13 @@ def search(
         settings or {},
         {"space": _space_settings(space)},
         {"strategy": {"name": strategy if isinstance(strategy, str) else _import_path(strategy)}},
-        {"data": {"name": data if own is None else GIVEN}},
+        {"data": {"name": str(data) if own is None else GIVEN}},
         {} if epochs is None else {"search": {"epochs": epochs}},
         {} if budget is None else {"search": {"budget": budget}},
         {} if seed is None else {"seed": seed},
     )
-    with trusting(given):
-        options = RunOptions(listeners=listeners, stop=stop)
+    with trusting(given), show_api_progress(progress, listeners) as listening:
+        options = RunOptions(listeners=listening, stop=stop)
         return run_search(SearchSpec.resolve(given), data=own, out=out, options=options)
 
 
@@ -267,21 +269,6 @@ def _refuse_uncountable(space: SearchSpace, facts: Facts, network: Settings) -> 
     if what not in _COUNTED:
         CostTable(space, classes=facts.classes, image_shape=facts.image_shape, **network)
         _COUNTED.add(what)
-
-
-def as_image_data(data: Any) -> ImageData | None:
-    """Return the data of a user as ImageData; None for a name, which is loaded later."""
-    if data is None or isinstance(data, str):
-        return None
-    if isinstance(data, ImageData):
-        return data.check()
-    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, torch.Tensor) for part in data):
-        return from_tensors(*data).check()
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        return from_dataset(data).check()
-    raise SettingError(
-        f"data must be a name, an ImageData, a pair of tensors (images, labels) or a torch Dataset, got {type(data)}"
-    )
 
 
 def _space_settings(space: str | SearchSpace) -> Settings:

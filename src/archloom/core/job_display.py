@@ -11,14 +11,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from archloom.cli.console import print_line
-from archloom.cli.progress import (
-    choose_display,
-)
+from archloom.core.console import open_message_console, print_line
 from archloom.core.errors import (
     escape_controls,
 )
 from archloom.core.events import JobEnded, JobEvent, JobListener, JobLogged, JobProgressed, JobStarted
+from archloom.core.progress_display import choose_display, is_interactive
 
 LINES_OF_A_LOG = 40  # a log of more jobs has a line for every so many
 FEW = 4  # jobs whose epochs have a line each
@@ -32,6 +30,15 @@ def show_job_progress(console: Console, *, total: int, quiet: bool = False) -> I
         console, nothing, lambda event: None, lambda: Log(console, total), lambda: Bars(console, total)
     ) as shown:
         yield shown
+
+
+@contextmanager
+def show_api_job_progress(progress: bool | None, total: int) -> Iterator[JobListener]:
+    """Yield a listener to jobs for a call from Python; with None it shows progress in a terminal or a notebook."""
+    console = open_message_console()
+    shown = is_interactive(console) if progress is None else progress
+    with show_job_progress(console, total=total, quiet=not shown) as listener:
+        yield listener
 
 
 class Log:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import io
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from archloom.cli.console import print_line
+from archloom.core.console import open_message_console, print_line
 from archloom.core.errors import (
     escape_controls,
 )
@@ -20,6 +23,7 @@ from archloom.core.events import Deriving, Event, Listener, Planning, Recorded
 from archloom.core.progress_lines import LogLines, Pace
 
 BAR_LINES = 2
+SECONDS_BETWEEN, NOTEBOOK_WIDTH = 0.25, 100
 
 EventT = TypeVar("EventT", contravariant=True)
 
@@ -51,12 +55,68 @@ def choose_display(
     """Yield the silent listener, lines for a log, or a live display for a terminal."""
     if quiet:
         yield silent
+    elif console.is_jupyter:
+        with NotebookDisplay(live()) as shown:
+            yield shown
     elif not console.is_terminal:
         yield log()
     else:
         display = live()
         with Live(console=console, get_renderable=display.render, transient=True, refresh_per_second=4):
             yield display
+
+
+def is_interactive(console: Console) -> bool:
+    """Return whether somebody watches: in a terminal or in a notebook."""
+    return console.is_terminal or console.is_jupyter
+
+
+@contextmanager
+def show_api_progress(progress: bool | None, listeners: Sequence[Listener]) -> Iterator[list[Listener]]:
+    """Yield the listeners of a call from Python, with one that shows progress.
+
+    Args:
+        progress: whether to show it; None: in a terminal or a notebook.
+        listeners: those of the caller.
+    """
+    console = open_message_console()
+    if not (is_interactive(console) if progress is None else progress):
+        yield list(listeners)
+        return
+    with show_progress(console) as shown:
+        yield [shown, *listeners]
+
+
+class NotebookDisplay(Generic[EventT]):
+    """A display in the output of a notebook's cell: one place whose text is replaced; it is empty at the end.
+
+    The live display of rich needs widgets in a notebook, which are seldom installed and not stored with it.
+    """
+
+    def __init__(self, display: Display[EventT], clock: Callable[[], float] = time.monotonic) -> None:
+        self._display, self._clock, self._shown_at = display, clock, -math.inf
+        self._place: Any = None  # of IPython, which has no types
+
+    def __enter__(self) -> Self:
+        import IPython.display  # late: there only in a notebook
+
+        self._place = IPython.display.display(self._bundle(), raw=True, display_id=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._place.update({"text/plain": ""}, raw=True)
+
+    def __call__(self, event: EventT) -> None:
+        self._display(event)
+        if self._clock() >= self._shown_at + SECONDS_BETWEEN:
+            self._shown_at = self._clock()
+            self._place.update(self._bundle(), raw=True)
+
+    def _bundle(self) -> dict[str, str]:
+        console = Console(file=io.StringIO(), width=NOTEBOOK_WIDTH, force_jupyter=False, force_terminal=False)
+        with console.capture() as captured:
+            console.print(self._display.render())
+        return {"text/plain": captured.get()}
 
 
 class _Log:
