@@ -14,6 +14,7 @@ from PIL import Image
 
 from archloom.cli.search import resolve_search
 from archloom.core.errors import SettingError
+from archloom.spaces import SPACES, Nb201
 
 Archloom = Callable[..., Any]
 
@@ -246,3 +247,34 @@ def test_relative_paths_of_data_start_at_the_user(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("ARCHLOOM_DATA", str(elsewhere))
     found = resolve_search(None, {"data": {"name": "folder"}}, ["data.path=pictures"])
     assert found.data_set.settings["path"] == str(pictures)
+
+
+def test_a_table_of_ones_own_is_looked_up_and_guides_only_by_validation(
+    archloom: Archloom, without_report: None, tmp_path: Path
+) -> None:
+    space = Nb201(**SPACES["nb201_mini"].settings)
+    rows = [f"{space.format(one)},{row / 2},{row / 3}" for row, one in enumerate(space.enumerate())]
+    (tmp_path / "mine.csv").write_text("\n".join(["architecture,test,valid", *rows]))
+    options = (
+        "--space",
+        "nb201_mini",
+        "--strategy",
+        "random_search",
+        "--trials",
+        "3",
+        "--set",
+        "search.table=mine.csv",
+    )
+    finished = archloom("search", *options, "--out", "run", "-q")
+    assert finished.code == 0, finished.err
+    found = json.loads((tmp_path / "run" / "architecture.json").read_text())
+    assert found["table_entry"]["count"] == 125 and found["table_entry"]["dataset"] == "strokes"
+    row = found["table_entry"]["test"] * 2
+    assert found["table_entry"]["rank"] == 125 - row and found["table_entry"]["valid"] == pytest.approx(
+        row / 3, abs=1e-4
+    )
+    config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert config["search"]["table"] == str(tmp_path / "mine.csv")
+    (tmp_path / "mine.csv").write_text("\n".join(line.rpartition(",")[0] for line in ["architecture,test,", *rows]))
+    refused = archloom("search", *options, "--set", "search.score=table", "-q")
+    assert refused.code == 2 and "has test scores only, and a search must not see them" in refused.lines[0]

@@ -76,7 +76,7 @@ def export_model(
         >>> settings["data"] = {"split": "random"}
         >>> cell, run = "|nor_conv_3x3~0|+|none~0|skip_connect~1|", tempfile.mkdtemp() + "/run"
         >>> result = archloom.retrain(cell, recipe="nb201_12", data="digits", out=run, settings=settings)
-        >>> [path.name for form in archloom.export_model(run, formats=["standalone"]) for path in form.paths][0]
+        >>> [path.name for form in archloom.export_model(run, formats=["standalone"]) for path in form.paths][-1]
         'model.py'
     """
     names = list(dict.fromkeys(FORMATS if formats is None else formats))

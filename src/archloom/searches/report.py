@@ -193,7 +193,7 @@ def table_facts(entry: TableEntry) -> list[tuple[str, str]]:
     return [
         ("Data set of the table", entry.dataset),
         ("Test accuracy in the table", decimal(entry.test, unit=" %")),
-        ("Validation accuracy in the table", decimal(entry.valid, unit=" %")),
+        *([] if entry.valid is None else [("Validation accuracy in the table", decimal(entry.valid, unit=" %"))]),
         ("Rank", f"{whole(entry.rank)} of {whole(entry.count)}"),
         ("Regret (points below the best)", decimal(entry.regret)),
     ]

@@ -8,7 +8,6 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
-from archloom.benchmarks import find_benchmark
 from archloom.core.durations import parse_duration
 from archloom.core.errors import BenchmarkError, SettingError
 from archloom.core.events import Listener, Planning
@@ -37,6 +36,7 @@ from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.mlflow_runs import mlflow_listener
 from archloom.searches.plan import complete_search
+from archloom.searches.plugin_check import check_network, is_plugin
 from archloom.searches.records import SearchRecord
 from archloom.searches.report import ReportData, render
 from archloom.searches.result import SearchOutcome, SearchResult, read_history, read_result
@@ -163,6 +163,8 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
         if data is None and spec.facts is None:  # only reading the data shows their shape
             data = spec.load_data()
         facts = facts_of(spec, data)
+        if is_plugin(spec.space.name):
+            check_network(spec.space.name, spec.build_space(), facts, spec.network.settings)
         self._data_name = spec.data_set.name if data is None else data.name
         super().__init__(folder, build_search(spec, data=data, budget=budget))
         _refuse_uncountable(self.loop.space, facts, spec.network.settings)
@@ -224,7 +226,7 @@ def write_search_report(folder: RunFolder, *, out: Path | None = None) -> Path:
     result = read_result(folder, space)
     if result is not None and result.posterior is not None:
         with contextlib.suppress(BenchmarkError):  # a table that was damaged since leaves only a column out
-            look_up = TableLookup(find_benchmark(space, spec.data_set.name, spec.data.directory))
+            look_up = TableLookup(spec.find_table(space))
     place = folder if out is None else RunFolder(out)
     return _write_report(place, spec, space, read_history(folder), result, look_up)
 

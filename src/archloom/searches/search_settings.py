@@ -41,6 +41,10 @@ class SearchSettings:
     score: Annotated[
         Literal["auto", "table", "training", "shared"], Doc("source of a trial's score; auto: a table if one has it")
     ] = "auto"
+    table: Annotated[
+        str | None,
+        Doc("benchmark table: a name, package.module:Class or a .csv; left out: one that covers the space and data"),
+    ] = None
     score_epochs: Annotated[
         int | None, Doc("of `training`, or the table's column; left out: 5, or the table's full training")
     ] = None
@@ -81,7 +85,8 @@ class SearchSettings:
     def with_absolute_paths(self) -> SearchSettings:
         """Return the same settings for any working directory: a run may be resumed from another one."""
         shared_run = self.shared_run and self.shared_run.expanduser().absolute()
-        return replace(self, shared_run=shared_run, study=self.study and _absolute_study(self.study))
+        table = absolute(self.table) if self.table is not None and self.table.endswith(".csv") else self.table
+        return replace(self, shared_run=shared_run, table=table, study=self.study and _absolute_study(self.study))
 
     def refuse_untrusted_study(self) -> None:
         """Raise an UntrustedError if only a file says where trials are to be written."""

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import torch
 from annotated_doc import Doc
 
+from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.core.errors import (
     DataError,
     SettingError,
@@ -44,6 +45,7 @@ from archloom.objectives.limits import LimitSettings
 from archloom.objectives.target import TargetSettings
 from archloom.searches.final_network import FinalSettings, resize
 from archloom.searches.monitor import MonitorSettings
+from archloom.searches.plugin_check import check_space, is_plugin
 from archloom.searches.race_settings import RaceSettings
 from archloom.searches.search_settings import TRACKERS, SearchSettings, absolute
 from archloom.spaces import SPACES, SearchSpace
@@ -204,6 +206,10 @@ class SearchSpec:
         """Return the strategy, with a random generator of its own."""
         return _build_strategy(self.strategy, space, self.seed)
 
+    def find_table(self, space: SearchSpace) -> tuple[Benchmark, str] | None:
+        """Return the benchmark table of the search and its data set to use, None where no table covers the space."""
+        return find_benchmark(space, self.data_set.name, self.data.directory, named=self.search.table)
+
     def load_data(self) -> ImageData:
         """Read the data set; a DataError says if the data came from Python code."""
         if self.data_set.name == GIVEN:
@@ -314,6 +320,11 @@ def _try_parts(
     built = sections.attempt("space", lambda: build_space(space))
     if built is None:
         return None
+    if is_plugin(space.name):
+        before = len(sections.problems)
+        sections.attempt("space", lambda: check_space(space.name, built))
+        if len(sections.problems) > before:
+            return None
     made = sections.attempt("strategy", lambda: _build_strategy(strategy, built, seed))
     searched, resolve = (made.supernet_space, made.resolve()) if isinstance(made, OneShot) else (built, EveryOption())
     with torch.device("meta"):
