@@ -2,8 +2,8 @@
 
     python benchmarks/quality_figure.py
 
-docs/results/quality.csv has a row per run: strategy, seed, minutes, rank, test_accuracy. Strategies differ in colour and
-in the shape of their dots. Where all runs took the same time, each strategy has a column, and a bar is its median.
+docs/results/quality.csv has a row per run: strategy, seed, minutes, rank, test_accuracy. Strategies differ in colour
+and in the shape of their dots. Where all runs took the same time, each strategy has a column, and a bar is its median.
 """
 
 from __future__ import annotations
