@@ -229,6 +229,10 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             yield tuple(next(batches) for _ in range(plan.at(position)))
             position += 1
 
+    def later_draws(self) -> Iterator[tuple[Batch, ...]]:
+        """Yield the validation batches of one draw after another, from the end of the search on."""
+        return (batches for batches in self._valid_batches(self.total) if batches)
+
     def _refuse_infinite(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
             if not math.isfinite(value):

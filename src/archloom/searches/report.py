@@ -69,7 +69,13 @@ from archloom.searches.report_plots import (
     target_curve,
     trial_scores,
 )
-from archloom.searches.report_posterior import CREDIBLE, architecture_table, describe_posterior
+from archloom.searches.report_posterior import (
+    CREDIBLE,
+    architecture_table,
+    decision_table,
+    describe_posterior,
+    has_mixed,
+)
 from archloom.spaces.base import NONE, CellGraph, SearchSpace
 
 if TYPE_CHECKING:  # reports need no torch
@@ -263,8 +269,10 @@ def _posterior(data: ReportData) -> dict[str, object] | None:
     if posterior is None or data.result is None or not posterior.decisions:
         return None
     derived = data.result.architecture
+    converged = not posterior.sampled or has_mixed(posterior)
+    heading = "Posterior" if converged else "Posterior: not converged"
     return {
-        "heading": "Posterior" if posterior.sampled else "Posterior: a path without noise",
+        "heading": heading if posterior.sampled else "Posterior: a path without noise",
         "words": " ".join(describe_posterior(posterior)),
         "picture": Picture(
             "posterior",
@@ -272,7 +280,10 @@ def _posterior(data: ReportData) -> dict[str, object] | None:
             lambda: best_map(posterior.decisions, derived),
             lambda: tabulate_best(posterior.decisions),
             _map_caption(posterior, derived),
-        ),
+        )
+        if converged
+        else None,
+        "leading": None if converged else decision_table(posterior),
         "architectures": architecture_table(posterior, derived=data.result.text, tested=data.tested),
     }
 
