@@ -6,7 +6,6 @@ A data set is a function of the data folder and its own keyword settings that re
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from archloom.core.errors import DataError, SettingError, one_line, suggestion
 from archloom.core.files import FOLDER_VARIABLE, data_folder
 from archloom.core.lazy_imports import lazy_imports
 from archloom.core.registry import Catalogue, Entry
+from archloom.data.facts import FACTS, Facts
 
 with lazy_imports():  # listing the data sets does not import torch
     import archloom.data.source as source
@@ -36,22 +36,6 @@ DATA = Catalogue(
 )
 
 DEFAULT_DATA = "strokes"  # needs no download, and architectures differ clearly on it
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What the size of a network depends on."""
-
-    classes: int
-    image_shape: tuple[int, int, int]  # C, H, W
-
-
-FACTS = {  # of published data sets: looking scores up in a table does not need the images
-    "digits": Facts(classes=10, image_shape=(1, 8, 8)),
-    "strokes": Facts(classes=10, image_shape=(1, 16, 16)),
-    "cifar10": Facts(classes=10, image_shape=(3, 32, 32)),
-    "cifar100": Facts(classes=100, image_shape=(3, 32, 32)),
-}
 
 
 def load(name: str, *, directory: Path | None, **settings: Any) -> source.ImageData:

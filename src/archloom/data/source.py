@@ -23,6 +23,7 @@ from torch import Tensor
 from archloom.core.errors import DataError
 from archloom.core.state import StateDict
 from archloom.data.augment import Augment, to_units
+from archloom.data.facts import Facts
 
 Shape = tuple[int, int, int]  # C, H, W
 
@@ -169,6 +170,11 @@ class ImageData:
     def resolution(self) -> tuple[int, int]:
         """Return height and width."""
         return self.train.shape[1:]
+
+    @property
+    def facts(self) -> Facts:
+        """Return what the size of a network depends on."""
+        return Facts(len(self.classes), self.train.shape)
 
     def check(self) -> Self:
         """Return the data set itself; raise a DataError where no search can use it."""

@@ -156,7 +156,8 @@ def _try_network(sections: Sections, space: Component, network: Component, choic
     if architecture is not None:
         resolve = Only(architecture)
         with torch.device("meta"):
-            sections.attempt("network", lambda: build_network(built, resolve, classes=2, colours=3, **network.settings))
+            shape = family_of(built).task.any_shape
+            sections.attempt("network", lambda: build_network(built, resolve, shape, **network.settings))
     return architecture
 
 

@@ -264,7 +264,7 @@ def _refuse_uncountable(space: SearchSpace, facts: Facts, network: Settings) -> 
     """Raise a SettingError for a network whose cost cannot be counted: before the search, and not at its end."""
     what = repr((space, facts, sorted(network.items())))
     if what not in _COUNTED:
-        CostTable(space, classes=facts.classes, image_shape=facts.image_shape, **network)
+        CostTable(space, **vars(facts), **network)
         _COUNTED.add(what)
 
 

@@ -217,7 +217,7 @@ class SearchSpec:
             **SECTION_TYPES,
         }
         preset = _find_preset(sections, targets["strategy"])
-        layers = merge({"space": dict(space.settings)}, preset)
+        layers = merge(family_of(space.load()).search_defaults, {"space": dict(space.settings)}, preset)
         parts: dict[str, Any] = {
             name: Component(named, sections.keywords(name, targets[name], defaults=layers.get(name)))
             for name, named in (
@@ -440,7 +440,7 @@ _BUILT: set[str] = set()  # many runs of one process differ only in their seeds:
 def _try_network(space: SearchSpace, resolve: Resolve, settings: Settings) -> None:
     what = repr((space, resolve, sorted(settings.items())))
     if what not in _BUILT:
-        build_network(space, resolve, classes=2, colours=3, **settings)
+        build_network(space, resolve, family_of(space).task.any_shape, **settings)
         _BUILT.add(what)
 
 

@@ -42,7 +42,7 @@ from archloom.supernet import (
 
 Metrics = Mapping[str, float]
 Evaluate = Callable[[Architecture], float]
-"""Accuracy of an architecture (0 to 1) on validation images, under the present shared weights."""
+"""Score of an architecture (0 to 1, higher is better) on validation examples, under the present shared weights."""
 
 Preset = Mapping[str, Mapping[str, Any]]
 """Settings by section of the configuration, such as {"strategy": {...}, "weights": {...}}."""
@@ -440,9 +440,11 @@ def metrics(train: StepResult, valid: StepResult | None = None, **others: float)
         >>> archloom.metrics(archloom.StepResult(torch.tensor(0.5), torch.tensor(0.75)), entropy=1.5)
         {'train_loss': 0.5, 'train_accuracy': 0.75, 'entropy': 1.5}
     """
-    figures = {"train_loss": float(train.loss.detach()), "train_accuracy": float(train.score)}
-    if valid is not None:
-        figures |= {"valid_loss": float(valid.loss.detach()), "valid_accuracy": float(valid.score)}
+    parts = {"train": train} if valid is None else {"train": train, "valid": valid}
+    figures: dict[str, float] = {}
+    for part, found in parts.items():
+        figures[f"{part}_loss"] = float(found.loss.detach())
+        figures[f"{part}_{found.metric.name}"] = found.metric.to_figure(float(found.score))
     return {**figures, **others}
 
 

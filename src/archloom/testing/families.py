@@ -11,6 +11,7 @@ from archloom.core.settings import Settings
 from archloom.families import Family, OperationKind, family_of
 from archloom.spaces import SearchSpace
 from archloom.supernet import EveryOption, Only, inherit, path_gates
+from archloom.tasks import ImageShape
 from archloom.testing.spaces import NamedSpace, network_settings, sample
 from archloom.testing.strategies import check_help
 
@@ -30,7 +31,7 @@ class FamilyContract(NamedSpace):
     def build_networks(self) -> tuple[SearchSpace, Family[Any], Settings]:
         """Return the space, its family and the arguments of a network for tiny images."""
         space = self.build()
-        shape = {"classes": CLASSES, "colours": COLOURS}
+        shape = {"shape": ImageShape(CLASSES, COLOURS)}
         return space, family_of(space), {**shape, **network_settings(space, self.network)}
 
     def test_networks_return_one_logit_for_each_class(self) -> None:
@@ -76,7 +77,7 @@ class FamilyContract(NamedSpace):
             sized = replace(space, **size.space)
             arguments = {**network_settings(space, self.network), **size.network}
             with torch.device("meta"):
-                network = family.build(sized, Only(sample(sized, 1)[0]), classes=CLASSES, colours=COLOURS, **arguments)
+                network = family.build(sized, Only(sample(sized, 1)[0]), ImageShape(CLASSES, COLOURS), **arguments)
             counts.append(sum(parameter.numel() for parameter in network.parameters()))
         wanted = sorted(counts if family.has_fixed_depth(space) else set(counts))
         assert counts == wanted, f"parameters must grow from size to size, got {counts}"
