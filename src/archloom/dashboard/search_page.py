@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from archloom.core.metrics import ACCURACY
 from archloom.dashboard.page import Page
 from archloom.dashboard.views import SearchView
 from archloom.families import family_of
@@ -15,7 +16,6 @@ from archloom.searches.records import EpochRecord, FinalistRecord, SearchRecord
 from archloom.searches.report import finalists_table, make_context
 from archloom.searches.report_health import group_alarms
 from archloom.spaces import SearchSpace
-from archloom.tasks import ACCURACY
 
 
 def make_search_page(view: SearchView) -> Page:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from archloom.core.errors import DataError, SettingError, require
-from archloom.data.facts import Facts
+from archloom.data.facts import DataSet, Facts
 from archloom.data.loader import Batch, Batches
 
 Lengths = Literal["fixed", "darts", "drawn"]
@@ -24,11 +24,12 @@ Lengths = Literal["fixed", "darts", "drawn"]
 FEWEST_WORDS = 2  # that a vocabulary has: with one there is nothing to predict
 SHORT = 0.05  # the share of segments that are half as long
 SPREAD, SHORTEST, LONGER = 5.0, 5, 20  # of drawn lengths: deviation, the least, the most above the usual one
+PIXELS_OF_A_WORD = 20  # that take about as long to learn from
 EPOCH = 2**32  # places between two epochs of a stream
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TextData:
+class TextData(DataSet):
     """A text in three parts, as numbers of words.
 
     Attributes:
@@ -51,6 +52,11 @@ class TextData:
     train: Tensor
     valid: Tensor
     test: Tensor | None = None
+
+    @property
+    def amount(self) -> int:
+        """Return the number of training words, each worth some pixels of an image."""
+        return PIXELS_OF_A_WORD * len(self.train)
 
     @property
     def facts(self) -> Facts:

@@ -121,6 +121,7 @@ class Family(ABC, Generic[Space]):
 
     task: ClassVar[Task] = CLASSIFICATION  # what its networks predict
     search_defaults: ClassVar[Mapping[str, Settings]] = {}  # by section, where a search of it needs others than usual
+    costs_differ: ClassVar[bool] = True  # between architectures of one size
     sizes: ClassVar[Sequence[Size]] = ()  # from small to published, each larger than the one before; for `auto`
     depth_settings: ClassVar[tuple[str, ...]] = ()  # of the space; the first that is not 0 is in force
 
@@ -249,6 +250,7 @@ FAMILIES = Catalogue(
         "darts": Entry("archloom.families.darts:DartsFamily"),
         "mobile": Entry("archloom.families.mobile:MobileFamily"),
         "nb201": Entry("archloom.families.nb201:Nb201Family"),
+        "recurrent": Entry("archloom.families.recurrent:RecurrentFamily"),
         "widths": Entry("archloom.families.widths:WidthsFamily"),
     },
     makes="archloom.families.base:Family",

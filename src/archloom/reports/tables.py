@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archloom.core.json_object import number
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.settings import Settings
 from archloom.execution.run_facts import RunFacts
 from archloom.reports.curves import Series, drop_unknown
-from archloom.tasks import ACCURACY, Metric
 
 if TYPE_CHECKING:  # reports need no torch
     from archloom.objectives.cost import Cost

@@ -10,6 +10,7 @@ from archloom.benchmarks.base import Benchmark
 from archloom.core.errors import SettingError
 from archloom.core.events import Advanced
 from archloom.core.json_object import JsonObject
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.state import StateDict
 from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target
@@ -23,7 +24,6 @@ from archloom.searches.studies import FinishedTrial, LocalStudy, Score, Scored, 
 from archloom.searches.target_check import check_target, target_sentence
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox, Trial
-from archloom.tasks import ACCURACY, Metric
 
 
 class TableScore:

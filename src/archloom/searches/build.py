@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -15,7 +16,7 @@ from archloom.core.errors import ArchloomError, SettingError
 from archloom.core.events import Listener
 from archloom.core.seeds import derive_seed
 from archloom.core.settings import Component, Settings, settings_of
-from archloom.data.source import ImageData
+from archloom.data import DataSet
 from archloom.execution.executors import ProcessExecutor, SerialExecutor
 from archloom.families import build_network, family_of
 from archloom.objectives.limits import Limit, largest
@@ -24,7 +25,7 @@ from archloom.searches.black_box import BlackBoxLoop, PathScore, TableScore
 from archloom.searches.budget import CLOCKS, Budget
 from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.finalist_race import Begin, ShortTraining
-from archloom.searches.loaders import ImageLoaders, SearchLoaders
+from archloom.searches.loaders import ImageLoaders, SearchLoaders, TextLoaders
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.monitor import Monitor
 from archloom.searches.one_shot import OneShotLoop
@@ -38,7 +39,7 @@ from archloom.searches.targets import find_limit, find_target
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox
 from archloom.supernet import Resolve, SharedWeights, WeightSettings
-from archloom.tasks import Task
+from archloom.tasks import LANGUAGE, Task
 
 SCORE_EPOCHS = 5  # default of a trial that is trained
 
@@ -46,7 +47,7 @@ SCORE_EPOCHS = 5  # default of a trial that is trained
 def build_search(
     spec: SearchSpec,
     *,
-    data: ImageData | None = None,
+    data: DataSet | None = None,
     listeners: Sequence[Listener] = (),
     budget: Budget | None = None,
 ) -> SearchLoop[Any]:
@@ -57,14 +58,14 @@ def build_search(
 class SearchBuilder:
     """Build the objects of a search from its spec and its data."""
 
-    def __init__(self, spec: SearchSpec, data: ImageData | None) -> None:
+    def __init__(self, spec: SearchSpec, data: DataSet | None) -> None:
         self._spec, self._given = spec, data
         self._settings = spec.search
         self._device = spec.machine.prepare()
         self._space = spec.build_space()
 
     @cached_property
-    def _data(self) -> ImageData:
+    def _data(self) -> Any:
         return self._given or self._spec.load_data()
 
     @cached_property
@@ -77,7 +78,8 @@ class SearchBuilder:
     @cached_property
     def _loaders(self) -> SearchLoaders:
         self._task.check(self._data)
-        return ImageLoaders(self._spec, self._data, self._device)
+        kind = TextLoaders if self._task is LANGUAGE else ImageLoaders
+        return kind(self._spec, self._data, self._device)
 
     def search(self, listeners: Sequence[Listener] = (), budget: Budget | None = None) -> SearchLoop[Any]:
         """Return the loop of the search."""
@@ -169,10 +171,16 @@ class SearchBuilder:
     def references(self, limit: Limit | None = None) -> dict[str, Architecture]:
         """Return what a user would take without a search: the space's references, and the largest architecture."""
         named = {name: self._space.prune(one) for name, one in self._space.references().items()}
+        if not family_of(self._space).costs_differ:
+            return named
         costs = self._final.cost_table()
         allowed = (lambda one: True) if limit is None else limit.allows
         found = largest(self._space, lambda one: float(costs.cost(one).multiply_adds), allowed)
         return named if found is None else {**named, LARGEST: found}
+
+    def find_largest(self) -> Architecture:
+        """Return the architecture that takes longest to train; any one where all cost the same."""
+        return self.references().get(LARGEST) or self._space.sample(random.Random(0))
 
     def short_training(self) -> ShortTraining:
         """Return what trains a contestant of the race; it learns on all examples that are not held out."""

@@ -12,8 +12,7 @@ from annotated_doc import Doc
 
 from archloom.core.errors import SettingError, require
 from archloom.core.settings import Settings
-from archloom.data import Facts
-from archloom.data.source import ImageData
+from archloom.data import DataSet, Facts
 from archloom.families import family_of, select_deployed_settings
 from archloom.objectives.cost import Cost, CostTable, count_alone
 from archloom.spaces import Architecture, SearchSpace
@@ -101,7 +100,7 @@ def resize(space: SearchSpace, network: Settings, final: FinalSettings) -> tuple
     return deep, {**network, **size.network, **width}
 
 
-def facts_of(spec: SearchSpec, data: ImageData | None) -> Facts:
+def facts_of(spec: SearchSpec, data: DataSet | None) -> Facts:
     """Return what the size of a network depends on; data are read only if nothing else says it."""
     known = spec.facts if data is None else None
     if known is not None:

@@ -13,17 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from archloom.core.errors import SettingError
+from archloom.core.errors import SettingError, require
 from archloom.core.seeds import derive_seed
 from archloom.data.loader import Batches, Loader
+from archloom.data.parts import DataParts, TextParts
 from archloom.data.source import ImageData
 from archloom.data.splits import Split
+from archloom.data.text import TextData, TextLoader
 
 if TYPE_CHECKING:  # the spec has settings of this module's callers
     from archloom.searches.spec import SearchSpec
 
 EVALUATION_BATCH = 250
 MOST_HELD_OUT = 2000  # validation images that the race uses alone, and no more than half
+HELD_OUT_SHARE = 4  # of the validation text, one part in so many is held out
+JUDGE_COLUMNS = 10  # of a text that paths are evaluated on: batch statistics need some
 
 
 class SearchLoaders(ABC):
@@ -59,6 +63,8 @@ class ImageLoaders(SearchLoaders):
 
     def __init__(self, spec: SearchSpec, data: ImageData, device: torch.device) -> None:
         self._spec, self._settings, self._data, self._device = spec, spec.search, data, device
+        assert isinstance(spec.data, DataParts), "the spec is for images"
+        self._parts = spec.data
 
     def train(self) -> Loader:
         """Return augmented images of the training part."""
@@ -98,7 +104,7 @@ class ImageLoaders(SearchLoaders):
 
     @cached_property
     def _split(self) -> Split:
-        return self._spec.data.parts(len(self._data.train))
+        return self._parts.parts(len(self._data.train))
 
     @cached_property
     def _held_out(self) -> torch.Tensor:
@@ -135,3 +141,80 @@ class ImageLoaders(SearchLoaders):
     def _whole_batches(self, images: torch.Tensor, purpose: str) -> Loader:
         batches = -(-len(images) // EVALUATION_BATCH)
         return self._loader(images, purpose, batch_size=len(images) // batches, augmented=False)
+
+
+class TextLoaders(SearchLoaders):
+    """Batches of text: weights read the training text, architecture parameters the beginning of the validation text.
+
+    The end of the validation text is held out. Every stream has its own name, and so its own carried state.
+    """
+
+    def __init__(self, spec: SearchSpec, data: TextData, device: torch.device) -> None:
+        self._spec, self._settings, self._data, self._device = spec, spec.search, data, device
+        assert isinstance(spec.data, TextParts), "the spec is for text"
+        self._parts = spec.data
+
+    def train(self) -> TextLoader:
+        """Return the training text."""
+        return self._loader(self._train, "train", columns=self._settings.batch_size)
+
+    def valid(self) -> TextLoader:
+        """Return the validation text without its end."""
+        columns = self._settings.valid_batch_size or self._settings.batch_size
+        return self._loader(self._learned, "valid", columns=columns)
+
+    def evaluation(self) -> TextLoader:
+        """Return the first words of the validation text."""
+        return self._judge(self._learned[: self._settings.evaluation_images], "evaluation")
+
+    def comparison(self) -> TextLoader:
+        """Return the first words that are held out."""
+        return self._judge(self._held_out[: self._settings.evaluation_images], "comparison")
+
+    def race(self) -> tuple[TextLoader, TextLoader]:
+        """Return the training text, and the words that are held out."""
+        require({f"race.shrink must be 1 for text, got {self._spec.race.shrink}": self._spec.race.shrink == 1})
+        train = self._loader(self._train, "finalists", columns=self._spec.race.batch_size)
+        return train, self._judge(self._held_out, "finalists held out")
+
+    def score(self) -> tuple[TextLoader, TextLoader]:
+        """Return the training text, and the whole validation text."""
+        return self.train(), self._judge(self._valid, "scores")
+
+    @property
+    def _train(self) -> torch.Tensor:
+        return self._data.train[: self._parts.train_words]
+
+    @property
+    def _valid(self) -> torch.Tensor:
+        return self._data.valid[: self._parts.valid_words]
+
+    @property
+    def _learned(self) -> torch.Tensor:
+        return self._valid[: len(self._valid) - self._count_held_out()]
+
+    @property
+    def _held_out(self) -> torch.Tensor:
+        return self._valid[len(self._valid) - self._count_held_out() :]
+
+    def _count_held_out(self) -> int:
+        most = self._spec.race.held_out or len(self._valid) // HELD_OUT_SHARE
+        return max(2, min(most, len(self._valid) // 2))
+
+    def _loader(self, tokens: torch.Tensor, stream: str, *, columns: int) -> TextLoader:
+        return TextLoader(
+            tokens,
+            columns=columns,
+            segment=self._parts.segment,
+            lengths=self._parts.lengths,
+            stream=stream,
+            seed=derive_seed(self._spec.seed, stream),
+            device=self._device,
+        )
+
+    def _judge(self, tokens: torch.Tensor, stream: str) -> TextLoader:
+        """Return a text to evaluate on, in whole segments; a short one has fewer columns, or shorter segments."""
+        segment = self._parts.segment
+        columns = max(2, min(JUDGE_COLUMNS, len(tokens) // (segment + 1)))
+        length = max(1, min(segment, len(tokens) // columns - 1))
+        return TextLoader(tokens, columns=columns, segment=length, stream=stream, device=self._device)

@@ -8,7 +8,7 @@ from typing import Any
 
 from archloom.core.errors import CheckpointError, DataError, SettingError, one_line, require
 from archloom.core.settings import Settings, merge
-from archloom.data.source import ImageData
+from archloom.data import DataSet
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.run_settings import refuse_changed_settings, select_determining
 from archloom.families import build_network, family_of, select_deployed_settings
@@ -52,7 +52,7 @@ def trained_paths(
     *,
     images: int,
     recalibrate: int = 0,
-    data: ImageData | None = None,
+    data: DataSet | None = None,
     settings: Settings | None = None,
     warn: Callable[[str], None] = lambda message: None,
 ) -> Paths:

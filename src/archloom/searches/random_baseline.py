@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from archloom.benchmarks.base import TableEntry
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.families.defects import find_defect
 from archloom.spaces import Architecture, SearchSpace
-from archloom.tasks import ACCURACY, Metric
 
 
 @dataclass(frozen=True)

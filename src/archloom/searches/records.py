@@ -14,8 +14,8 @@ from typing import Self
 from archloom.benchmarks.base import TableEntry
 from archloom.core.errors import CheckpointError, one_line
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
+from archloom.core.metrics import ACCURACY, METRICS, Metric
 from archloom.spaces import Architecture
-from archloom.tasks import ACCURACY, METRICS, Metric
 
 _FIRST_EDITION = {"standing": "table_entry", "scores": "probabilities", "worth": "reward", "pursued": "strict"}
 COST_METRIC = "cost"  # of the derived architecture, where the search has a target
@@ -182,7 +182,7 @@ class FinalistRecord:
     origin: str = ""  # why it took part: `derived`, `random`, `proposal`, the name of a reference; '' in old files
     repeat: int = 0  # the number of its seed
     correct: str = ""  # for each held-out image whether it is correct, as `pack_bits` writes it
-    examples: Sequence[float] = ()  # instead of it, where an example has a figure: higher is better
+    examples: tuple[float, ...] = ()  # instead of it, where an example has a figure: higher is better
     seconds: float = 0.0
 
     def rank_by(self, size: float) -> float:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from archloom.benchmarks.base import TableEntry
 from archloom.core.json_object import number
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.settings import Settings
-from archloom.families import family_of
 from archloom.reports.cells import draw_cells, draw_text
 from archloom.reports.curves import learning_curves
 from archloom.reports.pages import render_template
@@ -73,7 +73,6 @@ from archloom.searches.report_plots import (
 )
 from archloom.searches.report_posterior import CREDIBLE, architecture_table, describe_posterior
 from archloom.spaces.base import NONE, CellGraph, SearchSpace
-from archloom.tasks import ACCURACY, Metric
 
 if TYPE_CHECKING:  # reports need no torch
     from archloom.policies.posterior import Posterior
@@ -95,7 +94,7 @@ class ReportData:
     @property
     def metric(self) -> Metric:
         """Return how scores are named and printed."""
-        return ACCURACY if self.space is None else family_of(self.space).task.metric
+        return self.epochs[0].measure if self.epochs else ACCURACY
 
     @property
     def epochs(self) -> list[EpochRecord]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from archloom.core.metrics import ACCURACY
 from archloom.reports.curves import Panel, drop_unknown, panel_curves
 from archloom.reports.figures import (
     MUTED,
@@ -27,7 +28,6 @@ from archloom.reports.tables import Table, number_table
 from archloom.searches.history import epochs_of, find_changes, trials_of, unit_of
 from archloom.searches.records import COST_METRIC, EpochRecord, SearchRecord, TrialRecord
 from archloom.spaces.base import NONE, Decision
-from archloom.tasks import ACCURACY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,6 +20,7 @@ from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 
 from archloom.core.errors import SettingError, require
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.state import StateDict
 from archloom.data.loader import Batch
 from archloom.samplers import Classification
@@ -29,7 +30,7 @@ from archloom.supernet.gradients import find_gradients, gradients_of
 from archloom.supernet.masked_width import SharedKernel
 from archloom.supernet.resolve import inherit
 from archloom.supernet.skip_dropout import SkipDropout
-from archloom.tasks import ACCURACY, CLASSIFICATION, Metric, Task
+from archloom.tasks import CLASSIFICATION, Task
 
 Parameters = Mapping[str, Tensor]
 
@@ -234,6 +235,11 @@ class SharedWeights:
         return float(self._optimizer.param_groups[0]["lr"])
 
     @property
+    def clip(self) -> float:
+        """Return the largest norm of a gradient; 0 for no clipping."""
+        return self._clip
+
+    @property
     def weight_decay(self) -> float:
         """Return the weight decay of the optimizer."""
         return float(self._optimizer.param_groups[0].get("weight_decay", 0.0))
@@ -426,8 +432,21 @@ class SharedWeights:
         Momentum and decay are included, clipping and the look-ahead of Nesterov are not. Weights outside the path keep
         their values.
         """
+        return self._step_virtually(self._find_gradients(batch, gates))
+
+    def clipped_virtual_step(self, batch: Batch, gates: Gates) -> tuple[Parameters, float]:
+        """Return the weights after one SGD step whose gradient is clipped, and the factor that clipped it."""
+        gradients = self._find_gradients(batch, gates)
+        known = [gradient for gradient in gradients if gradient is not None]
+        factor = clip_factor(float(nn.utils.get_total_norm(known)), self._clip)
+        clipped = [None if gradient is None else factor * gradient for gradient in gradients]
+        return self._step_virtually(clipped), factor
+
+    def _find_gradients(self, batch: Batch, gates: Gates) -> list[Tensor | None]:
         loss = self._loss(self._predict(batch, gates, moves_on=False), batch.labels)
-        gradients = find_gradients(loss, self._parameters)
+        return find_gradients(loss, self._parameters)
+
+    def _step_virtually(self, gradients: list[Tensor | None]) -> Parameters:
         return {
             name: (parameter.detach() - self._sgd_step(parameter, gradient)).requires_grad_()
             for name, parameter, gradient in zip(self._names, self._parameters, gradients, strict=True)
@@ -510,6 +529,11 @@ class _FrozenWeights(SharedWeights):
         if also is not None:
             also.grad = self.gradient(result.loss, of=also)
         return replace(result, loss=result.loss.detach())
+
+
+def clip_factor(norm: float, limit: float) -> float:
+    """Return what a gradient of this norm is multiplied by, as torch clips; a limit of 0 is none."""
+    return min(1.0, limit / (norm + 1e-6)) if limit else 1.0
 
 
 def _logits(prediction: Output) -> Tensor:

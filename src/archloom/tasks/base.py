@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archloom.core.errors import DataError
-from archloom.tasks.metric import Metric
+from archloom.core.metrics import Metric
 
 
 class ImageShape(NamedTuple):

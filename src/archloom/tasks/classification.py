@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.data import DEFAULT_DATA
 from archloom.data.source import ImageData
 from archloom.tasks.base import ImageShape, NetworkShape, Task
-from archloom.tasks.metric import ACCURACY, Metric
 
 DEVIATIONS = 2.0  # of the share of right guesses: better than that is better than guessing
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from archloom.core.metrics import PERPLEXITY, Metric
 from archloom.data.text import TextData
 from archloom.tasks.base import NetworkShape, Task, TextShape
-from archloom.tasks.metric import PERPLEXITY, Metric
 
 
 class LanguageModelling(Task):
