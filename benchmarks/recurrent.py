@@ -1,10 +1,11 @@
-"""Search recurrent cells on Penn Treebank cut to 2,000 words, and train what is found beside published and random cells.
+"""Search recurrent cells on Penn Treebank cut to 2,000 words; train what is found beside published and random cells.
 
     python benchmarks/recurrent.py --data-dir DATA --out rows.jsonl                    # all rows, one after the other
     python benchmarks/recurrent.py --data-dir DATA --out rows.jsonl --only gdas,cells  # rows whose name has such a word
 
-A row is a search (300 steps) with the training of its cell, or the training of a known cell: 800 steps of SGD at 20. Every
-row is one line of the output; rows that are there are not run again. The figures do not compare with published tables.
+A row is a search (300 steps) with the training of its cell, or the training of a known cell: 800 steps of SGD at 20.
+Every row is one line of the output; rows that are there are not run again. The figures do not compare with published
+tables.
 """
 
 from __future__ import annotations
@@ -99,9 +100,7 @@ def run_search(strategy: str, seed: int, data: TextData) -> dict[str, Any]:
 def train(architecture: Architecture, seed: int, data: TextData, steps: int) -> dict[str, float]:
     """Return perplexities of a cell after so many steps of SGD at 20."""
     start = time.process_time()
-    settings = WeightSettings(
-        learning_rate=20.0, learning_rate_end=20.0, momentum=0.0, weight_decay=5e-7, clip=0.25
-    )
+    settings = WeightSettings(learning_rate=20.0, learning_rate_end=20.0, momentum=0.0, weight_decay=5e-7, clip=0.25)
     weights = build_standalone(
         SPACE,
         architecture,

@@ -34,6 +34,7 @@ class Batch:
         stream: the text that a batch is a part of; '' for images, which need no order.
         place: the number of the batch within its stream.
         starts: whether a network begins to read here, with a state of zeros.
+        rate: what the learning rate is multiplied by: a short segment takes a short step.
 
     Examples:
         >>> import archloom, torch
@@ -46,6 +47,7 @@ class Batch:
     stream: str = ""
     place: int = 0
     starts: bool = True
+    rate: float = 1.0
 
     def __len__(self) -> int:
         return len(self.labels)

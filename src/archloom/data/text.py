@@ -173,7 +173,8 @@ class TextLoader(Batches):
         """Return the segment of this step; the same whenever it is asked for."""
         start, length = self._segments(epoch if self.lengths != "fixed" else 0)[step]
         inputs, targets = self._table[start : start + length], self._table[start + 1 : start + 1 + length]
-        return Batch(inputs, targets.reshape(-1), stream=self.stream, place=epoch * EPOCH + step, starts=step == 0)
+        place, rate = epoch * EPOCH + step, 1.0 if self.lengths == "fixed" else length / self.segment
+        return Batch(inputs, targets.reshape(-1), stream=self.stream, place=place, starts=step == 0, rate=rate)
 
     def _draw_segments(self, epoch: int) -> tuple[tuple[int, int], ...]:
         """Return start and length of every segment of an epoch."""

@@ -401,12 +401,15 @@ class SharedWeights:
             loss=self._training_loss,
             parameters=self._parameters if also is None else [*self._parameters, also],
         )
-        with freeze_unused_slices(self._kernels, self._optimizer):
+        with freeze_unused_slices(self._kernels, self._optimizer), scaled_rate(self._optimizer, batch.rate):
             self._optimizer.step(self._clip_gradients_of(loss) if self._clip else loss)  # type: ignore[arg-type]
         self._optimizer.zero_grad(set_to_none=True)
         self._fits += 1
         assert loss.loss is not None and loss.logits is not None
-        return StepResult(loss.loss, self._task.score(loss.logits, batch.labels), self.metric)
+        if not batch.stream:
+            return StepResult(loss.loss, self._task.score(loss.logits, batch.labels), self.metric)
+        plain = self._task.loss(loss.logits, batch.labels)  # without what training adds
+        return StepResult(plain, self._task.score(loss.logits, batch.labels, loss=plain), self.metric)
 
     def gradient_on_sampled_labels(
         self, batch: Batch, gates: Gates, *, of: Tensor, generator: torch.Generator
@@ -529,6 +532,22 @@ class _FrozenWeights(SharedWeights):
         if also is not None:
             also.grad = self.gradient(result.loss, of=also)
         return replace(result, loss=result.loss.detach())
+
+
+@contextmanager
+def scaled_rate(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
+    """Multiply the learning rate of an optimizer within the context."""
+    if factor == 1.0:
+        yield
+        return
+    before = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] *= factor
+    try:
+        yield
+    finally:
+        for group, rate in zip(optimizer.param_groups, before, strict=True):
+            group["lr"] = rate
 
 
 def clip_factor(norm: float, limit: float) -> float:
