@@ -10,6 +10,7 @@ import pytest
 import torch
 from smooth import SPACE, batch, smooth_weights
 
+from archloom.core.metrics import ACCURACY
 from archloom.core.settings import check
 from archloom.objectives.cost_source import ModelledCost
 from archloom.objectives.linear_cost import LinearCost
@@ -141,6 +142,8 @@ def test_it_ascends_with_the_given_rate_and_no_momentum():
 
 class Weights:
     """Shared weights that note who saw what; an accuracy is known for every path."""
+
+    metric = ACCURACY
 
     def __init__(self) -> None:
         self.weights, self.seen = smooth_weights(), []

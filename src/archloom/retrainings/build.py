@@ -23,7 +23,7 @@ from archloom.retrainings.loop import RetrainLoop
 from archloom.retrainings.model_file import ModelCard, ModelDetails
 from archloom.retrainings.spec import RetrainSpec
 from archloom.searches.budget import Budget
-from archloom.searches.build import EVALUATION_BATCH
+from archloom.searches.loaders import EVALUATION_BATCH
 from archloom.searches.short_training import seeded
 from archloom.supernet import Only
 

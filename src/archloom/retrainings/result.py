@@ -27,8 +27,8 @@ from archloom.retrainings.evaluation import Evaluation
 from archloom.retrainings.model_file import BEST
 from archloom.retrainings.records import RetrainOutcome, RetrainRecord
 from archloom.retrainings.report_curves import draw_curves, plot_curves
-from archloom.searches.divergence import chance_sentence
 from archloom.spaces import SPACES, CellGraph
+from archloom.tasks import CLASSIFICATION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -134,7 +134,7 @@ class RetrainResult(RetrainOutcome):
         if self.evaluation is None:
             return ""
         counts = [sum(row) for row in self.evaluation.confusion]
-        return chance_sentence(self.evaluation.top1 / 100, counts)
+        return CLASSIFICATION.chance_sentence(self.evaluation.top1 / 100, counts)
 
     @property
     def time_text(self) -> str:

@@ -41,7 +41,7 @@ from archloom.retrainings.spec import KIND, RetrainSpec, compose
 from archloom.retrainings.transfer import Origin, find_origin
 from archloom.searches.architectures import find_architecture
 from archloom.searches.budget import Budget
-from archloom.searches.run import DEFAULT_OPTIONS, RUNS, as_image_data
+from archloom.searches.run import DEFAULT_OPTIONS, RUNS, as_data_set
 from archloom.searches.spec import GIVEN
 
 Note = Callable[[str], None]
@@ -105,7 +105,7 @@ def retrain(
         >>> result.model.name
         'best.safetensors'
     """
-    own = as_image_data(data)
+    own: Any = as_data_set(data)
     named = {} if data is None else {"data": {"name": data if own is None else GIVEN}}
     overrides = merge(settings or {}, named, {} if seed is None else {"seed": seed})
     options = RunOptions(listeners=listeners, stop=stop, warn=note)
@@ -183,9 +183,10 @@ def resume_retraining(
 ) -> RetrainResult:
     """Resume a retraining that was interrupted; return the result of a complete one."""
     spec = RetrainSpec.resolve(merge(folder.config, settings or {}))
+    own: Any = as_data_set(data)
 
     def build() -> RetrainRun:
-        return RetrainRun(folder, spec, as_image_data(data) or spec.load_data())
+        return RetrainRun(folder, spec, own or spec.load_data())
 
     def write_report() -> None:
         try:

@@ -14,7 +14,7 @@ from typing import Any
 
 from archloom.core.durations import format_duration, parse_duration
 from archloom.core.settings import Settings, flatten, merge, tables_of
-from archloom.data.source import ImageData
+from archloom.data import DataSet
 from archloom.execution.survey import usable_cores
 from archloom.families import family_of
 from archloom.searches.budget import CLOCKS, RACE_END, SUPERNET_END, Budget
@@ -26,7 +26,9 @@ from archloom.searches.spec import SearchSpec
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox
 
-SMALL_DATA = 1_000_000  # pixels of all training images, below which the smallest network is large enough
+SMALL_DATA = (
+    1_000_000  # pixels of all training images (`DataSet.amount`), below which the smallest network is large enough
+)
 FEWEST_EPOCHS, MOST_EPOCHS = 4, 12  # of a supernet; beyond, shared weights overfit and favour skips and pools
 IMAGES_FOR_TEN = 2_000  # training images that get ten epochs; four times as many get half of it
 SUPERNET_RATE = 0.1  # of SGD: a supernet of a few hundred steps has to learn fast
@@ -53,7 +55,7 @@ class Planned:
     budget: Budget | None
 
 
-def complete_search(spec: SearchSpec, data: ImageData | None, note: Note = lambda line: None) -> Planned:
+def complete_search(spec: SearchSpec, data: DataSet | None, note: Note = lambda line: None) -> Planned:
     """Return the search with everything that depends on its data and its time.
 
     Args:
@@ -90,9 +92,8 @@ def _needs_plan(spec: SearchSpec) -> bool:
     return spec.search.budget is not None or not ("search.epochs" in given or "strategy.preset" in given)
 
 
-def _default_budget(images: ImageData) -> str:
-    pixels = len(images.train) * math.prod(images.resolution)
-    return next(text for most, text in DEFAULT_BUDGETS if pixels <= most)
+def _default_budget(images: DataSet) -> str:
+    return next(text for most, text in DEFAULT_BUDGETS if images.amount <= most)
 
 
 @dataclass(frozen=True)
@@ -115,10 +116,10 @@ class _Draft:
         return SearchSpec.resolve(merge(self.planned, self.written))
 
 
-def _fit_small_data(spec: SearchSpec, images: ImageData) -> SearchSpec:
+def _fit_small_data(spec: SearchSpec, images: DataSet) -> SearchSpec:
     """Return the search with the smallest network if there are few pixels to learn from."""
     published = "strategy.preset" in flatten(spec.given)
-    if published or len(images.train) * math.prod(images.resolution) >= SMALL_DATA:
+    if published or images.amount >= SMALL_DATA:
         return spec
     smallest = family_of(spec.build_space()).sizes_of(spec.build_space())[0]
     planned = merge(smallest.to_settings(), {"weights": {"learning_rate": SUPERNET_RATE}})
@@ -128,7 +129,7 @@ def _fit_small_data(spec: SearchSpec, images: ImageData) -> SearchSpec:
 class _Planner:
     """Plans the phases of one search."""
 
-    def __init__(self, spec: SearchSpec, images: ImageData, budget: Budget, note: Note) -> None:
+    def __init__(self, spec: SearchSpec, images: DataSet, budget: Budget, note: Note) -> None:
         self._spec, self._images, self._budget, self._note = spec, images, budget, note
         self._space = spec.build_space()
         self._family = family_of(self._space)
@@ -196,7 +197,7 @@ class _Planner:
     def _time_training(self, spec: SearchSpec) -> float:
         """Return the seconds of one step of the largest contestant."""
         builder = SearchBuilder(spec, self._images)
-        training, largest = builder.short_training(), Entrant(builder.references()[LARGEST], LARGEST)
+        training, largest = builder.short_training(), Entrant(builder.find_largest(), LARGEST)
         training(largest, 1, 0, lambda: False)  # the first training of a process is slow
         times = []
         for steps in TIMED_TRAINING:
@@ -207,8 +208,8 @@ class _Planner:
 
     def _fidelities(self) -> Iterator[Settings]:
         """Yield settings of contestants, the most faithful first: full depth, then less; then smaller images."""
-        side = min(self._images.resolution)
-        shrinks = sorted({max(1, side // RACE_SIDE), max(1, side // LEAST_SIDE)})
+        side = self._images.side
+        shrinks = sorted({max(1, side // RACE_SIDE), max(1, side // LEAST_SIDE)}) if side else [1]
         depths = self._depths()
         yield from ({"race": {"space": depth, "shrink": shrinks[0]}} for depth in depths)
         yield from ({"race": {"space": depths[-1], "shrink": shrink}} for shrink in shrinks[1:])
@@ -229,14 +230,15 @@ class _Planner:
         return list(unique.values())
 
     def _describe_race(self, spec: SearchSpec, contestants: int, steps: int, seconds: float) -> str:
-        side = min(self._images.resolution) // spec.race.shrink
+        side = self._images.side // spec.race.shrink
+        pixels = f", {side} pixels" if side else ""
         space = self._family.at_full_depth(self._space)
         if spec.race.space:
             changed: dict[str, Any] = dict(spec.race.space)
             space = replace(self._space, **changed)
         size = self._family.describe_size(space, {**spec.network.settings, **spec.race.network})
         return (
-            f"finalist race: {contestants} networks of {size}, {side} pixels, {steps} steps each; the best again, for "
+            f"finalist race: {contestants} networks of {size}{pixels}, {steps} steps each; the best again, for "
             f"longer; about {format_duration(seconds)}"
         )
 

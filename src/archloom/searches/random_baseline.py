@@ -8,16 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from archloom.benchmarks.base import TableEntry
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.families.defects import find_defect
 from archloom.spaces import Architecture, SearchSpace
 
 
 @dataclass(frozen=True)
 class BaselineComparison:
-    """Accuracies under the shared weights: of the result, and of architectures sampled uniformly, in rising order."""
+    """Scores under the shared weights: of the result, and of architectures sampled uniformly, in rising order."""
 
     shared_accuracy: float
     random_baseline: tuple[float, ...]
+    metric: Metric = ACCURACY
 
     @property
     def sentence(self) -> str:
@@ -25,11 +27,11 @@ class BaselineComparison:
         if not self.random_baseline:
             return ""
         beaten = sum(value < self.shared_accuracy for value in self.random_baseline)
+        metric, median = self.metric, statistics.median(self.random_baseline)
         return (
-            f"Under the shared weights its validation accuracy is {100 * self.shared_accuracy:.1f} %, higher than "
-            f"{beaten} of {len(self.random_baseline)} architectures sampled uniformly (median "
-            f"{100 * statistics.median(self.random_baseline):.1f} %). Shared weights rank architectures only roughly; "
-            "retraining decides."
+            f"Under the shared weights its validation {metric.name} is {metric.format(self.shared_accuracy)}, "
+            f"{metric.better} than {beaten} of {len(self.random_baseline)} architectures sampled uniformly (median "
+            f"{metric.format(median)}). Shared weights rank architectures only roughly; retraining decides."
         )
 
 
@@ -40,10 +42,11 @@ def compare_with_random(
     *,
     samples: int,
     rng: random.Random,
+    metric: Metric = ACCURACY,
 ) -> BaselineComparison:
     """Return how an architecture does against a random baseline under the shared weights."""
     own = evaluate(architecture)
-    return BaselineComparison(own, tuple(sorted(evaluate(space.sample(rng)) for _ in range(samples))))
+    return BaselineComparison(own, tuple(sorted(evaluate(space.sample(rng)) for _ in range(samples))), metric)
 
 
 def describe_entry(entry: TableEntry | None) -> str:

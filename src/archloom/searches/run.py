@@ -20,10 +20,10 @@ from archloom.core.trust import (
 )
 from archloom.data import (
     DEFAULT_DATA,
+    DataSet,
     Facts,
 )
 from archloom.data.arrays import from_dataset, from_tensors
-from archloom.data.source import ImageData
 from archloom.execution.machine import pick_device
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
@@ -66,8 +66,8 @@ def search(
     Args:
         space: The name of a search space (`archloom list spaces`), or your own `SearchSpace`.
         strategy: The name of a strategy (`archloom list strategies`), or your own class.
-        data: The name of a data set (`archloom list data`), an `ImageData`, a torch Dataset of (image, label), or a
-            pair of tensors (images, labels).
+        data: The name of a data set (`archloom list data`), an `ImageData`, a torch Dataset of (image, label), a pair
+            of tensors (images, labels), or a `TextData`.
         epochs: Epochs of the shared weights; one-shot strategies only. A search with epochs and no budget has no plan.
         budget: Time for all of it, such as "10m": sizes, epochs and the finalist race are planned to fit.
         seed: Everything random follows from it.
@@ -91,7 +91,7 @@ def search(
         >>> len(result.history)
         20
     """
-    own = as_image_data(data)
+    own = as_data_set(data)
     given = merge(
         settings or {},
         {"space": _space_settings(space)},
@@ -109,7 +109,7 @@ def search(
 def run_search(
     spec: SearchSpec,
     *,
-    data: ImageData | None = None,
+    data: DataSet | None = None,
     out: str | Path | None = None,
     options: RunOptions = DEFAULT_OPTIONS,
 ) -> SearchResult:
@@ -134,7 +134,7 @@ def resume_search(
     spec = SearchSpec.resolve(merge(folder.config, settings or {}))
     return resume_run(
         folder,
-        lambda: SearchRun(folder, spec, as_image_data(data), _budget_of(spec)),
+        lambda: SearchRun(folder, spec, as_data_set(data), _budget_of(spec)),
         lambda: read_result(folder, spec.build_space()),
         options,
         write_report=lambda: write_search_report(folder),
@@ -153,9 +153,7 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
     may_differ = NOT_DETERMINING
     loop: SearchLoop[Any]
 
-    def __init__(
-        self, folder: RunFolder, spec: SearchSpec, data: ImageData | None, budget: Budget | None = None
-    ) -> None:
+    def __init__(self, folder: RunFolder, spec: SearchSpec, data: DataSet | None, budget: Budget | None = None) -> None:
         self._spec = spec
         if data is None and spec.facts is None:  # only reading the data shows their shape
             data = spec.load_data()
@@ -264,22 +262,23 @@ def _refuse_uncountable(space: SearchSpace, facts: Facts, network: Settings) -> 
     """Raise a SettingError for a network whose cost cannot be counted: before the search, and not at its end."""
     what = repr((space, facts, sorted(network.items())))
     if what not in _COUNTED:
-        CostTable(space, classes=facts.classes, image_shape=facts.image_shape, **network)
+        CostTable(space, **vars(facts), **network)
         _COUNTED.add(what)
 
 
-def as_image_data(data: Any) -> ImageData | None:
-    """Return the data of a user as ImageData; None for a name, which is loaded later."""
+def as_data_set(data: Any) -> DataSet | None:
+    """Return the data of a user as a data set; None for a name, which is loaded later."""
     if data is None or isinstance(data, str):
         return None
-    if isinstance(data, ImageData):
+    if isinstance(data, DataSet):
         return data.check()
     if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, torch.Tensor) for part in data):
         return from_tensors(*data).check()
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         return from_dataset(data).check()
     raise SettingError(
-        f"data must be a name, an ImageData, a pair of tensors (images, labels) or a torch Dataset, got {type(data)}"
+        "data must be a name, an ImageData, a pair of tensors (images, labels), a torch Dataset or a TextData, "
+        f"got {type(data)}"
     )
 
 

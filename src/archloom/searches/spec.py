@@ -43,11 +43,12 @@ from archloom.data import (
     DATA,
     DEFAULT_DATA,
     FACTS,
+    DataSet,
     Facts,
     load,
 )
-from archloom.data.parts import DataParts
-from archloom.data.source import ImageData
+from archloom.data.parts import DataParts, TextParts
+from archloom.data.text import Lengths
 from archloom.execution.machine import Machine, pick_device
 from archloom.families import build_network, family_of
 from archloom.objectives.limits import LimitSettings
@@ -59,6 +60,7 @@ from archloom.spaces import SPACES, SearchSpace
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot
 from archloom.supernet import EveryOption, Resolve, WeightSettings
+from archloom.tasks import CLASSIFICATION, LANGUAGE, Task
 
 SECTIONS = (
     "space",
@@ -84,7 +86,7 @@ NOT_DETERMINING = (
 )
 GIVEN = "given"  # the name of data that Python code passes instead of a data set to load
 
-Parts = TypeVar("Parts", bound=DataParts)
+Parts = TypeVar("Parts", bound=DataParts | TextParts)
 CostSettings = TypeVar("CostSettings", TargetSettings, LimitSettings)
 
 
@@ -94,6 +96,21 @@ class DataSettings(DataParts):
 
     split: Annotated[Literal["random", "nb201"], Doc("nb201: the benchmark's own split of CIFAR-10")] = "random"
     train_fraction: Annotated[float, Doc("share that trains; the rest validates architectures")] = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSettings(TextParts):
+    """What every text has, in addition to its own settings."""
+
+    lengths: Annotated[
+        Lengths, Doc("fixed: all segments alike; darts: one in twenty half as long; drawn: normally distributed, too")
+    ] = "fixed"
+
+
+PARTS: Mapping[str, type[DataSettings] | type[TextSettings]] = {
+    CLASSIFICATION.name: DataSettings,
+    LANGUAGE.name: TextSettings,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,12 +127,14 @@ class SearchSettings:
         Literal["wall", "cpu"], Doc("what a budget counts: time, or processor time of one process")
     ] = "wall"
     epochs: Annotated[int, Doc("of a one-shot search")] = 50
-    batch_size: Annotated[int, Doc("training images of a step")] = 64
+    batch_size: Annotated[int, Doc("training images of a step; of text, columns that are read side by side")] = 64
     valid_batch_size: Annotated[int, Doc("validation images of a step; 0: as batch_size")] = 0
     cutout: Annotated[
         int | None, Doc("side of the square blanked out in training images; left out: as the data set has it")
     ] = None
-    evaluation_images: Annotated[int, Doc("validation images that evaluate a path under the shared weights")] = 1000
+    evaluation_images: Annotated[
+        int, Doc("validation images, or words, that evaluate a path under the shared weights")
+    ] = 1000
     random_baseline_samples: Annotated[int, Doc("random architectures that the result is compared with")] = 30
     trials: Annotated[int, Doc("of a black-box search")] = 100
     score: Annotated[
@@ -187,7 +206,7 @@ class SearchSpec:
     final: FinalSettings
     monitor: MonitorSettings
     machine: Machine
-    data: DataSettings
+    data: DataSettings | TextSettings
     data_set: Component  # its name and its own settings
     given: Settings = field(default_factory=dict, compare=False, repr=False)  # what the user wrote, by section
 
@@ -208,7 +227,8 @@ class SearchSpec:
         seed = sections.seed()
         space_name, space = sections.find("space", SPACES, "nb201")
         strategy_name, named = sections.find("strategy", STRATEGIES, "gibbs")
-        data_name, data_set = find_data(sections)
+        task = _find_task(space)
+        data_name, data_set = find_data(sections, task.default_data)
         sections.problems.raise_if_any()  # nothing else can be checked without these three
         targets: dict[str, Target] = {
             "space": space.load(),
@@ -217,7 +237,7 @@ class SearchSpec:
             **SECTION_TYPES,
         }
         preset = _find_preset(sections, targets["strategy"])
-        layers = merge({"space": dict(space.settings)}, preset)
+        layers = merge(family_of(space.load()).search_defaults, {"space": dict(space.settings)}, preset)
         parts: dict[str, Any] = {
             name: Component(named, sections.keywords(name, targets[name], defaults=layers.get(name)))
             for name, named in (
@@ -229,7 +249,7 @@ class SearchSpec:
         made: dict[str, Any] = {
             name: sections.make(name, kind, defaults=layers.get(name)) for name, kind in SECTION_TYPES.items()
         }
-        data, own = resolve_data(sections, DataSettings, data_name, data_set)
+        data, own = resolve_data(sections, PARTS[task.name], data_name, data_set)
         strategy = _try_parts(sections, seed=seed, **parts)
         _try_sections(sections, **made)
         if isinstance(strategy, OneShot) and made["search"] is not None:
@@ -290,7 +310,7 @@ class SearchSpec:
         """Return the strategy, with a random generator of its own."""
         return _build_strategy(self.strategy, space, self.seed)
 
-    def load_data(self) -> ImageData:
+    def load_data(self) -> Any:
         """Read the data set; a DataError says if the data came from Python code."""
         if self.data_set.name == GIVEN:
             raise DataError("this run was given its data in Python: pass `data=` to archloom.resume")
@@ -341,14 +361,19 @@ def build_space(space: Component) -> SearchSpace:
     return built
 
 
-def find_data(sections: Sections) -> tuple[str, Entry]:
+def _find_task(space: Entry | None) -> Task:
+    """Return the task of a space; of an unknown one, which is a problem already, any."""
+    return CLASSIFICATION if space is None else family_of(space.load()).task
+
+
+def find_data(sections: Sections, default: str = DEFAULT_DATA) -> tuple[str, Entry]:
     """Return the name of the data set and where it is; data that Python code passes have no settings of their own."""
     if sections.given.get("data", {}) and sections.table("data").get("name") == GIVEN:
         return sections.take("data", "name"), Entry("archloom.searches.spec:given_data")
-    return sections.find("data", DATA, DEFAULT_DATA)
+    return sections.find("data", DATA, default)
 
 
-def given_data(directory: Path | None) -> ImageData:
+def given_data(directory: Path | None) -> DataSet:
     """Declare no settings, for data that Python code passes. It is never called."""
     raise AssertionError
 
@@ -440,7 +465,7 @@ _BUILT: set[str] = set()  # many runs of one process differ only in their seeds:
 def _try_network(space: SearchSpace, resolve: Resolve, settings: Settings) -> None:
     what = repr((space, resolve, sorted(settings.items())))
     if what not in _BUILT:
-        build_network(space, resolve, classes=2, colours=3, **settings)
+        build_network(space, resolve, family_of(space).task.any_shape, **settings)
         _BUILT.add(what)
 
 

@@ -216,10 +216,10 @@ class Tunas(OneShot):
         if not batch.valids:
             return {}
         gates = path_gates(self.space, path)
-        images = sum(map(len, batch.valids))
-        accuracy = sum(float(weights.score(valid, gates)) * len(valid) for valid in batch.valids) / images
+        accuracy = weights.metric.mean((float(weights.score(valid, gates)), len(valid)) for valid in batch.valids)
         reward = self.learn(path, accuracy, rate=self.learning_rate(batch.progress))
-        return {"valid_accuracy": accuracy, "reward": reward, "entropy": mean_entropy(self.policy), **self._costs(path)}
+        valid = {f"valid_{weights.metric.name}": weights.metric.to_figure(accuracy)}
+        return {**valid, "reward": reward, "entropy": mean_entropy(self.policy), **self._costs(path)}
 
     def learn(self, path: Architecture, accuracy: float, *, rate: float) -> float:
         """Take a policy step by the accuracy and the cost of a path, and return the reward of both."""
