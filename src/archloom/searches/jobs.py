@@ -20,6 +20,7 @@ from archloom.execution.run_folder import (
 from archloom.execution.run_settings import (
     MAY_DIFFER,
 )
+from archloom.searches.plan import has_plan
 from archloom.searches.run import resume_search, run_search
 from archloom.searches.spec import SearchSpec
 
@@ -69,8 +70,9 @@ def _list_changes(job: SearchJob) -> Iterator[str]:
     if now == _as_written(had):
         return
     written = _as_written(SearchSpec.resolve(had).to_settings())  # with settings that are newer than the run
+    planned = written.keys() - flatten(job.spec.given).keys() if has_plan(job.spec) else ()
     for name in dict.fromkeys([*now, *written]):
-        if now.get(name) != written.get(name):
+        if name not in planned and now.get(name) != written.get(name):
             yield (
                 f"{job.folder} was begun with {name} = {written.get(name)!r}, now it is {now.get(name)!r}; "
                 "change it back, or choose another --out"

@@ -258,6 +258,14 @@ class SearchSpec:
             "data": {**self.data_set.to_settings(), **tables_of(self.data), **tables_of(self.data_set.settings)},
         }
 
+    def with_seed(self, seed: int) -> SearchSpec:
+        """Return the same search with another seed, also where its other settings are planned later."""
+        return replace(self, seed=seed, given={**self.given, "seed": seed})
+
+    def written_settings(self) -> Settings:
+        """Return the settings that the user or a recipe wrote: the others may be planned once the data are read."""
+        return _select_written(self.to_settings(), self.given)
+
     def determining_settings(self) -> Settings:
         """Return what the scores of a black-box search depend on, by dotted name: no seed, no paths."""
         flat = flatten({name: values for name, values in self.to_settings().items() if name in SECTIONS})
@@ -346,6 +354,16 @@ def find_data(sections: Sections) -> tuple[str, Entry]:
     if sections.given.get("data", {}) and sections.table("data").get("name") == GIVEN:
         return sections.take("data", "name"), Entry("archloom.searches.spec:given_data")
     return sections.find("data", DATA, DEFAULT_DATA)
+
+
+def _select_written(settings: Settings, given: Settings) -> Settings:
+    return {
+        name: _select_written(value, given[name])
+        if isinstance(value, Mapping) and isinstance(given[name], Mapping)
+        else value
+        for name, value in settings.items()
+        if name in given
+    }
 
 
 def given_data(directory: Path | None) -> ImageData:
