@@ -31,6 +31,7 @@ from archloom.cli.options import (
     data_settings,
     merge_options,
     recipe_or_folder,
+    where_option,
 )
 from archloom.core.lazy_imports import lazy_imports
 
@@ -56,6 +57,12 @@ def compare(
     only: Annotated[list[str] | None, typer.Option(help="Run only this entry; may be repeated.")] = None,
     assignments: Assignments = None,
     data_dir: DataDir = None,
+    join: Annotated[
+        bool,
+        where_option(
+            "--join", help="Share the searches with others that join this folder, on any machine that sees it."
+        ),
+    ] = False,
     dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> None:
@@ -75,9 +82,9 @@ def compare(
     note_unless(quiet)(f"{len(searches):,} searches, {finished:,} of them finished; folder {folder}")
     executor = executors.ProcessExecutor(jobs or spec.jobs_at_once)
     progress = show_job_progress(open_message_console(), total=len(searches) - finished, quiet=quiet)
-    with stop_cleanly("compare", folder) as stop, progress as listener:
+    with stop_cleanly("compare --join" if join else "compare", folder) as stop, progress as listener:
         result = comparison_run.run_comparison(
-            spec, folder, executor=executor, only=only or (), emit=listener, stop=stop
+            spec, folder, executor=executor, only=only or (), emit=listener, stop=stop, join=join
         )
     print_comparison(result, folder, open_result_console())
     if result.failures:

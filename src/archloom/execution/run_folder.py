@@ -30,6 +30,10 @@ _LEFTOVERS = (".lock", ".*.tmp")  # of a run that ended before its configuration
 State = Literal["finished", "interrupted", "not begun"]
 
 
+class FolderTakenError(SettingError):
+    """A run was to begin in a folder that holds one."""
+
+
 class RunFolder:
     """The folder of one run: `create` makes one, `open` finds one."""
 
@@ -74,7 +78,7 @@ class RunFolder:
         """Raise a SettingError unless the folder is new or empty."""
         with writing(self.path):
             if self.config_path.exists():
-                raise SettingError(
+                raise FolderTakenError(
                     f"{self.path} already holds a run; `archloom resume {self.path}` continues it, "
                     "or choose another --out"
                 )
