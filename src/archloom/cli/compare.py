@@ -26,6 +26,7 @@ from archloom.cli.options import (
     DryRun,
     Jobs,
     JobsOut,
+    On,
     Quiet,
     Seeds,
     data_settings,
@@ -40,7 +41,7 @@ with lazy_imports():  # help needs no torch
     import archloom.comparisons.results as comparison_results
     import archloom.comparisons.run as comparison_run
     import archloom.comparisons.spec as comparison_spec
-    import archloom.execution.executors as executors
+    import archloom.execution.places as places
     import archloom.searches.jobs as search_jobs
     import archloom.searches.run as search_run
 
@@ -54,6 +55,7 @@ def compare(
     out: JobsOut = None,
     seeds: Seeds = None,
     jobs: Jobs = None,
+    on: On = "processes",
     only: Annotated[list[str] | None, typer.Option(help="Run only this entry; may be repeated.")] = None,
     assignments: Assignments = None,
     data_dir: DataDir = None,
@@ -74,13 +76,14 @@ def compare(
     spec, folder = comparison_spec.ComparisonSpec.open(
         comparison, search_run.RUNS, out=out, seeds=seeds, overrides=settings
     )
+    folder = folder.absolute()  # machines of a cluster have other working directories
     searches = spec.jobs(folder, only=only or ())
     if dry_run:
         _list_searches(searches, folder, open_result_console())
         return
     finished = sum(search.state == "finished" for search in searches)
     note_unless(quiet)(f"{len(searches):,} searches, {finished:,} of them finished; folder {folder}")
-    executor = executors.ProcessExecutor(jobs or spec.jobs_at_once)
+    executor = places.make_executor(on, workers=spec.jobs_at_once, most=jobs, place=folder)
     progress = show_job_progress(open_message_console(), total=len(searches) - finished, quiet=quiet)
     with stop_cleanly("compare --join" if join else "compare", folder) as stop, progress as listener:
         result = comparison_run.run_comparison(

@@ -15,8 +15,9 @@ from archloom.core.files import write_atomically
 from archloom.core.leases import waiting_for_leases
 from archloom.core.settings import Settings
 from archloom.core.trust import trusting
-from archloom.execution.executors import Executor, ProcessExecutor
+from archloom.execution.executors import Executor
 from archloom.execution.loop import Interrupted
+from archloom.execution.places import PROCESSES, make_executor
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.sharing import SharingExecutor
 from archloom.searches.jobs import SearchJob, refuse_changed
@@ -35,6 +36,7 @@ def compare(
     only: Sequence[str] = (),
     listen: JobListener = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
+    on: str = PROCESSES,
     executor: Executor | None = None,
     join: bool = False,
     plugins: bool = False,
@@ -52,6 +54,7 @@ def compare(
         only: The entries to run. Default: all.
         listen: Called with `JobStarted`, `JobProgressed` and `JobEnded`.
         stop: Asked several times a second; once true, searches save and stop.
+        on: Where searches run: "processes", "serial", "ray", "ray://HOST:PORT" or "slurm".
         executor: Runs the searches instead of worker processes.
         join: Share the searches with other processes that join the same folder, on any machine that sees it.
         plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
@@ -74,7 +77,8 @@ def compare(
         resolved, folder = ComparisonSpec.open(
             comparison, RUNS, out=None if out is None else Path(out), seeds=seeds, overrides=settings
         )
-        executor = executor or ProcessExecutor(jobs or resolved.jobs_at_once)
+        folder = folder.absolute()  # machines of a cluster have other working directories
+        executor = executor or make_executor(on, workers=resolved.jobs_at_once, most=jobs, place=folder)
         return run_comparison(resolved, folder, executor=executor, only=only, emit=listen, stop=stop, join=join)
 
 

@@ -11,7 +11,7 @@ from archloom.core.errors import SettingError
 from archloom.core.events import JobListener
 from archloom.core.settings import Settings, flatten, write_toml
 from archloom.core.trust import Trust, current_trust, trusting
-from archloom.execution.executors import Stop, progress_listener
+from archloom.execution.executors import Resources, Stop, progress_listener
 from archloom.execution.jobs import FolderJob
 from archloom.execution.run import RunOptions
 from archloom.execution.run_folder import (
@@ -41,6 +41,11 @@ class SearchJob(FolderJob):
     def run_folder(self) -> RunFolder:
         """Return the run folder of the job."""
         return RunFolder(self.folder)
+
+    @property
+    def resources(self) -> Resources:
+        """Return what the search needs of a cluster."""
+        return self.spec.machine.resources
 
     def run(self, emit: JobListener, stop: Stop) -> None:
         """Begin the search, or resume it where it was interrupted; the report is written later."""
