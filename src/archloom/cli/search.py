@@ -14,6 +14,7 @@ from archloom.cli.options import (
     DataDir,
     Device,
     LatencySource,
+    On,
     Quiet,
     RunOut,
     Seed,
@@ -76,6 +77,7 @@ def search(
     out: RunOut = None,
     device: Device = None,
     threads: Threads = None,
+    on: On = "processes",
     serve: Annotated[bool, where_option("--serve", help="Also show the run as a live page in a browser.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -106,7 +108,7 @@ def search(
     with serve_beside(folder) if serve else nullcontext():
         run_interactively(
             lambda listener, stop: search_run.run_search(
-                spec, out=folder, options=execution_run.RunOptions([listener], stop)
+                spec, out=folder, options=execution_run.RunOptions([listener], stop, on=on)
             ),
             print_outcome,
             folder=folder,

@@ -23,7 +23,7 @@ from archloom.core.errors import ArchloomError
 from archloom.core.events import JobEnded, JobEvent, JobListener
 from archloom.core.json_object import JsonObject, to_json_object
 from archloom.data.loader import Batch, Batches
-from archloom.execution.executors import Executor, Stop
+from archloom.execution.executors import Executor, Resources, Stop
 from archloom.execution.loop import Clock, Interrupted
 from archloom.execution.machine import Machine
 from archloom.searches.race_proposals import DERIVED, LARGEST, PROPOSAL, RANDOM, SAMPLE, Entrant
@@ -110,6 +110,11 @@ class TrainingJob:
     def name(self) -> str:
         """Return a name that no other training of the race has."""
         return f"short training {self.number}"
+
+    @property
+    def resources(self) -> Resources:
+        """Return what the training needs of a cluster."""
+        return Resources() if self.machine is None else self.machine.resources
 
     def run(self, emit: JobListener, stop: Stop) -> FinalistRecord:
         """Train the architecture briefly and return its record."""

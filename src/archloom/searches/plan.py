@@ -68,7 +68,7 @@ def complete_search(spec: SearchSpec, data: DataSet | None, note: Note = lambda 
     """
     clock = CLOCKS[spec.search.budget_clock]
     start = clock()
-    if issubclass(STRATEGIES.find(spec.strategy.name).load(), BlackBox):
+    if not has_plan(spec):
         return Planned(spec, None)
     images = data or spec.load_data()
     if _needs_plan(spec):
@@ -77,6 +77,11 @@ def complete_search(spec: SearchSpec, data: DataSet | None, note: Note = lambda 
         return Planned(_Planner(spec, images, budget, note).plan(text), budget)
     seconds = None if spec.search.budget is None else parse_duration(spec.search.budget)
     return Planned(_fit_small_data(spec, images), None if seconds is None else _begin(seconds, clock, start))
+
+
+def has_plan(spec: SearchSpec) -> bool:
+    """Return whether settings that the user left out may be planned: those of one-shot searches."""
+    return not issubclass(STRATEGIES.find(spec.strategy.name).load(), BlackBox)
 
 
 def _begin(seconds: float, clock: Callable[[], float], start: float) -> Budget:

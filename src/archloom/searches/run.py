@@ -25,13 +25,14 @@ from archloom.data import (
 )
 from archloom.data.arrays import from_dataset, from_tensors
 from archloom.execution.machine import pick_device
+from archloom.execution.places import PROCESSES
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives import CostTable
 from archloom.reports.cells import draw_cells
 from archloom.searches.budget import CLOCKS, Budget
-from archloom.searches.build import build_search
+from archloom.searches.build import JobPlace, build_search
 from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.mlflow_runs import mlflow_listener
@@ -118,7 +119,7 @@ def run_search(
 
     def build() -> SearchRun:
         planned = complete_search(spec, data, note=lambda line: options.emit(Planning(line)))
-        return SearchRun(folder, planned.spec, data, planned.budget)
+        return SearchRun(folder, planned.spec, data, planned.budget, on=options.on)
 
     return begin_run(folder, build, options)
 
@@ -134,7 +135,7 @@ def resume_search(
     spec = SearchSpec.resolve(merge(folder.config, settings or {}))
     return resume_run(
         folder,
-        lambda: SearchRun(folder, spec, as_data_set(data), _budget_of(spec)),
+        lambda: SearchRun(folder, spec, as_data_set(data), _budget_of(spec), on=options.on),
         lambda: read_result(folder, spec.build_space()),
         options,
         write_report=lambda: write_search_report(folder),
@@ -153,13 +154,21 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
     may_differ = NOT_DETERMINING
     loop: SearchLoop[Any]
 
-    def __init__(self, folder: RunFolder, spec: SearchSpec, data: DataSet | None, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        spec: SearchSpec,
+        data: DataSet | None,
+        budget: Budget | None = None,
+        *,
+        on: str = PROCESSES,
+    ) -> None:
         self._spec = spec
         if data is None and spec.facts is None:  # only reading the data shows their shape
             data = spec.load_data()
         facts = facts_of(spec, data)
         self._data_name = spec.data_set.name if data is None else data.name
-        super().__init__(folder, build_search(spec, data=data, budget=budget))
+        super().__init__(folder, build_search(spec, data=data, budget=budget, jobs=JobPlace(on, folder.path)))
         _refuse_uncountable(self.loop.space, facts, spec.network.settings)
         self._final = FinalNetwork.of(spec, facts)
 

@@ -137,6 +137,9 @@ class SearchSettings:
     ] = 1000
     random_baseline_samples: Annotated[int, Doc("random architectures that the result is compared with")] = 30
     trials: Annotated[int, Doc("of a black-box search")] = 100
+    trials_at_once: Annotated[
+        int, Doc("trials that are asked for together and scored in parallel, before the strategy learns of any")
+    ] = 1
     score: Annotated[
         Literal["auto", "table", "training", "shared"], Doc("source of a trial's score; auto: a table if one has it")
     ] = "auto"
@@ -154,7 +157,7 @@ class SearchSettings:
     mlflow: Annotated[bool, Doc("also write a local MLflow run into the run folder")] = False
 
     def __post_init__(self) -> None:
-        least = {"epochs": 0, "batch_size": 2, "evaluation_images": 2, "trials": 1}
+        least = {"epochs": 0, "batch_size": 2, "evaluation_images": 2, "trials": 1, "trials_at_once": 1}
         least |= {"valid_batch_size": 0, "cutout": 0, "random_baseline_samples": 0}
         values = {name: getattr(self, name) or 0 for name in least}
         epochs, shared = self.score_epochs, self.score == "shared"
@@ -164,6 +167,9 @@ class SearchSettings:
                 f"search.score_epochs must be at least 1, got {epochs}": epochs is None or epochs >= 1,
                 "search.score 'shared' needs search.shared_run, a one-shot run": not shared or bool(self.shared_run),
                 f"search.shared_run is for search.score 'shared', got '{self.score}'": shared or not self.shared_run,
+                f"search.trials_at_once must be 1 with search.study, got {self.trials_at_once}": (
+                    self.study is None or self.trials_at_once == 1
+                ),
                 f"search.study must be a file or a database URL, got {self.study!r}": self.study != "",
             }
         )
@@ -278,13 +284,21 @@ class SearchSpec:
             "data": {**self.data_set.to_settings(), **tables_of(self.data), **tables_of(self.data_set.settings)},
         }
 
+    def with_seed(self, seed: int) -> SearchSpec:
+        """Return the same search with another seed, also where its other settings are planned later."""
+        return replace(self, seed=seed, given={**self.given, "seed": seed})
+
+    def written_settings(self) -> Settings:
+        """Return the settings that the user or a recipe wrote: the others may be planned once the data are read."""
+        return _select_written(self.to_settings(), self.given)
+
     def determining_settings(self) -> Settings:
         """Return what the scores of a black-box search depend on, by dotted name: no seed, no paths."""
         flat = flatten({name: values for name, values in self.to_settings().items() if name in SECTIONS})
         plain = json.loads(json.dumps(flat, default=str))  # as a database returns it
         unused = [name for name in ("target", "limit") if getattr(self, name).metric == "none"]
         unused += ["final"] if len(unused) == 2 else []  # nothing counts costs
-        omitted = tuple(f"{name}." for name in unused)  # older studies have no such sections
+        omitted = (*(f"{name}." for name in unused), "search.trials_at_once")  # older studies have none of these
         return {name: value for name, value in plain.items() if not name.startswith((*NOT_DETERMINING, *omitted))}
 
     @property
@@ -371,6 +385,16 @@ def find_data(sections: Sections, default: str = DEFAULT_DATA) -> tuple[str, Ent
     if sections.given.get("data", {}) and sections.table("data").get("name") == GIVEN:
         return sections.take("data", "name"), Entry("archloom.searches.spec:given_data")
     return sections.find("data", DATA, default)
+
+
+def _select_written(settings: Settings, given: Settings) -> Settings:
+    return {
+        name: _select_written(value, given[name])
+        if isinstance(value, Mapping) and isinstance(given[name], Mapping)
+        else value
+        for name, value in settings.items()
+        if name in given
+    }
 
 
 def given_data(directory: Path | None) -> DataSet:
