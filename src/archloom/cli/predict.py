@@ -40,7 +40,10 @@ def predict(
     if top < 1:
         raise SettingError(f"--top must be at least 1, got {top}")
     files = predictions.find_pictures(images)
-    found = list(predictions.predict_pictures(predictions.open_predictor(model), files, top=top))
+    predictor = predictions.open_predictor(model)
+    if predictor.caution:
+        print_line(f"note: {predictor.caution}", console=open_message_console())
+    found = list(predictions.predict_pictures(predictor, files, top=top))
     if as_json:
         typer.echo(json.dumps([_as_json(answer) for answer in found], indent=2))
     else:

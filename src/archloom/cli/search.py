@@ -30,6 +30,7 @@ from archloom.cli.options import (
 )
 from archloom.cli.outcome import print_outcome
 from archloom.cli.serve import serve_beside
+from archloom.cli.start import seconds_since_start
 from archloom.core.errors import SettingError
 from archloom.core.lazy_imports import lazy_imports
 from archloom.core.recipes import find_recipe
@@ -108,7 +109,9 @@ def search(
     with serve_beside(folder) if serve else nullcontext():
         run_interactively(
             lambda listener, stop: search_run.run_search(
-                spec, out=folder, options=execution_run.RunOptions([listener], stop, on=on)
+                spec,
+                out=folder,
+                options=execution_run.RunOptions([listener], stop, on=on, spent=seconds_since_start()),
             ),
             print_outcome,
             folder=folder,

@@ -168,7 +168,7 @@ class ProcessExecutor:
             worker.start_next(waiting, pickled)
         for _ in range(count - len(self._pool)):
             self._start_worker()
-        while any(worker.is_busy for worker in self._pool.values()):
+        while any(worker.is_busy for worker in self._pool.values() if worker.is_ready or not waiting.is_stopping):
             for connection in wait(list(self._pool), timeout=SECONDS_BETWEEN_CHECKS):
                 assert isinstance(connection, Connection)
                 self._receive(self._pool[connection], waiting, pickled)

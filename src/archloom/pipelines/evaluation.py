@@ -104,6 +104,7 @@ def _summarize_models(jobs: Sequence[RetrainJob]) -> tuple[ModelSummary, ...]:
             valid=model.valid.top1 if model.valid else None,
             seconds=model.run.seconds,
             parameters=model.cost.parameters,
+            caution=model.caution,
         )
         for job, model in models
         if model is not None

@@ -170,15 +170,18 @@ def _export(pipeline: PipelineSpec, result: PipelineResult, failures: dict[str, 
     except ArchloomError as error:  # it must not lose hours of training
         failures["export"] = one_line(error)
         return []
-    write_retrain_report(best.path)  # with links to the files
+    with RetrainFolder(best.path).lock():  # which removes what a kill left over
+        write_retrain_report(best.path)  # with links to the files
     return [path for form in exported for path in form.paths]
 
 
 def _write(result: PipelineResult, folder: Path) -> None:
     """Write the page, the figures, the pages of searches, which workers leave out, and what a kill left out."""
     for run in result.searches:
-        if not (run.path / "report.html").is_file():
-            write_search_report(RunFolder(run.path))
+        searched = RunFolder(run.path)
+        if not searched.report_path.is_file():
+            with searched.lock():  # which removes what a kill left over
+                write_search_report(searched)
     for run_folder in (RetrainFolder(model.path) for model in result.models):
         if run_folder.list_missing():
             resume_retraining(run_folder)  # it is complete: this writes only what is missing

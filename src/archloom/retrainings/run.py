@@ -156,7 +156,8 @@ def run_retraining(
         return resume_retraining(folder, data=data, settings=here, options=options)
 
     def build() -> RetrainRun:
-        budget = None if request.budget is None else Budget(parse_duration(request.budget))
+        seconds = None if request.budget is None else parse_duration(request.budget)
+        budget = None if seconds is None else Budget.begin(seconds, spent=options.spent)
         images = data or request.spec.load_data()
         if request.pruned:
             note(request.pruned)
@@ -238,7 +239,13 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
         super().save(state, step)
         best = self.loop.best
         if best is not None and best["epoch"] != self._kept_epoch:
-            details = ModelDetails(valid_accuracy=best["accuracy"], epoch=best["epoch"], data=self._spec.data_set.name)
+            done, epochs = best["epoch"] + 1, self._spec.training.epochs
+            details = ModelDetails(
+                valid_accuracy=best["accuracy"],
+                epoch=best["epoch"],
+                data=self._spec.data_set.name,
+                caution=f"Its training has not ended: this is epoch {done} of {epochs}." if done < epochs else "",
+            )
             save_model(self.folder.path / BEST, card_of(self._spec, self._data, details), best["weights"])
             self._kept_epoch = best["epoch"]
 
@@ -301,6 +308,7 @@ def _card_details(result: RetrainResult) -> ModelDetails:
         data=result.data,
         recipe=result.recipe,
         seed=result.seed,
+        caution=result.caution,
     )
 
 

@@ -31,7 +31,7 @@ from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives import CostTable
 from archloom.reports.cells import draw_cells
-from archloom.searches.budget import CLOCKS, Budget
+from archloom.searches.budget import Budget
 from archloom.searches.build import JobPlace, build_search
 from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.loop import SearchLoop, TableLookup
@@ -118,7 +118,7 @@ def run_search(
     folder = RunFolder(RunFolder.next_free(RUNS, spec.stem) if out is None else Path(out))
 
     def build() -> SearchRun:
-        planned = complete_search(spec, data, note=lambda line: options.emit(Planning(line)))
+        planned = complete_search(spec, data, note=lambda line: options.emit(Planning(line)), spent=options.spent)
         return SearchRun(folder, planned.spec, data, planned.budget, on=options.on)
 
     return begin_run(folder, build, options)
@@ -145,7 +145,7 @@ def resume_search(
 def _budget_of(spec: SearchSpec) -> Budget | None:
     if spec.search.budget is None:
         return None
-    return Budget(parse_duration(spec.search.budget), CLOCKS[spec.search.budget_clock])
+    return Budget.begin(parse_duration(spec.search.budget), spec.search.budget_clock)
 
 
 class SearchRun(FolderRun[SearchOutcome, SearchResult]):
