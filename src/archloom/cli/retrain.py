@@ -31,9 +31,8 @@ from archloom.cli.start import seconds_since_start
 from archloom.core.errors import (
     escape_controls,
 )
-from archloom.core.lazy_imports import (
-    lazy_imports,
-)
+from archloom.core.lazy_imports import lazy_imports
+from archloom.core.recipes import RUNS, find_retraining
 
 with lazy_imports():  # help needs no torch
     import archloom.execution.run as execution_run
@@ -42,7 +41,7 @@ with lazy_imports():  # help needs no torch
     import archloom.retrainings.evaluation as evaluations
     import archloom.retrainings.result as retrain_result
     import archloom.retrainings.run as retrain_run
-    import archloom.searches.run as search_run
+    import archloom.searches.early_check as early_check
 
 
 def retrain(
@@ -60,7 +59,10 @@ def retrain(
     seed: Seed = None,
     assignments: Assignments = None,
     space: Annotated[str | None, what_option(help="The space of a text form that fits several.")] = None,
-    data: Annotated[str | None, what_option(help="Data set (archloom list data). Default: that of the run.")] = None,
+    data: Annotated[
+        str | None,
+        what_option(help="Data set (archloom list data) or the path of your images. Default: that of the run."),
+    ] = None,
     data_dir: DataDir = None,
     path: OwnImages = None,
     out: RunOut = None,
@@ -82,8 +84,10 @@ def retrain(
     is_missing = data_dir is not None and not data_dir.expanduser().exists()
     problems = [f"no data folder {data_dir}; check --data-dir"] if is_missing else []
     overrides = merge_options(options, assignments, problems)
+    find_retraining(recipe)
+    early_check.check_early({name: value for name, value in overrides.items() if name != "seed"}, kind="retrain")
     request = retrain_run.resolve_request(architecture, recipe=recipe, budget=budget, overrides=overrides)
-    folder, note = out or run_folder.RunFolder.next_free(search_run.RUNS, request.spec.stem), note_unless(quiet)
+    folder, note = out or run_folder.RunFolder.next_free(RUNS, request.spec.stem), note_unless(quiet)
     note(f"{request.spec.title}; run folder {folder}")
     run_interactively(
         lambda listener, stop: retrain_run.run_retraining(

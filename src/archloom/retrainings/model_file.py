@@ -158,20 +158,6 @@ def load_model(path: Path, *, plugins: bool = False) -> tuple[ModelCard, nn.Modu
         return card, _build_network(card, tensors, path)
 
 
-def find_model(given: Path) -> Path:
-    """Return the model file: the given file, or the best model of a run folder."""
-    if given.is_dir():
-        found = next((given / name for name in (BEST, LAST) if (given / name).is_file()), None)
-        if found is None:
-            raise SettingError(
-                f"{given} holds no trained model ({BEST}); `archloom retrain {given}` trains what a search found"
-            )
-        return found
-    if not given.is_file():
-        raise SettingError(f"there is no model {given}")
-    return given
-
-
 def _build_network(card: ModelCard, tensors: Mapping[str, Tensor], path: Path) -> nn.Module:
     try:
         with torch.device("meta"):  # a damaged file may name huge widths: take no more memory than its tensors have

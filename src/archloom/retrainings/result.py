@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import archloom  # exporting is a layer above retrainings: the package exports it
 from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 from archloom.core.result_file import read_result_file
@@ -166,6 +167,19 @@ class RetrainResult(RetrainOutcome):
             ArchloomError: If pandas is not installed.
         """
         return make_frame([record.to_json() for record in self.history])
+
+    def export(self, formats: Sequence[str] | None = None, *, out: str | Path | None = None) -> tuple[Path, ...]:
+        """Write the model as ONNX, a torch.export program and plain PyTorch source; each file is checked.
+
+        Args:
+            formats: `onnx`, `torch`, `standalone`. Default: all that can be written here.
+            out: The folder to write to. Default: `export` in the run folder.
+
+        Returns:
+            The files.
+        """
+        written = archloom.export_model(self.model, formats=formats, out=out)
+        return tuple(path for form in written for path in form.paths)
 
     def plot(self) -> Figure:
         """Return a matplotlib figure: losses and accuracies over epochs."""

@@ -18,11 +18,14 @@ from archloom.core.errors import (
 )
 from archloom.core.events import Listener
 from archloom.core.json_object import to_json_object
-from archloom.core.recipes import find_retraining
+from archloom.core.progress_display import show_api_progress
+from archloom.core.recipes import RUNS, find_retraining
 from archloom.core.settings import Settings, flatten, merge, read_toml
 from archloom.core.state import StateDict
 from archloom.core.trust import trusting
+from archloom.data.places import GIVEN
 from archloom.data.source import ImageData
+from archloom.data.user_data import as_data_set
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
@@ -41,8 +44,7 @@ from archloom.retrainings.spec import KIND, RetrainSpec, compose
 from archloom.retrainings.transfer import Origin, find_origin
 from archloom.searches.architectures import find_architecture
 from archloom.searches.budget import Budget
-from archloom.searches.run import DEFAULT_OPTIONS, RUNS, as_data_set
-from archloom.searches.spec import GIVEN
+from archloom.searches.run import DEFAULT_OPTIONS
 
 Note = Callable[[str], None]
 
@@ -72,6 +74,7 @@ def retrain(
     stop: Callable[[], bool] = lambda: False,
     note: Note = lambda line: None,
     plugins: bool = False,
+    progress: bool | None = None,
 ) -> RetrainResult:
     """Train an architecture from scratch; everything is also written to a run folder.
 
@@ -87,6 +90,7 @@ def retrain(
         stop: Asked after every step; once true, the training saves and stops.
         note: Called with lines on what was chosen, and with warnings.
         plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
+        progress: Whether to show progress. Default: in a terminal or a notebook.
 
     Returns:
         The trained model, and how good it is on images that it was not trained on.
@@ -106,10 +110,10 @@ def retrain(
         'best.safetensors'
     """
     own: Any = as_data_set(data)
-    named = {} if data is None else {"data": {"name": data if own is None else GIVEN}}
+    named = {} if data is None else {"data": {"name": str(data) if own is None else GIVEN}}
     overrides = merge(settings or {}, named, {} if seed is None else {"seed": seed})
-    options = RunOptions(listeners=listeners, stop=stop, warn=note)
-    with trusting(overrides, plugins=plugins):
+    with trusting(overrides, plugins=plugins), show_api_progress(progress, listeners) as listening:
+        options = RunOptions(listeners=listening, stop=stop, warn=note)
         request = resolve_request(architecture, recipe=recipe, budget=budget, overrides=overrides)
         return run_retraining(request, data=own, out=out, options=options, note=note)
 

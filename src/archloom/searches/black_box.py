@@ -38,6 +38,11 @@ class TableScore:
                 f"search.score_epochs must be {known} for the {table.name} table, got {epochs}; "
                 "or set search.score = 'training'"
             )
+        if "valid" not in table.metrics:
+            raise SettingError(
+                f"the {table.name} table has test scores only, and a search must not see them; "
+                "add validation scores, or set search.score = 'training'"
+            )
         self._table, self._dataset, self._column = table, dataset, epochs
         self.epochs = epochs or next(iter(table.epochs), 1)  # a table without epochs: one training, however long
 

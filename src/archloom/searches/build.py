@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from archloom.benchmarks import Benchmark, find_benchmark
+from archloom.benchmarks import Benchmark
 from archloom.core.errors import ArchloomError, SettingError
 from archloom.core.events import Listener
 from archloom.core.seeds import derive_seed
@@ -103,7 +103,7 @@ class SearchBuilder:
         """Return the loop of the search."""
         strategy = self._spec.build_strategy(self._space)
         name = self._spec.data_set.name  # not that of the files: a folder may be called like a published data set
-        found = find_benchmark(self._space, name, self._spec.data.directory)
+        found = self._spec.find_table(self._space)
         look_up, target, limit = TableLookup(found, data=name), self._target(found), self._limit(found)
         strict = self._spec.target.strict
         if isinstance(strategy, BlackBox):
@@ -278,7 +278,8 @@ class SearchBuilder:
         wanted = self._settings.score
         if wanted == "shared":
             return self._path_score()
-        if wanted == "table" or (wanted == "auto" and same):
+        guides = same and found is not None and "valid" in found[0].metrics  # test scores must not guide a search
+        if wanted == "table" or (wanted == "auto" and guides):
             if found is None:
                 name = self._given.name if self._given else self._spec.data_set.name
                 raise ArchloomError(
