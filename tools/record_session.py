@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "first-search.svg"
-COMMAND = ("archloom", "search", "--space", "nb201_mini", "--budget", "1m", "--out", "runs/first")
+COMMAND = ("archloom", "search", "--space", "nb201_mini", "--budget", "3m", "--out", "runs/first")
 WIDTH = 96
 
 

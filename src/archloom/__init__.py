@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from archloom.data.augment import Augment
     from archloom.data.loader import Batch, Loader
     from archloom.data.source import ImageData
+    from archloom.data.text import TextData, TextLoader
     from archloom.export import export_model
     from archloom.families import (
         Depth,
@@ -94,12 +95,15 @@ if TYPE_CHECKING:
         inherit,
         path_gates,
     )
+    from archloom.tasks import ACCURACY, PERPLEXITY, ImageShape, Metric, Task, TextShape
 
 __version__ = "0.1.0"
 __all__ = [
+    "ACCURACY",
     "DARTS_OPERATIONS",
     "NB201_OPERATIONS",
     "NONE",
+    "PERPLEXITY",
     "Advanced",
     "Architecture",
     "ArchloomError",
@@ -127,8 +131,10 @@ __all__ = [
     "Gate",
     "Gates",
     "ImageData",
+    "ImageShape",
     "Listener",
     "Loader",
+    "Metric",
     "Metrics",
     "Nb201",
     "Noted",
@@ -156,6 +162,10 @@ __all__ = [
     "StepResult",
     "StorageError",
     "TableEntry",
+    "Task",
+    "TextData",
+    "TextLoader",
+    "TextShape",
     "Trial",
     "Validation",
     "WeightSettings",
@@ -198,6 +208,7 @@ _EXPORTS = {  # by module, imported when first used: `archloom --version` needs 
     "data.augment": ("Augment",),
     "data.loader": ("Batch", "Loader"),
     "data.source": ("ImageData",),
+    "data.text": ("TextData", "TextLoader"),
     "export": ("export_model",),
     "families": ("Depth", "Family", "OperationKind", "Size", "Source", "build_network", "family_of"),
     "objectives": ("CostTable",),
@@ -237,6 +248,7 @@ _EXPORTS = {  # by module, imported when first used: `archloom --version` needs 
         "inherit",
         "path_gates",
     ),
+    "tasks": ("ACCURACY", "PERPLEXITY", "ImageShape", "Metric", "Task", "TextShape"),
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 

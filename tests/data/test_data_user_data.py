@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from archloom.core.errors import DataError, SettingError
 from archloom.data.source import ImageData
-from archloom.data.user_data import as_image_data
+from archloom.data.user_data import as_data_set
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 8, 6, 3), dtype=np.uint8)
 LABELS = np.arange(12) % 3
@@ -21,7 +21,7 @@ DATASET = TensorDataset(torch.rand(12, 3, 8, 6), torch.arange(12) % 3)
 
 
 def convert(data: Any) -> ImageData:
-    found = as_image_data(data)
+    found = as_data_set(data)
     assert found is not None
     return found
 
@@ -78,7 +78,7 @@ def test_labels_may_be_names() -> None:
 
 
 def test_names_and_paths_are_loaded_later(tmp_path: Path) -> None:
-    assert as_image_data("digits") is as_image_data(tmp_path) is as_image_data(None) is None
+    assert as_data_set("digits") is as_data_set(tmp_path) is as_data_set(None) is None
 
 
 class Endless(IterableDataset[Any]):
@@ -114,9 +114,9 @@ class Broken(Rows):
 )
 def test_the_reason_of_a_refusal_is_true(data: Any, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
-        as_image_data(data)
+        as_data_set(data)
 
 
 def test_what_is_no_data_at_all_is_a_wrong_setting() -> None:
     with pytest.raises(SettingError, match=r"data must be a name, a path, an ImageData, a pair .*, got int"):
-        as_image_data(3)
+        as_data_set(3)

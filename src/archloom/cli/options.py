@@ -67,6 +67,14 @@ LatencySource = Annotated[
 Device = Annotated[str | None, where_option(help="auto, cpu, cuda, cuda:1, mps.")]
 Threads = Annotated[int | None, where_option(help="Torch threads on the CPU.")]
 Jobs = Annotated[int | None, where_option(min=1, help="Runs at the same time. Default: as many as cores allow.")]
+On = Annotated[
+    str,
+    where_option(
+        "--on",
+        metavar="PLACE",
+        help="Where jobs run: processes, serial, ray (the cluster of $RAY_ADDRESS), ray://HOST:PORT or slurm.",
+    ),
+]
 RunOut = Annotated[Path | None, where_option("--out", help="The run folder. Default: the next free one in runs/.")]
 JobsOut = Annotated[Path | None, where_option("--out", help="The folder of all runs. Default: one in runs/.")]
 DryRun = Annotated[bool, where_option("--dry-run", help="Only list the runs and the state of each.")]

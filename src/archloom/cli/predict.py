@@ -46,6 +46,8 @@ def predict(
         raise SettingError(f"--top must be at least 1, got {top}")
     files = predictions.find_pictures(images)
     predictor = predictions.open_predictor(model, tell=lambda line: print_line(line, console=open_message_console()))
+    if predictor.caution:
+        print_line(f"note: {predictor.caution}", console=open_message_console())
     found = list(predictions.predict_pictures(predictor, files, top=top))
     if as_json:
         typer.echo(json.dumps([_as_json(answer) for answer in found], indent=2))

@@ -28,6 +28,7 @@ from archloom.cli.options import (
     merge_options,
     what_option,
 )
+from archloom.cli.start import seconds_since_start
 from archloom.core.errors import (
     escape_controls,
 )
@@ -95,7 +96,10 @@ def retrain(
     note(f"{request.spec.title}; run folder {folder}")
     run_interactively(
         lambda listener, stop: retrain_run.run_retraining(
-            request, out=folder, options=execution_run.RunOptions([listener], stop, warn=note), note=note
+            request,
+            out=folder,
+            options=execution_run.RunOptions([listener], stop, warn=note, spent=seconds_since_start()),
+            note=note,
         ),
         print_model,
         folder=folder,
@@ -106,11 +110,11 @@ def retrain(
 def print_model(result: retrain_result.RetrainResult, console: Console) -> None:
     """Print how good the model is, what it confuses, and what to do with it; readable in 80 columns."""
     console.print(Rule(Text(escape_controls(result.title), style="bold"), align="left", characters="─"))
-    print_line(result.text, console=console)  # whole and on a line of its own, to be copied
-    console.print()
     if result.caution:
         console.print(result.caution)
         console.print()
+    print_line(result.text, console=console)  # whole and on a line of its own, to be copied
+    console.print()
     console.print(make_fact_table(_list_facts(result)))
     console.print()
     run = shlex.quote(str(result.folder))

@@ -23,6 +23,7 @@ from archloom.cli.options import (
     Jobs,
     JobsOut,
     LatencySource,
+    On,
     OwnImages,
     Quiet,
     Seeds,
@@ -75,6 +76,7 @@ def run(
     assignments: Assignments = None,
     out: JobsOut = None,
     jobs: Jobs = None,
+    on: On = "processes",
     dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> None:
@@ -100,7 +102,7 @@ def run(
             yield listener
 
     with stop_cleanly("run", folder) as stop:
-        result = pipeline_run.run_pipeline(pipeline, folder, workers=jobs, attend=attend, note=note, stop=stop)
+        result = pipeline_run.run_pipeline(pipeline, folder, workers=jobs, on=on, attend=attend, note=note, stop=stop)
     print_pipeline(result, folder, open_result_console())
     if result.failures:
         raise typer.Exit(FAILED)

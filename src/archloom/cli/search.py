@@ -16,6 +16,7 @@ from archloom.cli.options import (
     DataDir,
     Device,
     LatencySource,
+    On,
     Quiet,
     RunOut,
     Seed,
@@ -32,6 +33,7 @@ from archloom.cli.options import (
 )
 from archloom.cli.outcome import print_outcome
 from archloom.cli.serve import serve_beside
+from archloom.cli.start import seconds_since_start
 from archloom.core.errors import SettingError, require
 from archloom.core.lazy_imports import lazy_imports
 from archloom.core.recipes import RUNS, find_recipe
@@ -92,6 +94,7 @@ def search(
     out: RunOut = None,
     device: Device = None,
     threads: Threads = None,
+    on: On = "processes",
     serve: Annotated[bool, where_option("--serve", help="Also show the run as a live page in a browser.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -122,7 +125,9 @@ def search(
     with serve_beside(folder) if serve else nullcontext():
         run_interactively(
             lambda listener, stop: search_run.run_search(
-                spec, out=folder, options=execution_run.RunOptions([listener], stop)
+                spec,
+                out=folder,
+                options=execution_run.RunOptions([listener], stop, on=on, spent=seconds_since_start()),
             ),
             print_outcome,
             folder=folder,

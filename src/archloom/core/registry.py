@@ -131,9 +131,13 @@ def _makes(thing: Any, kind: type) -> bool:
     if isinstance(thing, type):
         return issubclass(thing, kind) and not inspect.isabstract(thing)
     try:
-        return inspect.isfunction(thing) and typing.get_type_hints(thing).get("return") is kind
+        return inspect.isfunction(thing) and _is_kind(typing.get_type_hints(thing).get("return"), kind)
     except (NameError, TypeError):
         return False
+
+
+def _is_kind(annotation: object, kind: type) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, kind)
 
 
 def _first_docstring_line(module: str) -> str:

@@ -17,17 +17,18 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from archloom.core.errors import DataError, SettingError, one_line
 from archloom.data.arrays import TEST_NAMES, TRAIN_NAMES, from_dataset, from_tensors
+from archloom.data.facts import DataSet
 from archloom.data.source import ImageData, to_channels_first
 
 ACCEPTED = (
-    "a name, a path, an ImageData, a pair (images, labels) of tensors, arrays or lists, a pair of such pairs "
-    "(training, test), a torch Dataset or a DataLoader of one"
+    "a name, a path, an ImageData, a TextData, a pair (images, labels) of tensors, arrays or lists, a pair of such "
+    "pairs (training, test), a torch Dataset or a DataLoader of one"
 )
 COLOURS = (1, 3, 4)  # channels of usual images
 
 
-def as_image_data(data: Any) -> ImageData | None:
-    """Return the data of a user as ImageData; None for a name or a path, which are loaded later.
+def as_data_set(data: Any) -> DataSet | None:
+    """Return the data of a user as a data set; None for a name or a path, which are loaded later.
 
     Raises:
         DataError: If no search can use them; the message says why.
@@ -35,12 +36,12 @@ def as_image_data(data: Any) -> ImageData | None:
     """
     if data is None or isinstance(data, str | Path):
         return None
-    if isinstance(data, ImageData):
+    if isinstance(data, DataSet):
         return data.check()
     if isinstance(data, Mapping):
         return _from_mapping(data)
     if isinstance(data, DataLoader):
-        return as_image_data(_dataset_of(data))
+        return as_data_set(_dataset_of(data))
     if isinstance(data, IterableDataset):
         raise DataError(
             "data must give images by their number, got an IterableDataset, which only goes from front to back; "

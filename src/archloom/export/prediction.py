@@ -32,6 +32,7 @@ class Predictor:
     image_shape: tuple[int, int, int]
     square: int  # the side that a picture is scaled to before its middle is taken
     logits: Predict
+    caution: str = ""  # what a user must know before using the model
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ def open_predictor(given: Path, *, plugins: bool = False, tell: Callable[[str], 
         if found.reason:
             tell(found.reason)
         model = Deployed.load(found.path, plugins=plugins)
-        predictor = Predictor(model.card.classes, model.card.image_shape, model.card.square, model)
+        card = model.card
+        predictor = Predictor(card.classes, card.image_shape, card.square, model, card.details.caution)
     if predictor.image_shape[0] not in (GREY, RGB):
         raise SettingError(
             f"pictures have {GREY} or {RGB} channels, but the images of this model have {predictor.image_shape[0]}"

@@ -46,6 +46,7 @@ class ModelSummary:
     valid: float | None
     seconds: float | None
     parameters: int | None
+    caution: str = ""  # what a user must know before using the model
 
 
 @dataclass(frozen=True, repr=False)
@@ -146,8 +147,9 @@ class PipelineResult(StoredResult):
 
     @property
     def sentences(self) -> list[str]:
-        """Return how good the models are, how much they vary, and which one to use."""
-        lines, best, variance = [], self.best, self.spread
+        """Return a warning if the best model has one, how good the models are and vary, and which one to use."""
+        best, variance = self.best, self.spread
+        lines = [best.caution] if best is not None and best.caution else []
         tests = [model.test for model in self.models if model.test is not None]
         if tests:
             if self.picked is not None and self.search_count > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from archloom.core.errors import ArchloomError, SettingError, one_line
@@ -14,8 +15,9 @@ from archloom.core.job_display import show_api_job_progress
 from archloom.core.recipes import RUNS
 from archloom.core.settings import Settings, merge
 from archloom.core.trust import trusting
-from archloom.execution.executors import Executor, Job, ProcessExecutor
+from archloom.execution.executors import Executor, Job
 from archloom.execution.loop import Interrupted
+from archloom.execution.places import PROCESSES, make_executor
 from archloom.execution.run_folder import RunFolder
 from archloom.export import export_model
 from archloom.pipelines.evaluation import choose_searches, evaluate_pipeline, summarize_searches
@@ -43,6 +45,7 @@ def run(
     settings: Settings | None = None,
     note: Note = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
+    on: str = PROCESSES,
     executor: Executor | None = None,
     plugins: bool = False,
     progress: bool | None = None,
@@ -59,6 +62,7 @@ def run(
         settings: Settings that override the pipeline: {"pick_epochs": 5, "search": {"search": {"epochs": 10}}}.
         note: Called with lines on what was chosen, and with warnings.
         stop: Asked several times a second; once true, runs save and stop.
+        on: Where runs run: "processes", "serial", "ray", "ray://HOST:PORT" or "slurm".
         executor: Runs searches and retrainings instead of worker processes.
         plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
         progress: Whether to show progress. Default: in a terminal or a notebook.
@@ -85,7 +89,9 @@ def run(
         def attend(what: str, count: int) -> AbstractContextManager[JobListener]:
             return show_api_job_progress(progress, count)
 
-        return run_pipeline(resolved, folder, workers=jobs, executor=executor, attend=attend, note=note, stop=stop)
+        return run_pipeline(
+            resolved, folder, workers=jobs, on=on, executor=executor, attend=attend, note=note, stop=stop
+        )
 
 
 def run_pipeline(
@@ -93,6 +99,7 @@ def run_pipeline(
     folder: Path,
     *,
     workers: int | None = None,
+    on: str = PROCESSES,
     executor: Executor | None = None,
     attend: Attend = lambda what, count: nullcontext(lambda event: None),
     note: Note = lambda line: None,
@@ -100,7 +107,9 @@ def run_pipeline(
 ) -> PipelineResult:
     """Begin or resume a resolved pipeline in its folder."""
     check_pipeline(pipeline, folder)
-    stages = _Stages(executor, workers, attend, stop)
+    folder = folder.absolute()  # machines of a cluster have other working directories
+    make = partial(make_executor, on, most=workers, place=folder)
+    stages = _Stages(lambda fitting: executor or make(workers=fitting), attend, stop)
     with RunFolder(folder).lock():
         pipeline.write(folder)
         try:
@@ -162,20 +171,18 @@ def check_retrainings(pipeline: PipelineSpec) -> None:
 class _Stages:
     """Runs the jobs of one stage after those of another."""
 
-    def __init__(
-        self, executor: Executor | None, workers: int | None, attend: Attend, stop: Callable[[], bool]
-    ) -> None:
-        self._executor, self._workers, self._attend, self._stop = executor, workers, attend, stop
+    def __init__(self, make_executor: Callable[[int], Executor], attend: Attend, stop: Callable[[], bool]) -> None:
+        self._make_executor, self._attend, self._stop = make_executor, attend, stop
         self.failures: dict[str, str] = {}
 
     def run(self, what: str, jobs: Sequence[SearchJob] | Sequence[RetrainJob], workers: int) -> None:
-        """Run the jobs that are left, on so many workers unless the caller chose a number; may raise `Interrupted`."""
+        """Run the jobs that are left, where so many can run on this machine; may raise `Interrupted`."""
         left: list[Job] = [job for job in jobs if job.state != "finished"]
         if not left:
             return
         if self._stop():
             raise Interrupted
-        executor = self._executor or ProcessExecutor(self._workers or workers)
+        executor = self._make_executor(workers)
         with self._attend(what, len(left)) as listener:
             failed = executor.run(left, emit=listener, stop=self._stop)
         self.failures |= {name: failure.message for name, failure in failed.items()}
@@ -193,15 +200,18 @@ def _export(pipeline: PipelineSpec, result: PipelineResult, failures: dict[str, 
     except ArchloomError as error:  # it must not lose hours of training
         failures["export"] = one_line(error)
         return []
-    write_retrain_report(best.path)  # with links to the files
+    with RetrainFolder(best.path).lock():  # which removes what a kill left over
+        write_retrain_report(best.path)  # with links to the files
     return [path for form in exported for path in form.paths]
 
 
 def _write(result: PipelineResult, folder: Path) -> None:
     """Write the page, the figures, the pages of searches, which workers leave out, and what a kill left out."""
     for run in result.searches:
-        if not (run.path / "report.html").is_file():
-            write_search_report(RunFolder(run.path))
+        searched = RunFolder(run.path)
+        if not searched.report_path.is_file():
+            with searched.lock():  # which removes what a kill left over
+                write_search_report(searched)
     for run_folder in (RetrainFolder(model.path) for model in result.models):
         if run_folder.list_missing():
             resume_retraining(run_folder)  # it is complete: this writes only what is missing

@@ -158,7 +158,7 @@ class PipelineSpec:
     def searches(self, folder: Path) -> list[SearchJob]:
         """Return the searches, one job for each seed."""
         return [
-            SearchJob("search", seed, replace(self.search, seed=seed), folder / SEARCHES / f"seed-{seed}")
+            SearchJob("search", seed, self.search.with_seed(seed), folder / SEARCHES / f"seed-{seed}")
             for seed in self.seeds
         ]
 

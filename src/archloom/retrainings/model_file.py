@@ -42,6 +42,7 @@ class ModelDetails:
     data: str = ""
     recipe: str = ""
     seed: int | None = None
+    caution: str = ""  # what a user must know before using the model
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:

@@ -28,8 +28,8 @@ from archloom.retrainings.evaluation import Evaluation
 from archloom.retrainings.model_file import BEST
 from archloom.retrainings.records import RetrainOutcome, RetrainRecord
 from archloom.retrainings.report_curves import draw_curves, plot_curves
-from archloom.searches.divergence import chance_sentence
 from archloom.spaces import SPACES, CellGraph
+from archloom.tasks import CLASSIFICATION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -131,11 +131,12 @@ class RetrainResult(RetrainOutcome):
 
     @property
     def caution(self) -> str:
-        """Return a warning if the model is no better than guessing, else ''."""
-        if self.evaluation is None:
-            return ""
-        counts = [sum(row) for row in self.evaluation.confusion]
-        return chance_sentence(self.evaluation.top1 / 100, counts)
+        """Return warnings if the model was hardly trained or is no better than guessing, else ''."""
+        learned = ""
+        if self.evaluation is not None:
+            counts = [sum(row) for row in self.evaluation.confusion]
+            learned = CLASSIFICATION.chance_sentence(self.evaluation.top1 / 100, counts)
+        return " ".join(filter(None, (self.training_caution, learned)))
 
     @property
     def time_text(self) -> str:
@@ -145,7 +146,7 @@ class RetrainResult(RetrainOutcome):
 
     def __repr__(self) -> str:
         cost = f"{self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds"
-        facts = {"accuracy": self.accuracy_text, "caution": self.caution, "cost": cost, "time": self.time_text}
+        facts = {"caution": self.caution, "accuracy": self.accuracy_text, "cost": cost, "time": self.time_text}
         known = {name: text for name, text in facts.items() if text}
         return list_lines({"architecture": f"{self.text} ({self.title})", **known, "model": str(self.model)})
 

@@ -25,7 +25,7 @@ from archloom.core.state import StateDict
 from archloom.core.trust import trusting
 from archloom.data.places import GIVEN
 from archloom.data.source import ImageData
-from archloom.data.user_data import as_image_data
+from archloom.data.user_data import as_data_set
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
@@ -109,7 +109,7 @@ def retrain(
         >>> result.model.name
         'best.safetensors'
     """
-    own = as_image_data(data)
+    own: Any = as_data_set(data)
     named = {} if data is None else {"data": {"name": str(data) if own is None else GIVEN}}
     overrides = merge(settings or {}, named, {} if seed is None else {"seed": seed})
     with trusting(overrides, plugins=plugins), show_api_progress(progress, listeners) as listening:
@@ -160,7 +160,8 @@ def run_retraining(
         return resume_retraining(folder, data=data, settings=here, options=options)
 
     def build() -> RetrainRun:
-        budget = None if request.budget is None else Budget(parse_duration(request.budget))
+        seconds = None if request.budget is None else parse_duration(request.budget)
+        budget = None if seconds is None else Budget.begin(seconds, spent=options.spent)
         images = data or request.spec.load_data()
         if request.pruned:
             note(request.pruned)
@@ -187,9 +188,10 @@ def resume_retraining(
 ) -> RetrainResult:
     """Resume a retraining that was interrupted; return the result of a complete one."""
     spec = RetrainSpec.resolve(merge(folder.config, settings or {}))
+    own: Any = as_data_set(data)
 
     def build() -> RetrainRun:
-        return RetrainRun(folder, spec, as_image_data(data) or spec.load_data())
+        return RetrainRun(folder, spec, own or spec.load_data())
 
     def write_report() -> None:
         try:
@@ -241,7 +243,13 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
         super().save(state, step)
         best = self.loop.best
         if best is not None and best["epoch"] != self._kept_epoch:
-            details = ModelDetails(valid_accuracy=best["accuracy"], epoch=best["epoch"], data=self._spec.data_set.name)
+            done, epochs = best["epoch"] + 1, self._spec.training.epochs
+            details = ModelDetails(
+                valid_accuracy=best["accuracy"],
+                epoch=best["epoch"],
+                data=self._spec.data_set.name,
+                caution=f"Its training has not ended: this is epoch {done} of {epochs}." if done < epochs else "",
+            )
             save_model(self.folder.path / BEST, card_of(self._spec, self._data, details), best["weights"])
             self._kept_epoch = best["epoch"]
 
@@ -304,6 +312,7 @@ def _card_details(result: RetrainResult) -> ModelDetails:
         data=result.data,
         recipe=result.recipe,
         seed=result.seed,
+        caution=result.caution,
     )
 
 

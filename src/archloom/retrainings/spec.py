@@ -18,7 +18,6 @@ from archloom.core.settings import Component, Settings, Target, merge, schema, s
 from archloom.data import DATA, DEFAULT_DATA, load
 from archloom.data.parts import DataParts
 from archloom.data.places import GIVEN, locate_data
-from archloom.data.source import ImageData
 from archloom.execution.machine import Machine
 from archloom.families import FAMILIES, build_network, family_of
 from archloom.retrainings.loop import TrainingSettings
@@ -136,7 +135,7 @@ class RetrainSpec:
         """Return the space of the architecture."""
         return build_space(self.space)
 
-    def load_data(self) -> ImageData:
+    def load_data(self) -> Any:
         """Read the data set; a DataError says if the data came from Python code."""
         if self.data_set.name == GIVEN:
             raise DataError("this run was given its data in Python: pass `data=` to archloom.retrain or resume")
@@ -157,7 +156,8 @@ def _try_network(sections: Sections, space: Component, network: Component, choic
     if architecture is not None:
         resolve = Only(architecture)
         with torch.device("meta"):
-            sections.attempt("network", lambda: build_network(built, resolve, classes=2, colours=3, **network.settings))
+            shape = family_of(built).task.any_shape
+            sections.attempt("network", lambda: build_network(built, resolve, shape, **network.settings))
     return architecture
 
 

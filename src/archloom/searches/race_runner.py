@@ -47,7 +47,7 @@ class RaceRunner:
     ) -> tuple[Architecture, RaceResult, tuple[FinalistRecord, ...]] | None:
         """Return the winner, what the race shows of it, and the records of all trainings.
 
-        None where no contestant is allowed: a target that was missed leaves what the search derived.
+        None where no contestant is allowed, or none was trained in time: that leaves what the search derived.
         """
         settings = self.settings
         references = self.references if settings.references else {}

@@ -19,19 +19,20 @@ from archloom.core.trust import (
 )
 from archloom.data import (
     DEFAULT_DATA,
+    DataSet,
     Facts,
 )
 from archloom.data.places import GIVEN
-from archloom.data.source import ImageData
-from archloom.data.user_data import as_image_data
+from archloom.data.user_data import as_data_set
 from archloom.execution.machine import pick_device
+from archloom.execution.places import PROCESSES
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives import CostTable
 from archloom.reports.cells import draw_cells
-from archloom.searches.budget import CLOCKS, Budget
-from archloom.searches.build import build_search
+from archloom.searches.budget import Budget
+from archloom.searches.build import JobPlace, build_search
 from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.mlflow_runs import mlflow_listener
@@ -68,8 +69,8 @@ def search(
         space: The name of a search space (`archloom list spaces`), or your own `SearchSpace`.
         strategy: The name of a strategy (`archloom list strategies`), or your own class.
         data: The name of a data set (`archloom list data`), the path of a folder of pictures or of an .npz file, an
-            `ImageData`, a pair (images, labels) of tensors, arrays or lists, a pair of such pairs (training, test), or
-            a torch Dataset of (image, label) or its DataLoader.
+            `ImageData`, a pair (images, labels) of tensors, arrays or lists, a pair of such pairs (training, test), a
+            torch Dataset of (image, label) or its DataLoader, or a `TextData`.
         epochs: Epochs of the shared weights; one-shot strategies only. A search with epochs and no budget has no plan.
         budget: Time for all of it, such as "10m": sizes, epochs and the finalist race are planned to fit.
         seed: Everything random follows from it.
@@ -94,7 +95,7 @@ def search(
         >>> len(result.history)
         20
     """
-    own = as_image_data(data)
+    own = as_data_set(data)
     given = merge(
         settings or {},
         {"space": _space_settings(space)},
@@ -112,7 +113,7 @@ def search(
 def run_search(
     spec: SearchSpec,
     *,
-    data: ImageData | None = None,
+    data: DataSet | None = None,
     out: str | Path | None = None,
     options: RunOptions = DEFAULT_OPTIONS,
 ) -> SearchResult:
@@ -120,8 +121,8 @@ def run_search(
     folder = RunFolder(RunFolder.next_free(RUNS, spec.stem) if out is None else Path(out))
 
     def build() -> SearchRun:
-        planned = complete_search(spec, data, note=lambda line: options.emit(Planning(line)))
-        return SearchRun(folder, planned.spec, data, planned.budget)
+        planned = complete_search(spec, data, note=lambda line: options.emit(Planning(line)), spent=options.spent)
+        return SearchRun(folder, planned.spec, data, planned.budget, on=options.on)
 
     return begin_run(folder, build, options)
 
@@ -137,7 +138,7 @@ def resume_search(
     spec = SearchSpec.resolve(merge(folder.config, settings or {}))
     return resume_run(
         folder,
-        lambda: SearchRun(folder, spec, as_image_data(data), _budget_of(spec)),
+        lambda: SearchRun(folder, spec, as_data_set(data), _budget_of(spec), on=options.on),
         lambda: read_result(folder, spec.build_space()),
         options,
         write_report=lambda: write_search_report(folder),
@@ -147,7 +148,7 @@ def resume_search(
 def _budget_of(spec: SearchSpec) -> Budget | None:
     if spec.search.budget is None:
         return None
-    return Budget(parse_duration(spec.search.budget), CLOCKS[spec.search.budget_clock])
+    return Budget.begin(parse_duration(spec.search.budget), spec.search.budget_clock)
 
 
 class SearchRun(FolderRun[SearchOutcome, SearchResult]):
@@ -157,7 +158,13 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
     loop: SearchLoop[Any]
 
     def __init__(
-        self, folder: RunFolder, spec: SearchSpec, data: ImageData | None, budget: Budget | None = None
+        self,
+        folder: RunFolder,
+        spec: SearchSpec,
+        data: DataSet | None,
+        budget: Budget | None = None,
+        *,
+        on: str = PROCESSES,
     ) -> None:
         self._spec = spec
         if data is None and spec.facts is None:  # only reading the data shows their shape
@@ -166,7 +173,7 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
         if is_plugin(spec.space.name):
             check_network(spec.space.name, spec.build_space(), facts, spec.network.settings)
         self._data_name = spec.data_set.name if data is None else data.name
-        super().__init__(folder, build_search(spec, data=data, budget=budget))
+        super().__init__(folder, build_search(spec, data=data, budget=budget, jobs=JobPlace(on, folder.path)))
         _refuse_uncountable(self.loop.space, facts, spec.network.settings)
         self._final = FinalNetwork.of(spec, facts)
 
@@ -269,7 +276,7 @@ def _refuse_uncountable(space: SearchSpace, facts: Facts, network: Settings) -> 
     """Raise a SettingError for a network whose cost cannot be counted: before the search, and not at its end."""
     what = repr((space, facts, sorted(network.items())))
     if what not in _COUNTED:
-        CostTable(space, classes=facts.classes, image_shape=facts.image_shape, **network)
+        CostTable(space, **vars(facts), **network)
         _COUNTED.add(what)
 
 

@@ -30,14 +30,19 @@ class SearchSettings:
         Literal["wall", "cpu"], Doc("what a budget counts: time, or processor time of one process")
     ] = "wall"
     epochs: Annotated[int, Doc("of a one-shot search")] = 50
-    batch_size: Annotated[int, Doc("training images of a step")] = 64
+    batch_size: Annotated[int, Doc("training images of a step; of text, columns that are read side by side")] = 64
     valid_batch_size: Annotated[int, Doc("validation images of a step; 0: as batch_size")] = 0
     cutout: Annotated[
         int | None, Doc("side of the square blanked out in training images; left out: as the data set has it")
     ] = None
-    evaluation_images: Annotated[int, Doc("validation images that evaluate a path under the shared weights")] = 1000
+    evaluation_images: Annotated[
+        int, Doc("validation images, or words, that evaluate a path under the shared weights")
+    ] = 1000
     random_baseline_samples: Annotated[int, Doc("random architectures that the result is compared with")] = 30
     trials: Annotated[int, Doc("of a black-box search")] = 100
+    trials_at_once: Annotated[
+        int, Doc("trials that are asked for together and scored in parallel, before the strategy learns of any")
+    ] = 1
     score: Annotated[
         Literal["auto", "table", "training", "shared"], Doc("source of a trial's score; auto: a table if one has it")
     ] = "auto"
@@ -59,7 +64,7 @@ class SearchSettings:
     mlflow: Annotated[bool, Doc("also write a local MLflow run into the run folder")] = False
 
     def __post_init__(self) -> None:
-        least = {"epochs": 0, "batch_size": 2, "evaluation_images": 2, "trials": 1}
+        least = {"epochs": 0, "batch_size": 2, "evaluation_images": 2, "trials": 1, "trials_at_once": 1}
         least |= {"valid_batch_size": 0, "cutout": 0, "random_baseline_samples": 0}
         values = {name: getattr(self, name) or 0 for name in least}
         epochs, shared = self.score_epochs, self.score == "shared"
@@ -69,6 +74,9 @@ class SearchSettings:
                 f"search.score_epochs must be at least 1, got {epochs}": epochs is None or epochs >= 1,
                 "search.score 'shared' needs search.shared_run, a one-shot run": not shared or bool(self.shared_run),
                 f"search.shared_run is for search.score 'shared', got '{self.score}'": shared or not self.shared_run,
+                f"search.trials_at_once must be 1 with search.study, got {self.trials_at_once}": (
+                    self.study is None or self.trials_at_once == 1
+                ),
                 f"search.study must be a file or a database URL, got {self.study!r}": self.study != "",
             }
         )

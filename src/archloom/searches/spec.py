@@ -33,12 +33,13 @@ from archloom.data import (
     DATA,
     DEFAULT_DATA,
     FACTS,
+    DataSet,
     Facts,
     load,
 )
-from archloom.data.parts import DataParts
+from archloom.data.parts import DataParts, TextParts
 from archloom.data.places import GIVEN, absolute_path, locate_data
-from archloom.data.source import ImageData
+from archloom.data.text import Lengths
 from archloom.execution.machine import Machine, pick_device
 from archloom.families import build_network, family_of
 from archloom.objectives.limits import LimitSettings
@@ -52,6 +53,7 @@ from archloom.spaces import SPACES, SearchSpace
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot
 from archloom.supernet import EveryOption, Resolve, WeightSettings
+from archloom.tasks import CLASSIFICATION, LANGUAGE, Task
 
 SECTIONS = (
     "space",
@@ -75,7 +77,7 @@ NOT_DETERMINING = (
     *(f"search.{name}" for name in TRACKERS),
 )
 
-Parts = TypeVar("Parts", bound=DataParts)
+Parts = TypeVar("Parts", bound=DataParts | TextParts)
 CostSettings = TypeVar("CostSettings", TargetSettings, LimitSettings)
 
 
@@ -85,6 +87,21 @@ class DataSettings(DataParts):
 
     split: Annotated[Literal["random", "nb201"], Doc("nb201: the benchmark's own split of CIFAR-10")] = "random"
     train_fraction: Annotated[float, Doc("share that trains; the rest validates architectures")] = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSettings(TextParts):
+    """What every text has, in addition to its own settings."""
+
+    lengths: Annotated[
+        Lengths, Doc("fixed: all segments alike; darts: one in twenty half as long; drawn: normally distributed, too")
+    ] = "fixed"
+
+
+PARTS: Mapping[str, type[DataSettings] | type[TextSettings]] = {
+    CLASSIFICATION.name: DataSettings,
+    LANGUAGE.name: TextSettings,
+}
 
 
 @dataclass(frozen=True)
@@ -103,7 +120,7 @@ class SearchSpec:
     final: FinalSettings
     monitor: MonitorSettings
     machine: Machine
-    data: DataSettings
+    data: DataSettings | TextSettings
     data_set: Component  # its name and its own settings
     given: Settings = field(default_factory=dict, compare=False, repr=False)  # what the user wrote, by section
 
@@ -124,7 +141,8 @@ class SearchSpec:
         seed = sections.seed()
         space_name, space = sections.find("space", SPACES, "nb201")
         strategy_name, named = sections.find("strategy", STRATEGIES, "gibbs")
-        data_name, data_set = find_data(sections)
+        task = _find_task(space)
+        data_name, data_set = find_data(sections, task.default_data)
         sections.problems.raise_if_any()  # nothing else can be checked without these three
         targets: dict[str, Target] = {
             "space": space.load(),
@@ -133,7 +151,7 @@ class SearchSpec:
             **SECTION_TYPES,
         }
         preset = _find_preset(sections, targets["strategy"])
-        layers = merge({"space": dict(space.settings)}, preset)
+        layers = merge(family_of(space.load()).search_defaults, {"space": dict(space.settings)}, preset)
         parts: dict[str, Any] = {
             name: Component(named, sections.keywords(name, targets[name], defaults=layers.get(name)))
             for name, named in (
@@ -145,7 +163,7 @@ class SearchSpec:
         made: dict[str, Any] = {
             name: sections.make(name, kind, defaults=layers.get(name)) for name, kind in SECTION_TYPES.items()
         }
-        data, own = resolve_data(sections, DataSettings, data_name, data_set)
+        data, own = resolve_data(sections, PARTS[task.name], data_name, data_set)
         strategy = _try_parts(sections, seed=seed, **parts)
         _try_sections(sections, **made)
         if isinstance(strategy, OneShot) and made["search"] is not None:
@@ -174,13 +192,21 @@ class SearchSpec:
             "data": {**self.data_set.to_settings(), **tables_of(self.data), **tables_of(self.data_set.settings)},
         }
 
+    def with_seed(self, seed: int) -> SearchSpec:
+        """Return the same search with another seed, also where its other settings are planned later."""
+        return replace(self, seed=seed, given={**self.given, "seed": seed})
+
+    def written_settings(self) -> Settings:
+        """Return the settings that the user or a recipe wrote: the others may be planned once the data are read."""
+        return _select_written(self.to_settings(), self.given)
+
     def determining_settings(self) -> Settings:
         """Return what the scores of a black-box search depend on, by dotted name: no seed, no paths."""
         flat = flatten({name: values for name, values in self.to_settings().items() if name in SECTIONS})
         plain = json.loads(json.dumps(flat, default=str))  # as a database returns it
         unused = [name for name in ("target", "limit") if getattr(self, name).metric == "none"]
         unused += ["final"] if len(unused) == 2 else []  # nothing counts costs
-        omitted = tuple(f"{name}." for name in unused)  # older studies have no such sections
+        omitted = (*(f"{name}." for name in unused), "search.trials_at_once")  # older studies have none of these
         return {name: value for name, value in plain.items() if not name.startswith((*NOT_DETERMINING, *omitted))}
 
     @property
@@ -210,7 +236,7 @@ class SearchSpec:
         """Return the benchmark table of the search and its data set to use, None where no table covers the space."""
         return find_benchmark(space, self.data_set.name, self.data.directory, named=self.search.table)
 
-    def load_data(self) -> ImageData:
+    def load_data(self) -> Any:
         """Read the data set; a DataError says if the data came from Python code."""
         if self.data_set.name == GIVEN:
             raise DataError("this run was given its data in Python: pass `data=` to archloom.resume")
@@ -261,7 +287,12 @@ def build_space(space: Component) -> SearchSpace:
     return built
 
 
-def find_data(sections: Sections) -> tuple[str, Entry]:
+def _find_task(space: Entry | None) -> Task:
+    """Return the task of a space; of an unknown one, which is a problem already, any."""
+    return CLASSIFICATION if space is None else family_of(space.load()).task
+
+
+def find_data(sections: Sections, default: str = DEFAULT_DATA) -> tuple[str, Entry]:
     """Return the name of the data set and its entry; data that Python code passes have no settings of their own.
 
     A path in the place of the name becomes the name of the data set at that path.
@@ -270,12 +301,22 @@ def find_data(sections: Sections) -> tuple[str, Entry]:
         return sections.take("data", "name"), Entry("archloom.searches.spec:given_data")
     located = sections.problems.attempt(lambda: locate_data(sections.table("data")))
     if located is None:
-        return DEFAULT_DATA, DATA[DEFAULT_DATA]
+        return default, DATA[default]
     sections.put("data", located)
-    return sections.find("data", DATA, DEFAULT_DATA)
+    return sections.find("data", DATA, default)
 
 
-def given_data(directory: Path | None) -> ImageData:
+def _select_written(settings: Settings, given: Settings) -> Settings:
+    return {
+        name: _select_written(value, given[name])
+        if isinstance(value, Mapping) and isinstance(given[name], Mapping)
+        else value
+        for name, value in settings.items()
+        if name in given
+    }
+
+
+def given_data(directory: Path | None) -> DataSet:
     """Declare no settings, for data that Python code passes. It is never called."""
     raise AssertionError
 
@@ -374,7 +415,7 @@ _BUILT: set[str] = set()  # many runs of one process differ only in their seeds:
 def _try_network(space: SearchSpace, resolve: Resolve, settings: Settings) -> None:
     what = repr((space, resolve, sorted(settings.items())))
     if what not in _BUILT:
-        build_network(space, resolve, classes=2, colours=3, **settings)
+        build_network(space, resolve, family_of(space).task.any_shape, **settings)
         _BUILT.add(what)
 
 
