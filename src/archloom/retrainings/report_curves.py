@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from archloom.reports.curves import drop_unknown, learning_curves
-from archloom.reports.figures import colour_of, draw_line, make_figure
+from archloom.reports.figures import colour_of, dash_of, draw_line, make_figure
 from archloom.retrainings.records import RetrainRecord
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def plot_curves(history: Sequence[RetrainRecord]) -> Figure:
         for axes, (ending, title) in zip(figure.subplots(1, 2), PANELS.items(), strict=True):
             shown = {name: values for name, values in metrics.items() if name.endswith(ending)}
             for place, (name, values) in enumerate(shown.items()):
-                draw_line(axes, epochs, values, colour=colour_of(place), label=name.replace("_", " "))
+                text, colour, dash = name.replace("_", " "), colour_of(place), dash_of(place)
+                draw_line(axes, epochs, values, colour=colour, label=text, dash=dash)
             axes.set_title(title, loc="left")
             axes.set_xlabel("epoch")
             if shown:
