@@ -22,12 +22,12 @@ from archloom.core.errors import DivergedError, require
 from archloom.core.events import Advanced, Deriving
 from archloom.core.json_object import JsonObject
 from archloom.core.state import StateDict
-from archloom.data.loader import Batch, Loader
+from archloom.data.loader import Batch, Batches, Loader
 from archloom.execution.loop import Loop, Save
 from archloom.families import select_deployed_weights, set_progress
 from archloom.retrainings.evaluation import MOST_MISTAKES, Evaluation, evaluate
 from archloom.retrainings.optimization import OptimizerSettings, list_parameters
-from archloom.retrainings.records import RetrainOutcome, RetrainRecord
+from archloom.retrainings.records import AnyEvaluation, RetrainOutcome, RetrainRecord
 from archloom.searches.budget import SLACK, Budget
 from archloom.searches.divergence import refuse_high_loss, refuse_huge_weights
 from archloom.searches.short_training import seeded
@@ -43,15 +43,20 @@ Weights = dict[str, Tensor]
 class TrainingSettings:
     """How long and how to train one network."""
 
-    epochs: Annotated[int, Doc("passes over the training images")] = 600
-    batch_size: Annotated[int, Doc("images of a step")] = 96
+    epochs: Annotated[int, Doc("passes over the training images, or the training text")] = 600
+    batch_size: Annotated[int, Doc("images of a step; of text, columns that are read side by side")] = 96
     cutout: Annotated[
         int | None, Doc("side of the square blanked out in training images; left out: as the data have it")
     ] = None
     label_smoothing: Annotated[float, Doc("share of the truth that is spread over all classes")] = 0.0
     auxiliary_weight: Annotated[float, Doc("of the auxiliary head's loss, where the network has one")] = 0.4
+    averaging: Annotated[
+        Literal["off", "triggered", "torch"],
+        Doc("of text: the mean of the weights is the model once the loss rises; torch: as torch.optim.ASGD has it"),
+    ] = "off"
+    patience: Annotated[int, Doc("of averaging: the latest epochs whose losses the trigger leaves out")] = 5
     ema: Annotated[float, Doc("decay of the running mean of the weights, which then is the model; 0 is off")] = 0.0
-    keep: Annotated[Literal["best", "last"], Doc("the model of the best validation accuracy, or of the last epoch")] = (
+    keep: Annotated[Literal["best", "last"], Doc("the model of the best validation score, or of the last epoch")] = (
         "best"
     )
     multiply_adds_limit: Annotated[
@@ -71,6 +76,7 @@ class TrainingSettings:
                 ),
                 f"training.auxiliary_weight must be 0 or more, got {self.auxiliary_weight}": self.auxiliary_weight >= 0,
                 f"training.ema must lie in [0, 1), got {self.ema}": 0 <= self.ema < 1,
+                f"training.patience must be at least 1, got {self.patience}": self.patience >= 1,
                 f"training.multiply_adds_limit must be 0 (off) or more, got {self.multiply_adds_limit}": (
                     self.multiply_adds_limit >= 0
                 ),
@@ -79,7 +85,7 @@ class TrainingSettings:
 
 
 class BestEpoch(TypedDict):
-    """The epoch with the best validation accuracy, as a checkpoint holds it."""
+    """The epoch with the best validation score, in percent, as a checkpoint holds it."""
 
     epoch: int
     accuracy: float
@@ -95,9 +101,9 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self,
         network: nn.Module,
         *,
-        train: Loader,
-        valid: Loader | None,
-        test: Loader | None,
+        train: Batches,
+        valid: Batches | None,
+        test: Batches | None,
         classes: int,
         optimizer: OptimizerSettings,
         training: TrainingSettings,
@@ -117,13 +123,14 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self.best: BestEpoch | None = None  # where validation picks the weights
         self._batches: Iterator[Batch] | None = None
         self._sums = {"loss": 0.0, "right": 0.0, "images": 0.0, "seconds": 0.0}
+        self._epoch_start = 0, 0  # an epoch, and the steps before it
         self._save: Save | None = None
         self._saved = 0.0
 
     @property
     def total(self) -> int:
         """Return the number of steps of all epochs, or of those that the budget leaves time for."""
-        return self._epochs * self._train.steps
+        return sum(map(self._train.steps_of, range(self._epochs)))
 
     @property
     def units_per_record(self) -> int:
@@ -154,7 +161,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
     def advance(self) -> RetrainRecord | None:
         """Train for one step; return the record of the epoch after its last step, else None."""
         start = self._clock()
-        epoch, step = divmod(self.position, self._train.steps)
+        epoch, step = self._locate(self.position)
         if self._batches is None:
             self._batches = self._train.epoch(epoch, step)
         batch = next(self._batches)
@@ -167,14 +174,29 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         for name, value in (("loss", loss * len(batch)), ("right", right), ("images", len(batch))):
             self._sums[name] += value
         self._sums["seconds"] += self._clock() - start
-        self.emit(Advanced(self.position, len(batch), {"train_loss": loss, "train_accuracy": right / len(batch)}))
-        if step + 1 < self._train.steps:
+        self.emit(Advanced(self.position, len(batch), self._step_figures(loss, right, batch)))
+        if step + 1 < self._train.steps_of(epoch):
             self._save_if_due()
             return None
         self._batches = None
         record = self._record(epoch)
         self._keep_to_budget(record)
         return record
+
+    def _locate(self, position: int) -> tuple[int, int]:
+        """Return the epoch and the step within it; epochs of a text may differ in length."""
+        epoch, before = self._epoch_start
+        if position < before:
+            epoch, before = 0, 0
+        while position - before >= self._train.steps_of(epoch):
+            before += self._train.steps_of(epoch)
+            epoch += 1
+        self._epoch_start = epoch, before
+        return epoch, position - before
+
+    def _step_figures(self, loss: float, right: float, batch: Batch) -> dict[str, float]:
+        """Return what a step reports."""
+        return {"train_loss": loss, "train_accuracy": right / len(batch)}
 
     def _keep_to_budget(self, record: RetrainRecord) -> None:
         """Take only the epochs that fit into the time left, by the last one; the schedule ends with them."""
@@ -185,12 +207,12 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             self._epochs = done + int(left / record.total_seconds)
 
     def _set_progress(self, epoch: int, step: int) -> None:
-        rate = self.schedule.rate_at(epoch + step / self._train.steps, epochs=self._epochs)
+        rate = self.schedule.rate_at(epoch + step / self._train.steps_of(epoch), epochs=self._epochs)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         set_progress(self.network, epoch / self._epochs)
 
-    def _fit(self, batch: Batch) -> tuple[float, int]:
+    def _fit(self, batch: Batch) -> tuple[float, float]:
         """Take one step; return the loss of the classifier itself, and how many images it classified rightly."""
         device = batch.images.device.type
         with seeded(self._seed_of(self.position)):
@@ -199,14 +221,21 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             logits, extra = predicted if isinstance(predicted, Prediction) else (predicted, None)
             loss = self._loss(logits, batch)
             whole = loss if extra is None else loss + self.settings.auxiliary_weight * self._loss(extra, batch)
+        self._descend(whole, batch)
+        return float(loss.detach()), int((logits.detach().argmax(dim=1) == batch.labels).sum())
+
+    def _descend(self, whole: Tensor, batch: Batch) -> None:
+        """Take an optimizer step on a loss, by its clipped gradient."""
         self._refuse_unbounded("the loss", float(whole.detach()))
         self.optimizer.zero_grad(set_to_none=True)
         whole.backward()  # type: ignore[no-untyped-call]
         # without a limit too: a gradient that is no number must be noticed before it has spoiled the weights
         norm = nn.utils.clip_grad_norm_(self._parameters, self.schedule.clip or math.inf, foreach=True)
         self._refuse_unbounded("the gradient", float(norm))
+        self._step_optimizer(batch)
+
+    def _step_optimizer(self, batch: Batch) -> None:
         self.optimizer.step()
-        return float(loss.detach()), int((logits.detach().argmax(dim=1) == batch.labels).sum())
 
     def _loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return F.cross_entropy(logits.float(), batch.labels, label_smoothing=self.settings.label_smoothing)
@@ -246,35 +275,50 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             seconds=sums["seconds"],
             learning_rate=self.optimizer.param_groups[0]["lr"],
             train_loss=sums["loss"] / images,
-            train_accuracy=100 * sums["right"] / images,
+            train_accuracy=self._train_score(),
             images_per_second=images / sums["seconds"] if sums["seconds"] > 0 else 0.0,
             **self._validate(),
         )
         self._sums = dict.fromkeys(sums, 0.0)
         self._refuse_diverged(record)
         self._saved = self._clock()  # the loop saves a record itself
+        self._keep_if_best(record, self.model)
+        return record
+
+    def _keep_if_best(self, record: RetrainRecord, model: nn.Module) -> None:
+        """Keep the weights of an epoch if no epoch before was better."""
         accuracy = record.best_accuracy
         # of equals the later one is better: it was trained for longer
         best = -math.inf if self.best is None else self.best["accuracy"]
         if self.settings.keep == "best" and accuracy is not None and accuracy >= best:
-            self.best = {"epoch": epoch, "accuracy": accuracy, "weights": self._weights()}
-        return record
+            self.best = {"epoch": record.epoch, "accuracy": accuracy, "weights": _copy_weights(model)}
 
-    def _validate(self) -> dict[str, float]:
-        """Return the figures of a record that come from validation images, where there are any."""
+    def _train_score(self) -> float:
+        """Return the score of an epoch's training examples, in percent."""
+        return 100 * self._sums["right"] / self._sums["images"]
+
+    def _validate(self) -> dict[str, Any]:
+        """Return the figures of a record that come from validation examples, where there are any."""
         if self._valid is None:
             return {}
         start = self._clock()
-        found = evaluate(self.network, self._valid, classes=self._classes)
+        found = self._evaluate(self.network if self._average is not None else self.model, self._valid)
+        assert found is not None
         self._refuse_unbounded("the validation loss", found.loss)
-        figures = {"valid_accuracy": found.top1, "valid_top5": found.top5, "valid_loss": found.loss}
+        figures = self._list_figures(found)
         if self._average is not None:
-            figures["ema_valid_accuracy"] = evaluate(self.model, self._valid, classes=self._classes).top1
+            average = self._evaluate(self.model, self._valid)
+            assert average is not None
+            figures["ema_valid_accuracy"] = average.top1
         return {**figures, "valid_seconds": self._clock() - start}
+
+    def _list_figures(self, found: AnyEvaluation) -> dict[str, float]:
+        assert isinstance(found, Evaluation)
+        return {"valid_accuracy": found.top1, "valid_top5": found.top5, "valid_loss": found.loss}
 
     def _weights(self) -> Weights:
         """Return a copy of the model as it is now, without the parts that only training needs."""
-        return {name: value.clone() for name, value in select_deployed_weights(self.model.state_dict()).items()}
+        return _copy_weights(self.model)
 
     # --- the end
 
@@ -299,8 +343,11 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             best_epoch=self._epochs - 1 if self.best is None else self.best["epoch"],
         )
 
-    def _evaluate(self, network: nn.Module, images: Loader | None, *, mistakes: int = 0) -> Evaluation | None:
-        return None if images is None else evaluate(network, images, classes=self._classes, mistakes=mistakes)
+    def _evaluate(self, network: nn.Module, images: Batches | None, *, mistakes: int = 0) -> AnyEvaluation | None:
+        if images is None:
+            return None
+        assert isinstance(images, Loader)
+        return evaluate(network, images, classes=self._classes, mistakes=mistakes)
 
     # --- state
 
@@ -327,6 +374,10 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self._sums = dict(state["partial"])
         self._epochs = state.get("epochs", self._epochs)  # states of older versions have none
         self._batches = None
+
+
+def _copy_weights(model: nn.Module) -> Weights:
+    return {name: value.clone() for name, value in select_deployed_weights(model.state_dict()).items()}
 
 
 def _build_average(network: nn.Module, decay: float) -> AveragedModel:

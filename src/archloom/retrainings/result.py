@@ -25,8 +25,9 @@ from archloom.reports.markup import escape
 from archloom.reports.tables import duration, list_lines
 from archloom.retrainings.evaluation import Evaluation
 from archloom.retrainings.model_file import BEST
-from archloom.retrainings.records import RetrainOutcome, RetrainRecord
+from archloom.retrainings.records import AnyEvaluation, RetrainOutcome, RetrainRecord
 from archloom.retrainings.report_curves import draw_curves, plot_curves
+from archloom.retrainings.text_evaluation import TextEvaluation
 from archloom.spaces import SPACES, CellGraph
 from archloom.tasks import CLASSIFICATION
 
@@ -88,9 +89,8 @@ class RetrainResult(RetrainOutcome):
             KeyError: If something is missing.
             TypeError, ValueError: If a value is of another type.
         """
-        for name in ("test", "valid"):
-            value[name]
-        return from_json_object(cls, value, history=tuple(history), folder=folder)
+        test, valid = (value[name] and _read_evaluation(value[name]) for name in ("test", "valid"))
+        return from_json_object(cls, value, test=test, valid=valid, history=tuple(history), folder=folder)
 
     def to_json(self) -> JsonObject:
         """Return what result.json holds: all but the history, which is in metrics.jsonl."""
@@ -111,8 +111,8 @@ class RetrainResult(RetrainOutcome):
         return RunFolder(self.folder).report_path
 
     @property
-    def evaluation(self) -> Evaluation | None:
-        """Return the evaluation on test images, else on validation images."""
+    def evaluation(self) -> AnyEvaluation | None:
+        """Return the evaluation on test examples, else on validation examples."""
         return self.test or self.valid
 
     @property
@@ -126,6 +126,8 @@ class RetrainResult(RetrainOutcome):
         if self.evaluation is None:
             return "not evaluated: all images were trained on"
         part = "test" if self.test is not None else "validation"
+        if isinstance(self.evaluation, TextEvaluation):
+            return f"perplexity {self.evaluation.perplexity:,.2f} on {self.evaluation.words:,} {part} words"
         return f"{self.evaluation.top1:.2f} % of {self.evaluation.images:,} {part} images"
 
     @property
@@ -133,6 +135,8 @@ class RetrainResult(RetrainOutcome):
         """Return a warning if the model is no better than guessing, else ''."""
         if self.evaluation is None:
             return ""
+        if isinstance(self.evaluation, TextEvaluation):
+            return self.evaluation.caution
         counts = [sum(row) for row in self.evaluation.confusion]
         return CLASSIFICATION.chance_sentence(self.evaluation.top1 / 100, counts)
 
@@ -144,7 +148,8 @@ class RetrainResult(RetrainOutcome):
 
     def __repr__(self) -> str:
         cost = f"{self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds"
-        facts = {"accuracy": self.accuracy_text, "caution": self.caution, "cost": cost, "time": self.time_text}
+        name = "result" if isinstance(self.evaluation, TextEvaluation) else "accuracy"
+        facts = {name: self.accuracy_text, "caution": self.caution, "cost": cost, "time": self.time_text}
         known = {name: text for name, text in facts.items() if text}
         return list_lines({"architecture": f"{self.text} ({self.title})", **known, "model": str(self.model)})
 
@@ -169,6 +174,10 @@ class RetrainResult(RetrainOutcome):
     def plot(self) -> Figure:
         """Return a matplotlib figure: losses and accuracies over epochs."""
         return plot_curves(self.history)
+
+
+def _read_evaluation(value: JsonObject) -> AnyEvaluation:
+    return TextEvaluation.from_json(value) if "words" in value else Evaluation.from_json(value)
 
 
 def list_graphs(space: Settings, architecture: Mapping[str, str]) -> tuple[CellGraph, ...]:

@@ -22,6 +22,7 @@ from archloom.core.recipes import find_retraining
 from archloom.core.settings import Settings, flatten, merge, read_toml
 from archloom.core.state import StateDict
 from archloom.core.trust import trusting
+from archloom.data import DataSet
 from archloom.data.source import ImageData
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
@@ -105,7 +106,7 @@ def retrain(
         >>> result.model.name
         'best.safetensors'
     """
-    own: Any = as_data_set(data)
+    own = as_data_set(data)
     named = {} if data is None else {"data": {"name": data if own is None else GIVEN}}
     overrides = merge(settings or {}, named, {} if seed is None else {"seed": seed})
     options = RunOptions(listeners=listeners, stop=stop, warn=note)
@@ -143,7 +144,7 @@ def resolve_request(
 def run_retraining(
     request: RetrainRequest,
     *,
-    data: ImageData | None = None,
+    data: DataSet | None = None,
     out: str | Path | None = None,
     options: RunOptions = DEFAULT_OPTIONS,
     note: Note = lambda line: None,
@@ -183,7 +184,7 @@ def resume_retraining(
 ) -> RetrainResult:
     """Resume a retraining that was interrupted; return the result of a complete one."""
     spec = RetrainSpec.resolve(merge(folder.config, settings or {}))
-    own: Any = as_data_set(data)
+    own = as_data_set(data)
 
     def build() -> RetrainRun:
         return RetrainRun(folder, spec, own or spec.load_data())
@@ -221,7 +222,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
     may_differ = (*MAY_DIFFER, "recipe", "changed")  # words about the settings
     loop: RetrainLoop
 
-    def __init__(self, folder: RunFolder, spec: RetrainSpec, data: ImageData, budget: Budget | None = None) -> None:
+    def __init__(self, folder: RunFolder, spec: RetrainSpec, data: DataSet, budget: Budget | None = None) -> None:
         check_trainable(data)
         super().__init__(folder, build_retraining(spec, data, budget=budget))
         self._spec, self._data = spec, data
@@ -253,7 +254,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
 
     def write_report(self, result: RetrainResult | None) -> None:
         """Write the report page, of an unfinished run too."""
-        test = self._data.test
+        test = self._data.test if isinstance(self._data, ImageData) else None
         write_drawing(self.folder, self._spec)
         images = None if test is None else lambda index: test.fetch(torch.tensor(index))
         write_retrain_report(self.folder.path, images=images)
@@ -275,7 +276,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
             recipe=spec.recipe,
             data=data.name if spec.data_set.name == GIVEN else spec.data_set.name,
             seed=spec.seed,
-            classes=tuple(data.classes),
+            classes=tuple(data.classes) if isinstance(data, ImageData) else (),
             changed=tuple(spec.changed),
             network=to_json_object(card.network),
             image_shape=tuple(card.image_shape),
