@@ -155,7 +155,7 @@ def card_of(retrain: RetrainSpec, data: DataSet, details: ModelDetails = ModelDe
         "details": details,
     }
     if isinstance(data, TextData):
-        return ModelCard(**card, words=data.words)  # type: ignore[arg-type]
+        return ModelCard(**card, words=data.words, tokens=data.tokens)  # type: ignore[arg-type]
     assert isinstance(data, ImageData)
     return ModelCard(
         **card,  # type: ignore[arg-type]

@@ -64,6 +64,7 @@ class ModelCard:
     mean: tuple[float, ...] = ()  # per channel, of images scaled to 0..1
     std: tuple[float, ...] = ()
     words: tuple[str, ...] = ()  # of a language model, by their numbers
+    tokens: str = ""  # of a language model: how its text was split, `words` or `spaces`
     side: int = 0  # pictures are scaled to a square of it, whose middle is taken; 0: the longer side of `image_shape`
     details: ModelDetails = ModelDetails()
 
