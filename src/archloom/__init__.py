@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from archloom.data.loader import Batch, Loader
     from archloom.data.source import ImageData
     from archloom.data.text import TextData, TextLoader
+    from archloom.export import export_model
     from archloom.families import (
         Depth,
         Family,
@@ -171,6 +172,7 @@ __all__ = [
     "__version__",
     "build_network",
     "compare",
+    "export_model",
     "family_of",
     "from_tensors",
     "inherit",
@@ -207,6 +209,7 @@ _EXPORTS = {  # by module, imported when first used: `archloom --version` needs 
     "data.loader": ("Batch", "Loader"),
     "data.source": ("ImageData",),
     "data.text": ("TextData", "TextLoader"),
+    "export": ("export_model",),
     "families": ("Depth", "Family", "OperationKind", "Size", "Source", "build_network", "family_of"),
     "objectives": ("CostTable",),
     "operations": ("DARTS_OPERATIONS", "NB201_OPERATIONS", "Place", "ReluConvNorm"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from archloom.benchmarks import Benchmark, find_benchmark
+from archloom.benchmarks import Benchmark
 from archloom.comparisons.entries import EntryResult, SeedResult, Timing
 from archloom.comparisons.spec import ComparisonSpec, Contender, ResultLimit
 from archloom.core.errors import ArchloomError, BenchmarkError, SettingError
@@ -55,7 +55,7 @@ class EntryReader:
         self._spec = contender.spec
         self._seconds_per_trial = comparison.settings.seconds_per_trial
         self._space = self._spec.build_space()
-        self._table = find_benchmark(self._space, self._spec.data_set.name, self._spec.data.directory)
+        self._table = self._spec.find_table(self._space)
         self._limits = _list_limits(self._spec, self._table, comparison.limit)
 
     @property

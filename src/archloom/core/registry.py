@@ -92,7 +92,10 @@ class Catalogue(Mapping[str, Entry]):
             raise SettingError(f"{self.kind} '{name}': {error}") from error
         except Exception as error:  # an import of foreign code may fail in any way
             raise SettingError(f"{self.kind} '{name}' cannot be imported: {one_line(error)}") from error
-        if not _makes(thing, Entry(self.makes).load()):
+        kind = Entry(self.makes).load()
+        if missing := _missing_methods(thing, kind):
+            raise SettingError(f"{self.kind} '{name}' must implement {', '.join(missing)}")
+        if not _makes(thing, kind):
             wanted = self.makes.partition(":")[2]
             raise SettingError(
                 f"{self.kind} '{name}' must be a complete class derived from {wanted}, "
@@ -115,6 +118,13 @@ def _import(entry: Entry) -> Any:
     if entry.target.partition(":")[0] not in sys.modules and str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
     return entry.load()
+
+
+def _missing_methods(thing: Any, kind: type) -> list[str]:
+    """Return the names of the abstract methods that a class of the right kind leaves out."""
+    if not isinstance(thing, type) or not issubclass(thing, kind) or thing is kind:
+        return []
+    return sorted(f"{name}()" for name in getattr(thing, "__abstractmethods__", ()))
 
 
 def _makes(thing: Any, kind: type) -> bool:

@@ -38,6 +38,7 @@ DATA = Catalogue(
         "text": Entry(f"{_CORPORA}:text", summary="A folder with train.txt, valid.txt and test.txt."),
         "pydoc": Entry(f"{_CORPORA}:pydoc", summary="The language reference of this Python, as text: no download."),
         "npz": Entry("archloom.data.arrays:npz", summary="A numpy .npz file of images and labels."),
+        "huggingface": Entry("archloom.data.hugging_face:huggingface"),
     },
     makes="archloom.data.facts:DataSet",
 )

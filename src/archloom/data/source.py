@@ -237,10 +237,11 @@ def measure_statistics(source: Source) -> tuple[tuple[float, ...], tuple[float, 
 
 
 def locate(name: str, directory: Path | None, path: str = "") -> Path:
-    """Return where a data set of this name is: `path` in the data folder."""
+    """Return where a data set of this name is: `path` as the user sees it, or in the data folder."""
     if directory is None and not path:
         raise DataError(f"data set '{name}' needs a data folder; give --data-dir or set ARCHLOOM_DATA")
-    return (directory or Path()) / path
+    own = Path(path).expanduser()
+    return own if directory is None or (path and own.exists()) else directory / own
 
 
 def to_channels_first(images: np.ndarray[Any, Any]) -> Tensor:

@@ -13,6 +13,7 @@ from annotated_doc import Doc
 
 from archloom import fast as kernels
 from archloom.core.errors import SettingError, require
+from archloom.execution.executors import Resources
 from archloom.execution.survey import usable_cores
 
 MOST_THREADS = 1024  # a file must not start threads without end
@@ -31,16 +32,28 @@ class Machine:
     kernels: Annotated[
         kernels.KernelChoice, Doc("auto: compiled if built; torch: fused; plain: modules; compile: torch.compile")
     ] = "auto"
+    memory: Annotated[float, Doc("gigabytes that a cluster reserves for a run or a short training; 0: not stated")] = (
+        0.0
+    )
     recompute: Annotated[bool, Doc("compute fused cells again on the way back: less memory, more time")] = False
 
     def __post_init__(self) -> None:
         counts = {name: getattr(self, name) for name in ("torch_threads", "loader_threads", "worker_processes")}
         require(
             {
-                f"machine.{name} must lie in 0..{MOST_THREADS}, got {n}": 0 <= n <= MOST_THREADS
-                for name, n in counts.items()
+                f"machine.memory must be 0 (not stated) or more gigabytes, got {self.memory}": self.memory >= 0,
+                **{
+                    f"machine.{name} must lie in 0..{MOST_THREADS}, got {n}": 0 <= n <= MOST_THREADS
+                    for name, n in counts.items()
+                },
             }
         )
+
+    @property
+    def resources(self) -> Resources:
+        """Return what one job on such a machine needs of a cluster."""
+        gpus = int(self.device.startswith("cuda"))
+        return Resources(cpus=max(1, self.torch_threads), gpus=gpus, memory_gb=self.memory)
 
     def prepare(self) -> torch.device:
         """Set the number of threads, the kernels and how memory is kept, and pick the device."""

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from archloom.core.errors import DataError, SettingError
 from archloom.data.corpora import END, UNKNOWN, split_spaces, split_words
 from archloom.export.text import DeployedText
-from archloom.retrainings.model_file import find_model, load_model
+from archloom.retrainings.best_model import find_best_model
+from archloom.retrainings.model_file import load_model
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def is_text_model(given: Path) -> bool:
     if given.suffix == ".onnx":
         return False
     try:
-        return bool(load_model(find_model(given))[0].words)
+        return bool(load_model(find_best_model(given).path)[0].words)
     except SettingError:
         return False
 
@@ -64,7 +65,7 @@ class TextModel:
     @classmethod
     def load(cls, given: Path, *, plugins: bool = False) -> TextModel:
         """Return the model of a run or of a model file."""
-        return cls(DeployedText.load(find_model(given), plugins=plugins))
+        return cls(DeployedText.load(find_best_model(given).path, plugins=plugins))
 
     def _to_numbers(self, line: str) -> tuple[list[int], int]:
         """Return the numbers of a line's words, and how many of them are unknown."""

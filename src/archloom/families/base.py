@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import nn
 
-from archloom.core.errors import SettingError
+from archloom.core.errors import SettingError, one_line
 from archloom.core.registry import Catalogue, Entry
 from archloom.core.settings import Settings
 from archloom.spaces import NONE, Architecture, SearchSpace
@@ -280,8 +280,23 @@ def family_of(space: SearchSpace | type[SearchSpace]) -> Family[Any]:
         if isinstance(named := vars(base).get("family"), str):
             return _load_family(named)
         if isinstance(named := vars(base).get("network"), str):
-            return NetworkFamily(Entry(named).load())
+            return NetworkFamily(_load_network(kind, named))
     raise SettingError(f"{kind.__name__} must name its family (or its network): family = 'package.module:Class'")
+
+
+def _load_network(space: type[SearchSpace], name: str) -> Callable[..., nn.Module]:
+    """Return the network that a space names; a SettingError says what is wrong with the name."""
+    try:
+        network: Callable[..., nn.Module] = Entry(name).load()
+    except ModuleNotFoundError as error:
+        what = f"no module named '{error.name}'"
+    except Exception as error:  # an import of foreign code may fail in any way
+        what = one_line(error) if ":" in name else "expected package.module:Class"
+    else:
+        if callable(network):
+            return network
+        what = f"it is {one_line(repr(network))}"
+    raise SettingError(f"{space.__name__}.network must name a class as package.module:Class, got '{name}': {what}")
 
 
 @cache

@@ -21,7 +21,8 @@ from archloom.families import family_of
 from archloom.latency.prediction_timing import REPEATS, Latency, measure_latencies, use_torch_threads
 from archloom.latency.step_timing import Clock, Step
 from archloom.objectives import cost_of
-from archloom.retrainings.model_file import BEST, LAST, ModelCard, find_model
+from archloom.retrainings.best_model import find_best_model
+from archloom.retrainings.model_file import BEST, LAST, ModelCard
 from archloom.searches.architectures import find_architecture
 from archloom.searches.short_training import seeded
 
@@ -88,7 +89,7 @@ def is_model(given: str) -> bool:
 
 def load_trained(given: str, *, plugins: bool = False) -> Deployed:
     """Return a trained model."""
-    return Deployed.load(find_model(Path(given)), plugins=plugins)
+    return Deployed.load(find_best_model(Path(given)).path, plugins=plugins)
 
 
 def build_untrained(given: str, *, space: str | None, size: Size, seed: int = 0) -> Deployed:

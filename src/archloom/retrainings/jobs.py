@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from archloom.core.events import JobListener
-from archloom.core.settings import Settings, merge
+from archloom.core.settings import Settings, check, merge
 from archloom.core.trust import Trust, current_trust, trusting
-from archloom.execution.executors import Stop, progress_listener
+from archloom.execution.executors import Resources, Stop, progress_listener
 from archloom.execution.jobs import FolderJob
+from archloom.execution.machine import Machine
 from archloom.execution.run import RunOptions
 from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.run import RetrainRequest, resolve_request, run_retraining
@@ -34,6 +35,12 @@ class RetrainJob(FolderJob):
     def run_folder(self) -> RetrainFolder:
         """Return the run folder of the job."""
         return RetrainFolder(self.folder)
+
+    @property
+    def resources(self) -> Resources:
+        """Return what the training needs of a cluster."""
+        values, _ = check("machine", Machine, self.settings.get("machine", {}))
+        return Machine(**values).resources
 
     def run(self, emit: JobListener, stop: Stop) -> None:
         """Begin the training, or resume it where it was interrupted."""

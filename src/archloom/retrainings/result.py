@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import archloom  # exporting is a layer above retrainings: the package exports it
 from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 from archloom.core.result_file import read_result_file
@@ -132,13 +133,14 @@ class RetrainResult(RetrainOutcome):
 
     @property
     def caution(self) -> str:
-        """Return a warning if the model is no better than guessing, else ''."""
-        if self.evaluation is None:
-            return ""
+        """Return warnings if the model was hardly trained or is no better than guessing, else ''."""
+        learned = ""
         if isinstance(self.evaluation, TextEvaluation):
-            return self.evaluation.caution
-        counts = [sum(row) for row in self.evaluation.confusion]
-        return CLASSIFICATION.chance_sentence(self.evaluation.top1 / 100, counts)
+            learned = self.evaluation.caution
+        elif self.evaluation is not None:
+            counts = [sum(row) for row in self.evaluation.confusion]
+            learned = CLASSIFICATION.chance_sentence(self.evaluation.top1 / 100, counts)
+        return " ".join(filter(None, (self.training_caution, learned)))
 
     @property
     def time_text(self) -> str:
@@ -149,7 +151,7 @@ class RetrainResult(RetrainOutcome):
     def __repr__(self) -> str:
         cost = f"{self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds"
         name = "result" if isinstance(self.evaluation, TextEvaluation) else "accuracy"
-        facts = {name: self.accuracy_text, "caution": self.caution, "cost": cost, "time": self.time_text}
+        facts = {"caution": self.caution, name: self.accuracy_text, "cost": cost, "time": self.time_text}
         known = {name: text for name, text in facts.items() if text}
         return list_lines({"architecture": f"{self.text} ({self.title})", **known, "model": str(self.model)})
 
@@ -170,6 +172,19 @@ class RetrainResult(RetrainOutcome):
             ArchloomError: If pandas is not installed.
         """
         return make_frame([record.to_json() for record in self.history])
+
+    def export(self, formats: Sequence[str] | None = None, *, out: str | Path | None = None) -> tuple[Path, ...]:
+        """Write the model as ONNX, a torch.export program and plain PyTorch source; each file is checked.
+
+        Args:
+            formats: `onnx`, `torch`, `standalone`. Default: all that can be written here.
+            out: The folder to write to. Default: `export` in the run folder.
+
+        Returns:
+            The files.
+        """
+        written = archloom.export_model(self.model, formats=formats, out=out)
+        return tuple(path for form in written for path in form.paths)
 
     def plot(self) -> Figure:
         """Return a matplotlib figure: losses and accuracies over epochs."""

@@ -18,12 +18,13 @@ from archloom.core.sections import Sections
 from archloom.core.settings import Component, Settings, Target, merge, schema, settings_of, tables_of
 from archloom.data import DATA, load
 from archloom.data.parts import DataParts, TextParts
+from archloom.data.places import GIVEN, locate_data
 from archloom.data.text import Lengths
 from archloom.execution.machine import Machine
 from archloom.families import FAMILIES, build_network, family_of
 from archloom.retrainings.loop import TrainingSettings
 from archloom.retrainings.optimization import OptimizerSettings
-from archloom.searches.spec import GIVEN, build_space, check_precision, find_data, resolve_data
+from archloom.searches.spec import build_space, check_precision, find_data, resolve_data
 from archloom.spaces import SPACES, Architecture, SearchSpace
 from archloom.supernet import Only
 from archloom.tasks import CLASSIFICATION, LANGUAGE
@@ -209,7 +210,8 @@ def compose(
     if unknown:
         raise SettingError(f"unknown section '{unknown[0]}' of recipe '{recipe_name}'{suggestion(unknown[0], known)}")
     family = merge({key: tables[key] for key in SECTIONS if key in tables}, tables.get(kind.name, {}))
-    own = overrides.get("data", {})
+    overrides = {**overrides, "data": locate_data(overrides.get("data", {}))}
+    own = overrides["data"]
     data_name = own.get("name") or inherited.get("name") or family.get("data", {}).get("name", kind.task.default_data)
     layers = {
         "space": {"name": name, **settings_of(space), **kind.select_space_settings(space, family.get("space", {}))},

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from archloom.benchmarks import Benchmark, find_benchmark
+from archloom.benchmarks import Benchmark
 from archloom.core.errors import ArchloomError, SettingError
 from archloom.core.events import Listener
 from archloom.core.seeds import derive_seed
 from archloom.core.settings import Component, Settings, settings_of
 from archloom.data import DataSet
-from archloom.execution.executors import ProcessExecutor, SerialExecutor
+from archloom.execution.executors import Executor, SerialExecutor
+from archloom.execution.machine import Machine
+from archloom.execution.places import PROCESSES, make_executor
 from archloom.families import build_network, family_of
 from archloom.objectives.limits import Limit, largest
 from archloom.objectives.target import Target
@@ -36,6 +39,7 @@ from archloom.searches.short_training import StandaloneScore, build_standalone, 
 from archloom.searches.spec import SearchSpec, build_space
 from archloom.searches.studies import Score, SharedStudy, Study
 from archloom.searches.targets import find_limit, find_target
+from archloom.searches.trial_jobs import ParallelScore
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox
 from archloom.supernet import Resolve, SharedWeights, WeightSettings
@@ -50,16 +54,30 @@ def build_search(
     data: DataSet | None = None,
     listeners: Sequence[Listener] = (),
     budget: Budget | None = None,
+    jobs: JobPlace | None = None,
 ) -> SearchLoop[Any]:
     """Return the loop of a search, ready to run or to load a state; data are read if it needs them."""
-    return SearchBuilder(spec, data).search(listeners, budget)
+    return SearchBuilder(spec, data, jobs=jobs or JobPlace()).search(listeners, budget)
+
+
+@dataclass(frozen=True)
+class JobPlace:
+    """Where the jobs of a search run: short trainings of the finalist race, and trials that are trained."""
+
+    on: str = PROCESSES
+    folder: Path = Path()  # for messages, if they run on a cluster
+
+    @property
+    def is_remote(self) -> bool:
+        """Return whether jobs run on other machines, or may."""
+        return self.on not in (PROCESSES, "serial")
 
 
 class SearchBuilder:
     """Build the objects of a search from its spec and its data."""
 
-    def __init__(self, spec: SearchSpec, data: DataSet | None) -> None:
-        self._spec, self._given = spec, data
+    def __init__(self, spec: SearchSpec, data: DataSet | None, *, jobs: JobPlace | None = None) -> None:
+        self._spec, self._given, self._jobs = spec, data, jobs or JobPlace()
         self._settings = spec.search
         self._device = spec.machine.prepare()
         self._space = spec.build_space()
@@ -85,7 +103,7 @@ class SearchBuilder:
         """Return the loop of the search."""
         strategy = self._spec.build_strategy(self._space)
         name = self._spec.data_set.name  # not that of the files: a folder may be called like a published data set
-        found = find_benchmark(self._space, name, self._spec.data.directory)
+        found = self._spec.find_table(self._space)
         look_up, target, limit = TableLookup(found, data=name), self._target(found), self._limit(found)
         strict = self._spec.target.strict
         if isinstance(strategy, BlackBox):
@@ -100,6 +118,7 @@ class SearchBuilder:
                 score,
                 trials=trials,
                 study=self._study(),
+                parallel=self._parallel(strategy, score),
                 look_up=look_up,
                 listeners=listeners,
                 target=target,
@@ -156,17 +175,27 @@ class SearchBuilder:
         if not settings.is_on:
             return None
         training = self.short_training()
-        count = self._spec.machine.worker_processes or torch.get_num_threads()
-        parallel = count > 1 and self._device.type == "cpu"  # one training occupies a GPU
+        executor = self._executor([training])
         return RaceRunner(
             space=self._space,
             settings=settings,
             training=training,
-            executor=ProcessExecutor(count, shared=[training]) if parallel else SerialExecutor(),
+            executor=executor,
             references=self.references(limit),
             seed=self._spec.seed,
-            machine=replace(self._spec.machine, torch_threads=1) if parallel else None,
+            machine=self._machine_of(executor),
         )
+
+    def _executor(self, shared: Sequence[object]) -> Executor:
+        """Return what runs the jobs of the search: this process unless the settings or the user say otherwise."""
+        count = self._spec.machine.worker_processes or torch.get_num_threads()
+        if not self._jobs.is_remote and (count == 1 or self._device.type != "cpu"):  # one training occupies a GPU
+            return SerialExecutor()
+        return make_executor(self._jobs.on, workers=count, place=self._jobs.folder, shared=shared)
+
+    def _machine_of(self, executor: Executor) -> Machine | None:
+        """Return the machine to prepare where a job runs; None for this process, where it is prepared already."""
+        return None if isinstance(executor, SerialExecutor) else replace(self._spec.machine, torch_threads=1)
 
     def references(self, limit: Limit | None = None) -> dict[str, Architecture]:
         """Return what a user would take without a search: the space's references, and the largest architecture."""
@@ -249,7 +278,8 @@ class SearchBuilder:
         wanted = self._settings.score
         if wanted == "shared":
             return self._path_score()
-        if wanted == "table" or (wanted == "auto" and same):
+        guides = same and found is not None and "valid" in found[0].metrics  # test scores must not guide a search
+        if wanted == "table" or (wanted == "auto" and guides):
             if found is None:
                 name = self._given.name if self._given else self._spec.data_set.name
                 raise ArchloomError(
@@ -266,6 +296,19 @@ class SearchBuilder:
             # most strategies never look before the end
             every_epoch=type(strategy).should_continue is not BlackBox.should_continue,
         )
+
+    def _parallel(self, strategy: BlackBox, score: Score) -> ParallelScore | None:
+        """Return what scores several trials at once, or None where the settings have one after another."""
+        at_once = self._settings.trials_at_once
+        if at_once == 1:
+            return None
+        if type(strategy).should_continue is not BlackBox.should_continue:
+            raise SettingError(
+                f"search.trials_at_once must be 1 for strategy '{self._spec.strategy.name}', which decides during a "
+                f"training whether to continue, got {at_once}"
+            )
+        executor = self._executor([score])
+        return ParallelScore(score, executor, at_once, self._machine_of(executor))
 
     def _path_score(self) -> Score:
         run = self._settings.shared_run

@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TypeVar
 
 import torch
@@ -23,7 +24,7 @@ from archloom.core.errors import ArchloomError
 from archloom.core.events import JobEnded, JobEvent, JobListener
 from archloom.core.json_object import JsonObject, to_json_object
 from archloom.data.loader import Batch, Batches
-from archloom.execution.executors import Executor, Stop
+from archloom.execution.executors import Executor, Resources, Stop
 from archloom.execution.loop import Clock, Interrupted
 from archloom.execution.machine import Machine
 from archloom.searches.race_proposals import DERIVED, LARGEST, PROPOSAL, RANDOM, SAMPLE, Entrant
@@ -60,9 +61,8 @@ class ShortTraining:
             if stop():
                 raise Interrupted
             weights.set_progress(_schedule(step, steps))
-            epoch, place = divmod(step, self._train.steps)
-            weights.fit(self._resize(self._train.batch(epoch + repeat * REPEAT_EPOCHS, place)), {})
-        loss, examples = self._evaluate(weights)
+            self._fit(weights, step, repeat)
+        loss, examples = self._evaluate(weights, stop)
         packed = examples.dtype == torch.bool
         return FinalistRecord(
             "",
@@ -78,10 +78,21 @@ class ShortTraining:
             seconds=self._clock() - start,
         )
 
-    def _evaluate(self, weights: SharedWeights) -> tuple[float | None, torch.Tensor]:
+    def begin(self, entrant: Entrant) -> Callable[[], object]:
+        """Return what takes one step of a training that nobody will use: to time it."""
+        weights, steps = self._begin(entrant.architecture, 0), count()
+        return lambda: self._fit(weights, next(steps), 0)
+
+    def _fit(self, weights: SharedWeights, step: int, repeat: int) -> None:
+        epoch, place = divmod(step, self._train.steps)
+        weights.fit(self._resize(self._train.batch(epoch + repeat * REPEAT_EPOCHS, place)), {})
+
+    def _evaluate(self, weights: SharedWeights, stop: Stop) -> tuple[float | None, torch.Tensor]:
         """Return the mean loss (None where it is not finite), and a figure for every held-out example."""
         losses, images, correct = 0.0, 0, []
         for batch in map(self._resize, self._evaluation.epoch(0)):
+            if stop():
+                raise Interrupted
             # by the batch's own statistics: running ones lag behind a short training
             loss, right = weights.evaluate_examples(batch, {})
             losses += float(loss) * len(batch)
@@ -110,6 +121,11 @@ class TrainingJob:
     def name(self) -> str:
         """Return a name that no other training of the race has."""
         return f"short training {self.number}"
+
+    @property
+    def resources(self) -> Resources:
+        """Return what the training needs of a cluster."""
+        return Resources() if self.machine is None else self.machine.resources
 
     def run(self, emit: JobListener, stop: Stop) -> FinalistRecord:
         """Train the architecture briefly and return its record."""

@@ -89,6 +89,7 @@ class Monitor:
         weights: SharedWeights,
         images: Batch,
         derived_accuracy: float,
+        sharpness: bool = True,  # False where there is no time for it
     ) -> Health:
         """Return shares of operations without weights, entropy, sharpness, and the accuracy lost by discretizing.
 
@@ -101,7 +102,7 @@ class Monitor:
             health = replace(health, entropy=_mean(entropies), entropy_least=min(entropies))
         if policy is not None:
             health = replace(health, gap=float(weights.score(images, policy.mixture())) - derived_accuracy)
-        if policy is not None and self.settings.eigenvalue_steps:
+        if policy is not None and self.settings.eigenvalue_steps and sharpness:
             health = replace(health, eigenvalue=self._eigenvalue(policy, weights, images))
         return health
 

@@ -20,7 +20,7 @@ from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target, suggest_beta
 from archloom.searches.budget import (
-    SUPERNET_END,
+    SHARPNESS_END,
     Budget,
     StepPace,
 )
@@ -45,11 +45,13 @@ from archloom.searches.random_baseline import (
     defect_sentence,
     describe_entry,
     join_sentences,
+    training_sentence,
 )
 from archloom.searches.records import COST_METRIC, EarlyStop, EpochRecord, FinalistRecord, StrictSteps
 from archloom.searches.result import SearchOutcome
 from archloom.searches.stages import BuildWeights, StagePlan
 from archloom.searches.target_check import check_target, enforce_target, target_sentence
+from archloom.searches.threads import ThreadWatch
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
 from archloom.supernet import Gates, SharedWeights, path_gates
@@ -136,8 +138,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self._train, self._valid, self._epochs = train, valid, self._stages.epochs
         self._steps = self._epochs * train.steps  # fewer where the time is over before
         self._budget = budget
-        watched = budget if self._stages.is_single else None  # several stages need all of their epochs
-        self._pace = None if watched is None else StepPace(watched, end=SUPERNET_END)
+        self._pace: StepPace | None = None
+        self._threads = None if budget is None else ThreadWatch()
         self.train, self.evaluation = train, evaluation  # `archloom rank` evaluates trained weights with them
         self._comparison = comparison
         self._random_baseline_samples, self._race, self._monitor = random_baseline_samples, race, monitor
@@ -210,7 +212,10 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             self._sums[name] = self._sums.get(name, 0.0) + value
             self._counts[name] = self._counts.get(name, 0) + 1
         self._images += len(train)
-        self._seconds += self._clock() - start
+        seconds = self._clock() - start
+        self._seconds += seconds
+        if self._threads is not None:
+            self._threads.count(seconds)
         self.emit(Advanced(self.position, len(train), metrics))
         self._keep_to_budget()
         ends = self.position % self._train.steps == 0 or self.position == self.total
@@ -218,9 +223,10 @@ class OneShotLoop(SearchLoop[EpochRecord]):
 
     def _keep_to_budget(self) -> None:
         """End the training of the shared weights earlier if the machine is slower than planned."""
-        if self._pace is not None:
+        if self._budget is not None and self._stages.is_single:  # several stages need all of their epochs
+            self._pace = self._pace or StepPace(self._budget, end=self._budget.end_of_supernet())
             fitting = self._pace.steps_that_fit(self._steps - self.position)
-            self._steps = max(self.position + fitting, min(self._steps, self._train.steps))
+            self._steps = self.position + fitting
 
     def _valid_batches(self, position: int) -> Iterator[tuple[Batch, ...]]:
         """Yield the validation batches of each step from a position on."""
@@ -229,6 +235,10 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         while True:
             yield tuple(next(batches) for _ in range(plan.at(position)))
             position += 1
+
+    def later_draws(self) -> Iterator[tuple[Batch, ...]]:
+        """Yield the validation batches of one draw after another, from the end of the search on."""
+        return (batches for batches in self._valid_batches(self.total) if batches)
 
     def _refuse_infinite(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
@@ -285,6 +295,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             weights=self.weights,
             images=self._evaluate.batches[0],
             derived_accuracy=record.derived_accuracy,
+            sharpness=self._pace is None
+            or self._pace.has_time_for(2 * monitor.settings.eigenvalue_steps, until=SHARPNESS_END),
         )
         alarm = monitor.alarm([*self.history, replace(record, health=health)])
         if monitor.settings.action == "roll_back":
@@ -324,8 +336,11 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         baseline = self._compare_with_random(architecture)
         checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
         findings, limit = self.strategy.findings(), check_limit(self._limit, architecture)
+        hardly_trained = training_sentence(self.position) if self.total else ""
         sentences = (
+            hardly_trained if race is None else "",  # else the race decided, which comes first
             self._describe_quality(baseline, race),
+            hardly_trained if race is not None else "",
             defect_sentence(self.space, architecture),
             describe_entry(described["table_entry"]),
             self._undecided_sentence(race),
@@ -364,8 +379,19 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             return None
         self.emit(Deriving("comparing it with a random baseline"))
         samples, rng = self._random_baseline_samples, self.strategy.python_random()
-        space, metric = self.strategy.path_space, self._task.metric
-        return compare_with_random(space, architecture, self._compare, samples=samples, rng=rng, metric=metric)
+        return compare_with_random(
+            self.strategy.path_space,
+            architecture,
+            self._compare,
+            samples=samples,
+            rng=rng,
+            metric=self._task.metric,
+            is_late=self._is_late,
+        )
+
+    def _is_late(self) -> bool:
+        """Return whether the time that is left is that of the result and the report."""
+        return self._budget is not None and self._budget.left_until(1.0) <= 0
 
     def _has_path(self, architecture: Architecture) -> bool:
         """Return whether the present supernet holds an architecture: a stage may have dropped an option of it."""
@@ -404,7 +430,9 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         )
         if raced is not None:
             return *raced, self._clock() - start
-        if derived is None:  # a race alone
+        if derived is None and self._is_late():  # a race alone
+            raise SettingError("search.budget was over before the first short training of the race; use a larger one")
+        if derived is None:
             raise SettingError("no architecture was found that meets the limit or target; use a higher one")
         return derived, None, (), None
 

@@ -9,13 +9,14 @@ from typing import Any
 from archloom.core.errors import CheckpointError, DataError, SettingError, one_line, require
 from archloom.core.settings import Settings, merge
 from archloom.data import DataSet
+from archloom.data.places import GIVEN
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.run_settings import refuse_changed_settings, select_determining
 from archloom.families import build_network, family_of, select_deployed_settings
 from archloom.searches.one_shot import OneShotLoop, SharedScore
 from archloom.searches.recalibration import recalibrate
 from archloom.searches.short_training import seeded
-from archloom.searches.spec import GIVEN, NOT_DETERMINING, SearchSpec
+from archloom.searches.spec import NOT_DETERMINING, SearchSpec
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import OneShot
 from archloom.supernet import Only, SharedWeights

@@ -12,6 +12,8 @@ from archloom.core.metrics import ACCURACY, Metric
 from archloom.families.defects import find_defect
 from archloom.spaces import Architecture, SearchSpace
 
+LEAST_STEPS = 200  # of a search; contract tests show that strategies decide in so many
+
 
 @dataclass(frozen=True)
 class BaselineComparison:
@@ -43,10 +45,14 @@ def compare_with_random(
     samples: int,
     rng: random.Random,
     metric: Metric = ACCURACY,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> BaselineComparison:
-    """Return how an architecture does against a random baseline under the shared weights."""
+    """Return how an architecture does against a random baseline under the shared weights; fewer where it is late."""
     own = evaluate(architecture)
-    return BaselineComparison(own, tuple(sorted(evaluate(space.sample(rng)) for _ in range(samples))), metric)
+    sampled: list[float] = []
+    while len(sampled) < samples and not is_late():
+        sampled.append(evaluate(space.sample(rng)))
+    return BaselineComparison(own, tuple(sorted(sampled)), metric)
 
 
 def describe_entry(entry: TableEntry | None) -> str:
@@ -66,6 +72,13 @@ def defect_sentence(space: SearchSpace, architecture: Architecture) -> str:
     """Return a warning if nothing in the architecture learns, or nothing is connected."""
     defect = find_defect(space, architecture)
     return "" if defect is None else f"Warning: {defect}."
+
+
+def training_sentence(steps: int) -> str:
+    """Return a warning if shared weights were trained for so few steps that they say nothing, else ''."""
+    if steps >= LEAST_STEPS:
+        return ""
+    return f"The shared weights were hardly trained: {steps:,} steps, and a search needs at least {LEAST_STEPS}."
 
 
 def join_sentences(sentences: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from archloom.benchmarks import Benchmark, find_benchmark
+from archloom.benchmarks import Benchmark
 from archloom.core.errors import BenchmarkError, SettingError, require
 from archloom.core.json_object import JsonObject, to_json_object
 from archloom.core.settings import Settings, merge
@@ -135,7 +135,7 @@ class _RankableRun:
 
     def _find_table(self) -> tuple[Benchmark, str]:
         spec, folder = self._experiment, self._experiment.data.directory
-        found = find_benchmark(spec.build_space(), spec.data_set.name, folder)
+        found = spec.find_table(spec.build_space())
         if found is None:
             raise BenchmarkError(
                 f"no benchmark table covers {self._path} (space {spec.space.name}, data {spec.data_set.name}, folder "

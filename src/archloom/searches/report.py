@@ -6,6 +6,7 @@ The page has no script and forbids itself to load anything: a name from a plug-i
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +16,7 @@ from archloom.benchmarks.base import TableEntry
 from archloom.core.json_object import number
 from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.settings import Settings
+from archloom.reports.cautions import split_warnings
 from archloom.reports.cells import draw_cells, draw_text
 from archloom.reports.curves import learning_curves
 from archloom.reports.pages import render_template
@@ -71,7 +73,13 @@ from archloom.searches.report_plots import (
     target_curve,
     trial_scores,
 )
-from archloom.searches.report_posterior import CREDIBLE, architecture_table, describe_posterior
+from archloom.searches.report_posterior import (
+    CREDIBLE,
+    architecture_table,
+    decision_table,
+    describe_posterior,
+    has_mixed,
+)
 from archloom.spaces.base import NONE, CellGraph, SearchSpace
 
 if TYPE_CHECKING:  # reports need no torch
@@ -120,6 +128,7 @@ def render(data: ReportData) -> str:
 def make_context(data: ReportData) -> dict[str, object]:
     """Return what the template of the page needs; pictures are drawn when the page shows them."""
     chosen, result, unit = data.chosen, data.result, unit_of(data.history)
+    warnings, verdict = split_warnings("" if result is None else result.verdict)
     return {
         "title": data.title,
         "subtitle": data.subtitle,
@@ -127,7 +136,8 @@ def make_context(data: ReportData) -> dict[str, object]:
         "records": len(data.history),
         "steps": f"{unit}s",
         "which": "best one so far" if data.trials else "latest one",
-        "verdict": "" if result is None else result.verdict,
+        "warnings": [*warnings, *list_alarms(data.epochs)],
+        "verdict": verdict,
         "architecture": "" if chosen is None else chosen.text,
         **_cells(data),
         **_quality(data),
@@ -142,6 +152,16 @@ def make_context(data: ReportData) -> dict[str, object]:
         "versions": version_table(None if result is None else result.run),
         "table": record_table(f"Every {unit}", _columns(data)),
     }
+
+
+def list_alarms(epochs: Sequence[EpochRecord]) -> list[str]:
+    """Return every kind of alarm of the monitor, with the epoch when it was raised first."""
+    first: dict[str, int] = {}
+    for record in epochs:
+        if record.health is not None and record.health.alarm:
+            first.setdefault(re.sub(r"[\d.,]+", "", record.health.alarm), record.epoch)
+    raised = [record for record in epochs if record.epoch in first.values()]
+    return [f"Epoch {record.epoch + 1}: {record.health.alarm}" for record in raised if record.health is not None]
 
 
 def _cells(data: ReportData) -> dict[str, object]:
@@ -187,7 +207,7 @@ def table_facts(entry: TableEntry) -> list[tuple[str, str]]:
     return [
         ("Data set of the table", entry.dataset),
         ("Test accuracy in the table", decimal(entry.test, unit=" %")),
-        ("Validation accuracy in the table", decimal(entry.valid, unit=" %")),
+        *([] if entry.valid is None else [("Validation accuracy in the table", decimal(entry.valid, unit=" %"))]),
         ("Rank", f"{whole(entry.rank)} of {whole(entry.count)}"),
         ("Regret (points below the best)", decimal(entry.regret)),
     ]
@@ -275,8 +295,10 @@ def _posterior(data: ReportData) -> dict[str, object] | None:
     if posterior is None or data.result is None or not posterior.decisions:
         return None
     derived = data.result.architecture
+    converged = not posterior.sampled or has_mixed(posterior)
+    heading = "Posterior" if converged else "Posterior: not converged"
     return {
-        "heading": "Posterior" if posterior.sampled else "Posterior: a path without noise",
+        "heading": heading if posterior.sampled else "Posterior: a path without noise",
         "words": " ".join(describe_posterior(posterior)),
         "picture": Picture(
             "posterior",
@@ -284,7 +306,10 @@ def _posterior(data: ReportData) -> dict[str, object] | None:
             lambda: best_map(posterior.decisions, derived),
             lambda: tabulate_best(posterior.decisions),
             _map_caption(posterior, derived),
-        ),
+        )
+        if converged
+        else None,
+        "leading": None if converged else decision_table(posterior),
         "architectures": architecture_table(posterior, derived=data.result.text, tested=data.tested),
     }
 

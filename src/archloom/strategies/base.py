@@ -65,14 +65,34 @@ class StrategyFindings:
     others: JsonObject = field(default_factory=dict)  # any further figures, by name
 
 
+class ArchitectureChain(Protocol):
+    """One of several parallel chains of architecture parameters under frozen weights."""
+
+    chain: Chain
+
+    def draw(self, weights: SharedWeights, batches: Sequence[Batch]) -> None:
+        """Add one draw, on validation batches."""
+
+    def freeze_curvature(self) -> None:
+        """Adapt no more."""
+
+
 @runtime_checkable
 class PosteriorStrategy(Protocol):
     """A strategy that keeps its draws from a posterior."""
 
     chain: Chain
 
-    def summarize_chains(self, chains: Sequence[Chain], *, runs: Sequence[str] = ()) -> Posterior:
-        """Return what parallel chains of this strategy say, each after its burn-in; `runs` names their folders."""
+    def summarize_chains(
+        self, chains: Sequence[Chain], *, runs: Sequence[str] = (), burn_in: float | None = None
+    ) -> Posterior:
+        """Return what parallel chains say without a first share of each, by default that of the strategy's settings.
+
+        `runs` names their folders.
+        """
+
+    def start_chains(self, count: int) -> Sequence[ArchitectureChain]:
+        """Return parallel chains that start apart; the strategy itself does not change."""
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ class Tunas(OneShot):
                 weight_decay=decay,
                 alpha=0.9,
                 momentum=0.9,
-                eps=1.0,
+                eps=1.0,  # torch adds it after the root, the public code before: its steps are up to 1.4 times larger
             )
             weights.optimize_with(own)
 
@@ -243,7 +243,9 @@ class Tunas(OneShot):
         momentum = self._settings.baseline_momentum
         self.average = momentum * self.average + (1 - momentum) * reward
         self.weight = momentum * self.weight + (1 - momentum)
-        advantages = [reward - self.average / self.weight, *self._cost_advantages(others)]
+        kept = 1 - (1 - momentum) / self.weight  # of a reward: its own weight in the average is subtracted again
+        cost_advantages = [kept * advantage for advantage in self._cost_advantages(others)]
+        advantages = [reward - self.average / self.weight, *cost_advantages]
         likely = log_likelihood(self.space, self.policy, [path, *others], advantages)
         (gradient,) = gradients_of(likely, [self.policy.values])
         self.policy.values.grad = -gradient

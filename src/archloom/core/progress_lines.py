@@ -1,73 +1,14 @@
-"""Progress of a run: a live bar in a terminal, a plain line per epoch in a log."""
+"""What a log says of a run: a line per epoch with figures, time elapsed and time left, and a line per phase."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from statistics import fmean
-from typing import Protocol, TypeVar
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
-
-from archloom.cli.console import print_line
-from archloom.core.errors import (
-    escape_controls,
-)
-from archloom.core.events import (
-    Advanced,
-    Deriving,
-    Event,
-    Listener,
-    Planning,
-    Record,
-    Recorded,
-    Started,
-)
+from archloom.core.events import Advanced, Deriving, Event, Planning, Record, Recorded, Started
 
 LINES_OF_TRIALS = 10  # how many lines a log gets from a search by trials
-BAR_LINES = 2
-
-EventT = TypeVar("EventT", contravariant=True)
-
-
-@contextmanager
-def show_progress(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
-    """Yield a listener that shows progress in the way that suits the console."""
-    pace = Pace()
-    with choose_display(console, quiet, pace.update, lambda: _Log(pace, console), lambda: _Bar(pace, console)) as shown:
-        yield shown
-
-
-class Display(Protocol[EventT]):
-    """A listener that another thread draws."""
-
-    def __call__(self, event: EventT) -> None: ...
-
-    def render(self) -> RenderableType: ...
-
-
-@contextmanager
-def choose_display(
-    console: Console,
-    quiet: bool,
-    silent: Callable[[EventT], None],
-    log: Callable[[], Callable[[EventT], None]],
-    live: Callable[[], Display[EventT]],
-) -> Iterator[Callable[[EventT], None]]:
-    """Yield the silent listener, lines for a log, or a live display for a terminal."""
-    if quiet:
-        yield silent
-    elif not console.is_terminal:
-        yield log()
-    else:
-        display = live()
-        with Live(console=console, get_renderable=display.render, transient=True, refresh_per_second=4):
-            yield display
 
 
 class Pace:
@@ -151,56 +92,29 @@ def _clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-class _Log:
-    """Prints a line per epoch; of trials, ten lines in all."""
+class LogLines:
+    """The lines of a log: one per epoch; of trials, ten in all; plans and phases as they come."""
 
-    def __init__(self, pace: Pace, console: Console) -> None:
-        self._pace, self._console = pace, console
+    def __init__(self, pace: Pace | None = None) -> None:
+        self._pace = pace or Pace()
 
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Recorded) and self._due():  # before the pace is reset
-            parts = (self._pace.place, self._pace.figures, event.record.status, self._pace.times)
-            print_line("  ".join(part for part in parts if part), console=self._console)
-            if text := self._pace.new_warning(event.record):
-                print_line(text, console=self._console)
-        elif isinstance(event, Deriving):
-            print_line(event.what, console=self._console)
-        elif isinstance(event, Planning):
-            print_line(event.line, console=self._console)
+    def __call__(self, event: Event) -> list[str]:
+        """Return the lines that an event is worth."""
+        lines = list(self._describe(event))  # before the pace is reset
         self._pace.update(event)
+        return lines
 
-    def _due(self) -> bool:
+    def _describe(self, event: Event) -> Iterator[str]:
+        if isinstance(event, Recorded) and self._is_due():
+            parts = (self._pace.place, self._pace.figures, event.record.status, self._pace.times)
+            yield "  ".join(part for part in parts if part)
+            if text := self._pace.new_warning(event.record):
+                yield text
+        elif isinstance(event, Deriving):
+            yield event.what
+        elif isinstance(event, Planning):
+            yield event.line
+
+    def _is_due(self) -> bool:
         every = max(1, self._pace.total // LINES_OF_TRIALS) if self._pace.each == 1 else 1
         return self._pace.position % every == 0 or self._pace.position == self._pace.total
-
-
-class _Bar:
-    """A live bar of two lines; its content is made when events arrive, since another thread draws it."""
-
-    def __init__(self, pace: Pace, console: Console) -> None:
-        self._pace, self._console = pace, console
-        self._figures = ""
-        self._shown: RenderableType = Text("starting")
-
-    def __call__(self, event: Event) -> None:
-        self._pace.update(event)
-        if isinstance(event, Planning):
-            print_line(event.line, console=self._console)
-            return
-        if isinstance(event, Recorded) and (text := self._pace.new_warning(event.record)):
-            print_line(text, console=self._console)
-        if isinstance(event, Deriving):
-            self._shown = Group(self._first_line(), Text(escape_controls(event.what)))
-        else:
-            self._figures = self._pace.figures or self._figures  # at an epoch's end the last ones stay
-            second = ", ".join(part for part in (self._figures, self._pace.status) if part)
-            self._shown = Group(self._first_line(), Text(escape_controls(second), no_wrap=True, overflow="ellipsis"))
-
-    def _first_line(self) -> Table:
-        line = Table.grid(padding=(0, 1, 0, 0))
-        bar = ProgressBar(total=self._pace.total, completed=self._pace.position, width=30)
-        line.add_row(self._pace.place, bar, self._pace.times)
-        return line
-
-    def render(self) -> RenderableType:
-        return self._shown
