@@ -190,3 +190,22 @@ def test_one_call_with_settings_seeds_and_folder(tmp_path: Path) -> None:
     assert [[(r.seed, r.trainings) for r in row.results] for row in result.entries] == [[(3, 4)], [(3, 4)]]
     again = api.compare(tmp_path / "a", executor=NoneIsLeft())
     assert describe(again) == describe(result)
+
+
+def test_seeds_of_planned_searches_differ_and_their_folder_can_be_repeated(tmp_path: Path) -> None:
+    """Small data: settings that were left out are planned by each run, which must keep its own seed."""
+    given = {
+        "seeds": "0-2",
+        "all": {"space": {"name": "nb201_mini"}, "data": {"name": "digits"}, "network": {"channels": 4}},
+        "entry": {"rsps": {"strategy": {"name": "rsps"}, "search": {"epochs": 1}, "race": {"contestants": 0}}},
+    }
+    comparison = ComparisonSpec.resolve(given)
+    first = api.run_comparison(comparison, tmp_path / "out", executor=SERIAL)
+    folders = [tmp_path / "out" / "runs" / f"rsps-{seed}" for seed in range(3)]
+    assert [RunFolder(folder).config["seed"] for folder in folders] == [0, 1, 2]
+    assert len({(folder / "metrics.jsonl").read_text().partition("train_loss")[2][:12] for folder in folders}) == 3
+    again, folder = ComparisonSpec.open(tmp_path / "out", tmp_path)
+    assert api.run_comparison(again, folder, executor=SERIAL).entries == first.entries
+    changed = ComparisonSpec.resolve(given, overrides={"search": {"epochs": 2}})
+    with pytest.raises(ArchloomError, match=r"search.epochs = 1, now it is 2"):
+        api.run_comparison(changed, folder, executor=SERIAL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def test_every_operation_of_a_write_can_be_watched(tmp_path: Path, monkeypatch: 
     seen: list[tuple[str, str]] = []
     monkeypatch.setattr(files, "before_operation", lambda operation, path: seen.append((operation, path.name)))
     write_atomically(tmp_path / "file", b"one")
-    temporary = f".file.{os.getpid()}.tmp"
+    temporary = f".file.{os.getpid()}@{socket.gethostname()}.tmp"
     assert seen == [
         ("create", temporary),
         ("write", temporary),
@@ -112,3 +113,15 @@ def test_every_operation_of_a_write_can_be_watched(tmp_path: Path, monkeypatch: 
         ("rename", "file"),
         ("sync folder", tmp_path.name),
     ]
+
+
+def test_what_another_machine_is_writing_is_left_alone_for_an_hour(tmp_path: Path) -> None:
+    here, there = f"99999999@{socket.gethostname()}", "99999999@far.example.org"
+    paths = {name: tmp_path / f".report.html.{name}.tmp" for name in (here, there)}
+    for path in paths.values():
+        path.touch()
+    files.remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [paths[there].name]
+    os.utime(paths[there], (1.0, 1.0))
+    files.remove_leftovers(tmp_path)
+    assert list(tmp_path.iterdir()) == []

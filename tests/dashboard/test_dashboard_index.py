@@ -1,5 +1,4 @@
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -8,7 +7,6 @@ import pytest
 
 from archloom.dashboard.folders import FolderTree
 from archloom.dashboard.index import Index
-from archloom.dashboard.liveness import is_running, list_holders
 from archloom.execution.run_folder import RunFolder
 
 
@@ -77,15 +75,16 @@ with RunFolder(Path({str(folder)!r})).lock():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "ok\n"
 
 
-def test_without_a_list_of_locks_the_process_decides(tmp_path):
-    (tmp_path / ".lock").write_text(str(os.getpid()))
-    assert is_running(tmp_path, None)
-    (tmp_path / ".lock").write_text("999999999")
-    assert not is_running(tmp_path, None)
-    assert not is_running(tmp_path, frozenset())
-    (tmp_path / ".lock").write_text("x")
-    assert not is_running(tmp_path, None)
-    assert list_holders(tmp_path / "missing") is None
+def test_a_comparison_runs_while_a_process_works_in_one_of_its_searches(runs):
+    (runs / "comparison/runs/gdas-1/architecture.json").unlink()
+    with RunFolder(runs / "comparison/runs/gdas-1").lock():
+        assert look(runs)["runs/comparison"].state == "running"
+    assert look(runs)["runs/comparison"].state == "interrupted"
+
+
+def test_a_folder_that_was_only_just_taken_is_starting(tmp_path):
+    with RunFolder(tmp_path / "new").lock():
+        assert look(tmp_path)[f"{tmp_path.name}/new"].state == "starting"
 
 
 def test_a_record_that_comes_shows_at_the_next_look(runs):

@@ -31,7 +31,7 @@ TINY = {
     "data": {"train_images": 48, "valid_images": 48},
     "machine": {"torch_threads": 1, "device": "cpu"},
 }
-FILES = {"config.toml", "metrics.jsonl", "architecture.json", "report.html", "cell.svg", "checkpoints", ".lock"}
+FILES = {"config.toml", "metrics.jsonl", "architecture.json", "report.html", "cell.svg", "checkpoints", ".lease-2"}
 
 
 def search(out: Path, strategy: str = "gdas", **options) -> archloom.SearchResult:
@@ -231,7 +231,7 @@ def test_a_run_may_leave_its_report_for_later(tmp_path):
         "config.toml",
         "metrics.jsonl",
         "architecture.json",
-        ".lock",
+        ".lease-2",
     }
     archloom.write_report(tmp_path / "run")
     assert (tmp_path / "run/report.html").is_file()

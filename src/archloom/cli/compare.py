@@ -18,7 +18,6 @@ from archloom.cli.console import (
     print_line,
 )
 from archloom.cli.interactive import note_unless, stop_cleanly
-from archloom.cli.job_progress import show_job_progress
 from archloom.cli.options import (
     FAILED,
     Assignments,
@@ -26,22 +25,26 @@ from archloom.cli.options import (
     DryRun,
     Jobs,
     JobsOut,
+    On,
     Quiet,
     Seeds,
     data_settings,
     merge_options,
     recipe_or_folder,
+    where_option,
 )
+from archloom.core.job_display import show_job_progress
 from archloom.core.lazy_imports import lazy_imports
+from archloom.core.recipes import RUNS, find_spec
 
 with lazy_imports():  # help needs no torch
     import archloom.comparisons.report as comparison_report
     import archloom.comparisons.results as comparison_results
     import archloom.comparisons.run as comparison_run
     import archloom.comparisons.spec as comparison_spec
-    import archloom.execution.executors as executors
+    import archloom.execution.places as places
+    import archloom.searches.early_check as early_check
     import archloom.searches.jobs as search_jobs
-    import archloom.searches.run as search_run
 
 
 WIDEST = 1000
@@ -53,9 +56,16 @@ def compare(
     out: JobsOut = None,
     seeds: Seeds = None,
     jobs: Jobs = None,
+    on: On = "processes",
     only: Annotated[list[str] | None, typer.Option(help="Run only this entry; may be repeated.")] = None,
     assignments: Assignments = None,
     data_dir: DataDir = None,
+    join: Annotated[
+        bool,
+        where_option(
+            "--join", help="Share the searches with others that join this folder, on any machine that sees it."
+        ),
+    ] = False,
     dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> None:
@@ -64,20 +74,20 @@ def compare(
     Finished searches are kept, interrupted ones resume, and a failed one is retried once.
     """
     settings = merge_options({"data": data_settings(None, data_dir)}, assignments)
-    spec, folder = comparison_spec.ComparisonSpec.open(
-        comparison, search_run.RUNS, out=out, seeds=seeds, overrides=settings
-    )
+    early_check.check_file_early("compare", find_spec("compare", comparison, RUNS), {}, in_searches=settings)
+    spec, folder = comparison_spec.ComparisonSpec.open(comparison, RUNS, out=out, seeds=seeds, overrides=settings)
+    folder = folder.absolute()  # machines of a cluster have other working directories
     searches = spec.jobs(folder, only=only or ())
     if dry_run:
         _list_searches(searches, folder, open_result_console())
         return
     finished = sum(search.state == "finished" for search in searches)
     note_unless(quiet)(f"{len(searches):,} searches, {finished:,} of them finished; folder {folder}")
-    executor = executors.ProcessExecutor(jobs or spec.jobs_at_once)
+    executor = places.make_executor(on, workers=spec.jobs_at_once, most=jobs, place=folder)
     progress = show_job_progress(open_message_console(), total=len(searches) - finished, quiet=quiet)
-    with stop_cleanly("compare", folder) as stop, progress as listener:
+    with stop_cleanly("compare --join" if join else "compare", folder) as stop, progress as listener:
         result = comparison_run.run_comparison(
-            spec, folder, executor=executor, only=only or (), emit=listener, stop=stop
+            spec, folder, executor=executor, only=only or (), emit=listener, stop=stop, join=join
         )
     print_comparison(result, folder, open_result_console())
     if result.failures:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
+from archloom.cli.completion import complete_retraining, complete_run
 from archloom.cli.console import make_fact_table, print_line
 from archloom.cli.interactive import note_unless, run_interactively
 from archloom.cli.options import (
@@ -31,9 +32,8 @@ from archloom.cli.start import seconds_since_start
 from archloom.core.errors import (
     escape_controls,
 )
-from archloom.core.lazy_imports import (
-    lazy_imports,
-)
+from archloom.core.lazy_imports import lazy_imports
+from archloom.core.recipes import RUNS, find_retraining
 
 with lazy_imports():  # help needs no torch
     import archloom.execution.run as execution_run
@@ -42,7 +42,8 @@ with lazy_imports():  # help needs no torch
     import archloom.retrainings.evaluation as evaluations
     import archloom.retrainings.result as retrain_result
     import archloom.retrainings.run as retrain_run
-    import archloom.searches.run as search_run
+    import archloom.retrainings.text_evaluation as text_evaluations
+    import archloom.searches.early_check as early_check
 
 
 def retrain(
@@ -51,16 +52,23 @@ def retrain(
         typer.Argument(
             metavar="ARCHITECTURE",
             help="The run that found it, a JSON file, a text form (NB201 string, DARTS genotype), or a published name.",
+            autocompletion=complete_run,
         ),
     ],
     *,
-    recipe: Annotated[str, how_option(help="A TOML file or a shipped recipe (archloom list recipes).")] = "auto",
+    recipe: Annotated[
+        str,
+        how_option(help="A TOML file or a shipped recipe (archloom list recipes).", autocompletion=complete_retraining),
+    ] = "auto",
     budget: Annotated[str | None, how_option(help="Time for the recipe auto: 30m, 2h. Default: 30m.")] = None,
     epochs: Annotated[int | None, how_option(help="Epochs instead of the recipe's.")] = None,
     seed: Seed = None,
     assignments: Assignments = None,
     space: Annotated[str | None, what_option(help="The space of a text form that fits several.")] = None,
-    data: Annotated[str | None, what_option(help="Data set (archloom list data). Default: that of the run.")] = None,
+    data: Annotated[
+        str | None,
+        what_option(help="Data set (archloom list data) or the path of your images. Default: that of the run."),
+    ] = None,
     data_dir: DataDir = None,
     path: OwnImages = None,
     out: RunOut = None,
@@ -82,8 +90,10 @@ def retrain(
     is_missing = data_dir is not None and not data_dir.expanduser().exists()
     problems = [f"no data folder {data_dir}; check --data-dir"] if is_missing else []
     overrides = merge_options(options, assignments, problems)
+    find_retraining(recipe)
+    early_check.check_early({name: value for name, value in overrides.items() if name != "seed"}, kind="retrain")
     request = retrain_run.resolve_request(architecture, recipe=recipe, budget=budget, overrides=overrides)
-    folder, note = out or run_folder.RunFolder.next_free(search_run.RUNS, request.spec.stem), note_unless(quiet)
+    folder, note = out or run_folder.RunFolder.next_free(RUNS, request.spec.stem), note_unless(quiet)
     note(f"{request.spec.title}; run folder {folder}")
     run_interactively(
         lambda listener, stop: retrain_run.run_retraining(
@@ -112,16 +122,19 @@ def print_model(result: retrain_result.RetrainResult, console: Console) -> None:
     print_line(f"model: {result.model}", console=console)
     print_line(f"report: {result.report}", console=console)
     print_line(f"use it elsewhere: archloom export {run}", console=console)
-    print_line(f"try it: archloom predict {run} IMAGES...", console=console)
+    inputs = "IMAGES..." if result.classes else "TEXT_FILE"
+    print_line(f"try it: archloom predict {run} {inputs}", console=console)
 
 
 def _list_facts(result: retrain_result.RetrainResult) -> Iterator[tuple[str, str]]:
 
     for name, found in (("Test", result.test), ("Validation", result.valid)):
-        if found is not None:
+        if isinstance(found, text_evaluations.TextEvaluation):
+            yield f"{name} perplexity", f"{found.perplexity:,.2f} on {found.words:,} words"
+        elif found is not None:
             top = f" (top {evaluations.TOP}: {found.top5:.2f} %)" if len(result.classes) > evaluations.TOP else ""
             yield f"{name} accuracy", f"{found.top1:.2f} % of {found.images:,} images{top}"
-    if result.evaluation is not None:
+    if isinstance(result.evaluation, evaluations.Evaluation):
         yield from _list_classes(result.evaluation, result.classes)
     yield "Model of epoch", f"{result.best_epoch + 1} of {result.run.records}"
     yield from tables.cost_facts(result.cost)

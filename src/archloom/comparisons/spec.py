@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -101,7 +101,7 @@ class Contender:
     def jobs(self, folder: Path) -> Iterator[SearchJob]:
         """Yield one job for each seed."""
         for seed in self.seeds:
-            yield SearchJob(self.name, seed, replace(self.spec, seed=seed), folder / "runs" / f"{self.name}-{seed}")
+            yield SearchJob(self.name, seed, self.spec.with_seed(seed), folder / "runs" / f"{self.name}-{seed}")
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,8 @@ class ComparisonSpec:
         settings = {name: value for name, value in tables_of(self.settings).items() if name not in omitted}
         entries = {}
         for name, contender in self.contenders.items():
-            sections = {key: value for key, value in contender.spec.to_settings().items() if key in SECTIONS}
+            written = contender.spec.to_settings() if contender.black_box else contender.spec.written_settings()
+            sections = {key: value for key, value in written.items() if key in SECTIONS}
             entries[name] = {"seeds": seeds_text(contender.seeds), **sections}
         return {**{name: value for name, value in settings.items() if value != {}}, "entry": entries}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,29 @@ def _ignore(operation: str, path: Path) -> None:
 
 before_operation: Callable[[str, Path], None] = _ignore
 """Called before every operation on a file of a run: tests/campaigns kills the process or fails the disk there."""
+
+
+_guards: dict[Path, Callable[[], None]] = {}
+ABANDONED = 3600.0  # seconds after which a file that another machine was writing is a leftover
+
+
+@contextmanager
+def guard(folder: Path, check: Callable[[], None]) -> Iterator[None]:
+    """Call `check` before every file in a folder, or in a folder inside it, is replaced or removed."""
+    place = folder.absolute()
+    _guards[place] = check
+    try:
+        yield
+    finally:
+        del _guards[place]
+
+
+def check_guards(path: Path) -> None:
+    """Raise what the guard of a folder around a path raises."""
+    if _guards:
+        for folder in path.absolute().parents:
+            if folder in _guards:
+                _guards[folder]()
 
 
 def data_folder(directory: Path | None) -> Path | None:
@@ -53,7 +78,7 @@ def writing(path: Path) -> Iterator[None]:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Put `data` at `path` so that a crash at any moment leaves the old file or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}@{socket.gethostname()}.tmp")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -65,6 +90,7 @@ def write_atomically(path: Path, data: bytes) -> None:
                 before_operation("sync", temporary)
                 os.fsync(file.fileno())  # before the rename, or a power cut could leave a new name on no contents
             before_operation("rename", path)
+            check_guards(path)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -81,12 +107,21 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _is_being_written(temporary: Path) -> bool:
-    """Return whether the process whose number is in the name lives, such as one that writes a report."""
-    number = temporary.name.split(".")[-2]
-    if not number.isdecimal() or int(number) == os.getpid():
-        return False
+    """Return whether the process whose number is in the name lives, such as one that writes a report.
+
+    Numbers of another machine mean nothing here: what it writes is left alone for an hour.
+    """
+    written, _, host = temporary.name.removesuffix(".tmp").partition("@")
+    number = written.rpartition(".")[2]
+    if host not in ("", socket.gethostname()):
+        return time.time() - temporary.stat().st_mtime < ABANDONED
+    return number.isdecimal() and int(number) != os.getpid() and is_alive(int(number))
+
+
+def is_alive(process: int) -> bool:
+    """Return whether a process of this number exists on this machine."""
     try:
-        os.kill(int(number), 0)
+        os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:  # of another user

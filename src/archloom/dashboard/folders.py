@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from archloom.core.leases import is_lease
+
 Kind = Literal["search", "retraining", "comparison", "pipeline"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -83,7 +85,7 @@ class FolderTree:
         if known is None or depth > DEEPEST:
             return
         mark = next((MARKS[name] for name in MARKS if name in known.names), None)
-        if mark is None and not known.names & REMAINS and known.names != {".lock"}:
+        if mark is None and not known.names & REMAINS and not _is_beginning(known.names):
             for name in known.inner:
                 yield from self._walk(path / name, f"{key}/{name}", parent=parent, depth=depth + 1)
             return
@@ -123,6 +125,11 @@ class FolderTree:
         return any(real.is_relative_to(root) for root in self.roots)
 
 
+def _is_beginning(names: frozenset[str]) -> bool:
+    """Return whether a process has taken an empty folder, and written nothing yet."""
+    return bool(names) and all(is_lease(name) or name == ".lock" for name in names)
+
+
 def _guess(names: frozenset[str]) -> Literal["run", "comparison", "pipeline"]:
     if "comparison.json" in names:
         return "comparison"
@@ -132,7 +139,7 @@ def _guess(names: frozenset[str]) -> Literal["run", "comparison", "pipeline"]:
 def _problem(known: _Known, mark: str | None) -> str:
     if known.outside:
         return f"{known.outside} is a link that leads out of the served folders; it is not read"
-    if mark is not None or known.names == {".lock"}:
+    if mark is not None or _is_beginning(known.names):
         return ""
     missing = next(name for name, kind in MARKS.items() if kind == _guess(known.names))
     return f"{missing} is missing"

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from archloom.core.leases import find_holder
 from archloom.dashboard.folders import Folder, FolderTree
-from archloom.dashboard.liveness import Holders, is_running, list_holders
 from archloom.dashboard.summaries import RunSummarizer, Summary, latest_change, summarize_jobs
 
 FRESH = 0.9  # seconds for which an answer is given again without a look at the disk
@@ -48,10 +48,10 @@ class Index:
         folder = self.tree.look_again(known)
         if folder is None:
             return None
-        return folder, self._summarize(folder, list_holders())
+        return folder, self._summarize(folder)
 
-    def _summarize(self, folder: Folder, holders: Holders | None) -> Summary:
-        return self._readers.setdefault(folder.path, RunSummarizer(folder.path)).summarize(folder, holders)
+    def _summarize(self, folder: Folder) -> Summary:
+        return self._readers.setdefault(folder.path, RunSummarizer(folder.path)).summarize(folder)
 
     def members_of(self, key: str) -> list[Summary]:
         """Return the runs of a comparison or a pipeline."""
@@ -63,18 +63,18 @@ class Index:
 
     def _look(self) -> None:
         folders = {folder.key: folder for folder in self.tree.find()}
-        holders = list_holders()
         found: dict[str, Summary] = {}
         members: dict[str, list[Summary]] = {}
         for folder in folders.values():
             if folder.mark == "run":
-                found[folder.key] = summary = self._summarize(folder, holders)
+                found[folder.key] = summary = self._summarize(folder)
                 if folder.parent is not None:
                     members.setdefault(folder.parent, []).append(summary)
         for folder in folders.values():
             if folder.mark != "run":
                 own = tuple(members.get(folder.key, ()))
-                running = is_running(folder.path, holders)
+                # processes that join a comparison hold its runs and not the whole
+                running = find_holder(folder.path) is not None or any(one.state == "running" for one in own)
                 found[folder.key] = summarize_jobs(folder, own, latest_change(folder.path), running=running)
         gone = self._readers.keys() - {folder.path for folder in folders.values()}
         for path in gone:

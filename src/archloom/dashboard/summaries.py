@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from archloom.core.errors import ArchloomError, one_line
 from archloom.core.json_object import JsonObject, number
+from archloom.core.leases import find_holder
 from archloom.core.seeds import parse_seeds
 from archloom.core.settings import Settings, read_toml
 from archloom.dashboard.folders import Folder, Kind
 from archloom.dashboard.growing_file import GrowingFile, parse_object
-from archloom.dashboard.liveness import Holders, is_running
 
 State = Literal["running", "finished", "interrupted", "starting", "damaged"]
 
@@ -58,10 +58,10 @@ class RunSummarizer:
         self._config: tuple[int, Settings] | None = None
         self._last: tuple[object, Summary] | None = None
 
-    def summarize(self, folder: Folder, holders: Holders | None) -> Summary:
+    def summarize(self, folder: Folder) -> Summary:
         """Return the summary of the folder as it is now."""
         finished = bool(folder.names & {"architecture.json", "result.json"})
-        running = not finished and is_running(self._path, holders)
+        running = not finished and find_holder(self._path) is not None
         signature = (folder, running, () if finished else self._signature())  # a result is never changed in its place
         if self._last is None or self._last[0] != signature:
             self._last = signature, self._read(folder, running=running)

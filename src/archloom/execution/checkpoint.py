@@ -176,6 +176,7 @@ class Checkpoints:
         for known, path in steps.items():
             if known not in kept:  # a later step was damaged or abandoned, since the run is now at this one
                 files.before_operation("remove", path)
+                files.check_guards(path)
                 path.unlink(missing_ok=True)
 
     def _by_step(self) -> dict[int, Path]:

@@ -20,7 +20,7 @@ import traceback
 import types
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -38,11 +38,13 @@ from archloom.core.events import (
     JobEnded,
     JobEvent,
     JobListener,
+    JobLogged,
     JobProgressed,
     JobStarted,
     Listener,
     Started,
 )
+from archloom.core.progress_lines import LogLines
 from archloom.core.stop_signals import STOP_SIGNALS
 from archloom.execution.loop import Interrupted
 
@@ -72,10 +74,27 @@ class Job(Protocol):
         """Do the work. Raise `Interrupted` soon after `stop()` is true, with everything saved that is worth it."""
 
 
+@dataclass(frozen=True)
+class Resources:
+    """What one job needs of a cluster."""
+
+    cpus: int = 1
+    gpus: int = 0
+    memory_gb: float = 0.0  # 0: not stated
+
+
+def resources_of(job: Job) -> Resources:
+    """Return what a job states that it needs, else one CPU."""
+    stated = getattr(job, "resources", None)
+    return stated if isinstance(stated, Resources) else Resources()
+
+
 class Executor(Protocol):
     """Runs independent jobs. As a context manager it keeps its workers from one `run` to the next."""
 
-    workers: int  # how many jobs run at the same time
+    @property
+    def workers(self) -> int:
+        """Return how many jobs run at the same time."""
 
     def __enter__(self) -> Self: ...
 
@@ -103,10 +122,10 @@ class SerialExecutor:
         self, jobs: Sequence[Job], *, emit: JobListener = lambda event: None, stop: Stop = lambda: False
     ) -> Mapping[str, Failure]:
         """Run all jobs as `Executor.run` describes."""
-        waiting = _Queue(jobs, emit)
+        waiting = JobQueue(jobs, emit)
         while not waiting.is_empty and not stop():
             job = waiting.start_next()
-            waiting.end(job, _attempt(job.name, job.run, emit, stop))
+            waiting.end(job, attempt(job.name, job.run, emit, stop))
         return waiting.failures
 
 
@@ -134,8 +153,8 @@ class ProcessExecutor:
         self, jobs: Sequence[Job], *, emit: JobListener = lambda event: None, stop: Stop = lambda: False
     ) -> Mapping[str, Failure]:
         """Run all jobs as `Executor.run` describes."""
-        waiting = _Queue(jobs, emit)
-        pickled = {job.name: _dump(job, self._shared) for job in jobs}
+        waiting = JobQueue(jobs, emit)
+        pickled = {job.name: dump(job, self._shared) for job in jobs}
         self._imports_script |= any(SCRIPT.encode() in data for data in pickled.values())
         is_complete = False
         try:
@@ -146,7 +165,7 @@ class ProcessExecutor:
                 self._close()
         return waiting.failures
 
-    def _run(self, waiting: _Queue, pickled: Mapping[str, bytes], count: int, stop: Stop) -> None:
+    def _run(self, waiting: JobQueue, pickled: Mapping[str, bytes], count: int, stop: Stop) -> None:
         for worker in self._pool.values():  # of an earlier call
             worker.start_next(waiting, pickled)
         for _ in range(count - len(self._pool)):
@@ -161,7 +180,7 @@ class ProcessExecutor:
                     worker.send("stop")
 
     def _start_worker(self) -> None:
-        worker = _Worker(_dump(self._shared), imports_script=self._imports_script)
+        worker = _Worker(dump(self._shared), imports_script=self._imports_script)
         self._pool[worker.connection] = worker
 
     def _close(self) -> None:
@@ -170,9 +189,9 @@ class ProcessExecutor:
             worker.end()
         self._pool.clear()
 
-    def _receive(self, worker: _Worker, waiting: _Queue, pickled: Mapping[str, bytes]) -> None:
+    def _receive(self, worker: _Worker, waiting: JobQueue, pickled: Mapping[str, bytes]) -> None:
         try:
-            event: JobEvent | None = _load(worker.connection.recv_bytes())
+            event: JobEvent | None = load(worker.connection.recv_bytes())
         except (EOFError, OSError):
             self._replace(worker, waiting)
             return
@@ -185,7 +204,7 @@ class ProcessExecutor:
             return
         worker.start_next(waiting, pickled)
 
-    def _replace(self, worker: _Worker, waiting: _Queue) -> None:
+    def _replace(self, worker: _Worker, waiting: JobQueue) -> None:
         """Retry the job of a worker that died in a new worker."""
         code = worker.end()
         del self._pool[worker.connection]
@@ -204,7 +223,7 @@ class ProcessExecutor:
             self._start_worker()
 
 
-class _Queue:
+class JobQueue:
     """Jobs that wait, how often each was tried, and why some failed."""
 
     def __init__(self, jobs: Sequence[Job], emit: JobListener) -> None:
@@ -215,15 +234,25 @@ class _Queue:
 
     @property
     def is_empty(self) -> bool:
+        """Return whether no job waits."""
         return not self._jobs
 
     def start_next(self) -> Job:
+        """Return the next job, which begins now."""
         job = self._jobs.popleft()
         self._attempts[job.name] += 1
         self.emit(JobStarted(job.name))
         return job
 
+    def put_back(self, job: Job) -> None:
+        """Run a job again whose machine was lost, which is no failure of the job."""
+        self._attempts[job.name] -= 1
+        self.emit(JobEnded(job.name, stopped=self.is_stopping, retrying=not self.is_stopping))
+        if not self.is_stopping:
+            self._jobs.appendleft(job)
+
     def end(self, job: Job, ended: JobEnded) -> None:
+        """Note how a job ended; a failed one is retried once."""
         retrying = ended.failure is not None and self._attempts[job.name] < ATTEMPTS and not self.is_stopping
         if retrying:
             self._jobs.append(job)
@@ -232,11 +261,13 @@ class _Queue:
         self.emit(replace(ended, retrying=retrying))
 
     def stop(self) -> None:
+        """Forget the jobs that wait."""
         self.is_stopping = True
         self._jobs.clear()
 
 
-def _attempt(name: str, run: Callable[[JobListener, Stop], Any], emit: JobListener, stop: Stop) -> JobEnded:
+def attempt(name: str, run: Callable[[JobListener, Stop], Any], emit: JobListener, stop: Stop) -> JobEnded:
+    """Run a job and return how it ended; no error leaves it."""
     try:
         return JobEnded(name, result=run(emit, stop))
     except Interrupted:
@@ -279,13 +310,15 @@ class _Unpickler(pickle.Unpickler):
         return self._values[number]
 
 
-def _dump(value: object, shared: Sequence[object] = ()) -> bytes:
+def dump(value: object, shared: Sequence[object] = ()) -> bytes:
+    """Pickle a value; shared values in it become numbers."""
     file = io.BytesIO()
     _Pickler(file, shared).dump(value)
     return file.getvalue()
 
 
-def _load(data: bytes, shared: Sequence[object] = ()) -> Any:
+def load(data: bytes, shared: Sequence[object] = ()) -> Any:
+    """Return the value that `dump` pickled."""
     return _Unpickler(io.BytesIO(data), shared).load()
 
 
@@ -311,7 +344,7 @@ class _Worker:
     def is_busy(self) -> bool:
         return self.job is not None or not self.is_ready
 
-    def start_next(self, waiting: _Queue, pickled: Mapping[str, bytes]) -> None:
+    def start_next(self, waiting: JobQueue, pickled: Mapping[str, bytes]) -> None:
         if self.is_ready and not waiting.is_empty:
             self.job = waiting.start_next()
             self.send((self.job.name, pickled[self.job.name]))
@@ -368,26 +401,26 @@ def _hide_script() -> Iterator[None]:
 
 def _serve(connection: Connection, shared_data: bytes) -> None:
     """Run jobs until there are no more."""
-    shared = _load(shared_data)
+    shared = load(shared_data)
     jobs: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
     stop = threading.Event()
     threading.Thread(target=_receive_messages, args=(connection, jobs, stop), daemon=True).start()
 
     def emit(event: JobEvent | None) -> None:
         try:
-            connection.send_bytes(_dump(event))
+            connection.send_bytes(dump(event))
         except OSError:
             os._exit(1)  # the parent is gone, and a traceback would appear in the terminal of another program
 
     emit(None)  # ready
     while (message := jobs.get()) is not None:
         name, data = message
-        emit(_attempt(name, partial(_run_pickled, data, shared), emit, stop.is_set))
+        emit(attempt(name, partial(run_pickled, data, shared), emit, stop.is_set))
 
 
-def _run_pickled(data: bytes, shared: Sequence[object], emit: JobListener, stop: Stop) -> Any:
+def run_pickled(data: bytes, shared: Sequence[object], emit: JobListener, stop: Stop) -> Any:
     """Load a job and run it: a plug-in that cannot be imported here fails only its job."""
-    return _load(data, shared).run(emit, stop)
+    return load(data, shared).run(emit, stop)
 
 
 def _receive_messages(connection: Connection, jobs: queue.SimpleQueue[Any], stop: threading.Event) -> None:
@@ -407,11 +440,13 @@ def _receive_messages(connection: Connection, jobs: queue.SimpleQueue[Any], stop
 
 
 def progress_listener(job: str, emit: JobListener, clock: Callable[[], float] = time.perf_counter) -> Listener:
-    """Return a listener to a loop that emits the progress of its job, a few times a second at most."""
-    total, emitted = 1, clock()
+    """Return a listener to a loop that emits the progress of its job, a few times a second at most, and its log."""
+    total, emitted, lines = 1, clock(), LogLines()
 
     def listen(event: Event) -> None:
         nonlocal total, emitted
+        for line in lines(event):
+            emit(JobLogged(job, line))
         if isinstance(event, Started):
             total = max(1, event.total)
         elif isinstance(event, Advanced) and clock() >= emitted + SECONDS_BETWEEN_PROGRESS:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+from archloom.core.events import JobListener
+from archloom.execution.executors import Stop
 from archloom.execution.run_folder import RunFolder, State
 
 
@@ -27,3 +29,7 @@ class FolderJob(ABC):
     def state(self) -> State:
         """Return the state of the run folder."""
         return self.run_folder.state
+
+    @abstractmethod
+    def run(self, emit: JobListener, stop: Stop) -> None:
+        """Begin the run, or resume it where it was interrupted."""

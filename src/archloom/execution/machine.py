@@ -13,6 +13,7 @@ from annotated_doc import Doc
 
 from archloom import fast as kernels
 from archloom.core.errors import SettingError, require
+from archloom.execution.executors import Resources
 from archloom.execution.survey import usable_cores
 
 MOST_THREADS = 1024  # a file must not start threads without end
@@ -32,7 +33,8 @@ class Machine:
         kernels.KernelChoice, Doc("auto: compiled if built; torch: fused; plain: modules; compile: torch.compile")
     ] = "auto"
     memory: Annotated[
-        float | None, Doc("gigabytes that a run may need, estimated before it starts; left out: what is free; 0: any")
+        float | None,
+        Doc("gigabytes: a plan that needs more is refused, a cluster reserves them; left out: what is free; 0: any"),
     ] = None
     recompute: Annotated[bool, Doc("compute fused cells again on the way back: less memory, more time")] = False
 
@@ -40,11 +42,21 @@ class Machine:
         counts = {name: getattr(self, name) for name in ("torch_threads", "loader_threads", "worker_processes")}
         require(
             {
-                f"machine.{name} must lie in 0..{MOST_THREADS}, got {n}": 0 <= n <= MOST_THREADS
-                for name, n in counts.items()
+                f"machine.memory must be 0 (any) or more gigabytes, got {self.memory}": (
+                    self.memory is None or self.memory >= 0
+                ),
+                **{
+                    f"machine.{name} must lie in 0..{MOST_THREADS}, got {n}": 0 <= n <= MOST_THREADS
+                    for name, n in counts.items()
+                },
             }
-            | {f"machine.memory must be 0 (any) or more, got {self.memory}": self.memory is None or self.memory >= 0}
         )
+
+    @property
+    def resources(self) -> Resources:
+        """Return what one job on such a machine needs of a cluster."""
+        gpus = int(self.device.startswith("cuda"))
+        return Resources(cpus=max(1, self.torch_threads), gpus=gpus, memory_gb=self.memory or 0.0)
 
     def prepare(self) -> torch.device:
         """Set the number of threads, the kernels and how memory is kept, and pick the device."""

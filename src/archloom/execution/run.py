@@ -16,6 +16,7 @@ from archloom.core.events import Event, Listener, Noted, Recorded
 from archloom.core.settings import Settings
 from archloom.core.state import StateDict
 from archloom.execution.loop import Interrupted, Loop
+from archloom.execution.places import PROCESSES
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.run_settings import MAY_DIFFER, SETTINGS, refuse_changed_settings, select_determining
 
@@ -31,6 +32,7 @@ class RunOptions:
     stop: Callable[[], bool] = lambda: False
     warn: Callable[[str], None] = lambda message: None
     report: bool = True
+    on: str = PROCESSES  # where the jobs of a search run: short trainings and trials
     spent: float = 0.0  # seconds that the caller took before, which count against a budget
 
     def emit(self, event: Event) -> None:

@@ -7,33 +7,31 @@ on it and compare it.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fnmatch
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from archloom.core import files
-from archloom.core.errors import ArchloomError, CheckpointError, SettingError, StorageError, suggestion
+from archloom.core.errors import CheckpointError, SettingError, StorageError, suggestion
 from archloom.core.files import reading, remove_leftovers, write_atomically, writing
 from archloom.core.json_object import JsonObject
+from archloom.core.leases import Lease, hold_lease, is_lease
 from archloom.core.settings import Settings, read_toml, write_toml
 from archloom.execution.checkpoint import Checkpoints
 
-try:
-    import fcntl
-except ImportError:  # not a POSIX system: runs are not locked there
-    fcntl = None  # type: ignore[assignment]
-
 _CONFIG = "config.toml"
-_LEFTOVERS = (".lock", ".*.tmp")  # of a run that ended before its configuration was written
+_LEFTOVERS = (".lock", ".*.tmp")  # of a run that ended before its configuration was written; older ones had locks
 
 
 State = Literal["finished", "interrupted", "not begun"]
+
+
+class FolderTakenError(SettingError):
+    """A run was to begin in a folder that holds one."""
 
 
 class RunFolder:
@@ -80,12 +78,14 @@ class RunFolder:
         """Raise a SettingError unless the folder is new or empty."""
         with writing(self.path):
             if self.config_path.exists():
-                raise SettingError(
+                raise FolderTakenError(
                     f"{self.path} already holds a run; `archloom resume {self.path}` continues it, "
                     "or choose another --out"
                 )
             names = [child.name for child in _children(self.path)]
-            strange = [n for n in names if not any(fnmatch.fnmatch(n, known) for known in _LEFTOVERS)]
+            strange = [
+                n for n in names if not is_lease(n) and not any(fnmatch.fnmatch(n, known) for known in _LEFTOVERS)
+            ]
             if strange or (self.path.exists() and not self.path.is_dir()):
                 raise SettingError(f"{self.path} exists and is not a run; choose another --out")
 
@@ -187,30 +187,13 @@ class RunFolder:
     # --- one process at a time
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Lock the folder against other processes; the system releases the lock however this process ends."""
+    def lock(self) -> Iterator[Lease]:
+        """Keep other processes out of the folder, on this machine and on others; the lease of a dead one is free."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("ab+", buffering=0)  # "w" would wipe the holder's process number
-        with file:
-            self._take(file)
+        with hold_lease(self.path) as lease:
             remove_leftovers(self.path)
-            yield
-
-    def _take(self, file: BinaryIO) -> None:
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                return  # a file system without locks: as on a platform without them
-            file.seek(0)
-            holder = file.read().decode(errors="replace") or "unknown"
-            raise ArchloomError(f"{self.path} is in use by another process (pid {holder})") from error
-        with contextlib.suppress(OSError):  # on a full disk the lock holds all the same, without a number
-            file.truncate(0)
-            file.write(str(os.getpid()).encode())
+            yield lease
 
 
 def _children(folder: Path) -> list[Path]:

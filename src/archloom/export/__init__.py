@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from archloom.core.errors import SettingError, suggestion
 from archloom.export.deployed import Deployed
@@ -13,7 +14,9 @@ from archloom.export.onnx import NEEDS as ONNX_NEEDS
 from archloom.export.onnx import export_onnx
 from archloom.export.program import export_program
 from archloom.export.standalone import export_standalone
-from archloom.retrainings.model_file import find_model
+from archloom.export.text import DeployedText, export_text_onnx, export_text_program, export_text_source
+from archloom.retrainings.best_model import find_best_model
+from archloom.retrainings.model_file import load_model
 
 FOLDER = "export"  # of a run
 
@@ -38,6 +41,9 @@ FORMATS = {
 }
 
 
+TEXT_WRITERS = {"onnx": export_text_onnx, "torch": export_text_program, "standalone": export_text_source}
+
+
 @dataclass(frozen=True)
 class Exported:
     """Files of one format, and by how much their logits differ from torch's at most."""
@@ -55,15 +61,39 @@ def export_model(
     plugins: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> list[Exported]:
-    """Write a trained model (a run or its file) in each format, all that can be if none is named, into a folder.
+    """Write a trained model in other formats; each file is compared with the model before it is written.
 
-    Without `out` that is `export` beside the model's file. `tell` hears what is begun, and what is left out and why.
+    Args:
+        model: A model file, or the folder of a run, whose best model is taken.
+        formats: `onnx`, `torch`, `standalone`. Default: all that can be written here.
+        out: The folder to write to. Default: `export` beside the model's file.
+        plugins: Whether to import a plug-in that only the file names; see SECURITY.md.
+        tell: Called with what is begun, and what is left out and why.
+
+    Returns:
+        The files of each format.
+
+    Raises:
+        SettingError: If there is no model, or a format that was asked for needs a missing package.
+
+    Examples:
+        >>> import archloom, tempfile
+        >>> settings = {"space": {"name": "nb201_mini"}, "training": {"epochs": 1}, "network": {"channels": 4}}
+        >>> settings["data"] = {"split": "random"}
+        >>> cell, run = "|nor_conv_3x3~0|+|none~0|skip_connect~1|", tempfile.mkdtemp() + "/run"
+        >>> result = archloom.retrain(cell, recipe="nb201_12", data="digits", out=run, settings=settings)
+        >>> [path.name for form in archloom.export_model(run, formats=["standalone"]) for path in form.paths][-1]
+        'model.py'
     """
     names = list(dict.fromkeys(FORMATS if formats is None else formats))
     _check(names, insisted=formats is not None)
-    path = find_model(Path(model))
+    found = find_best_model(Path(model))
+    path = found.path
+    if found.reason:
+        tell(found.reason)
     folder = path.parent / FOLDER if out is None else Path(out)
-    loaded = Deployed.load(path, plugins=plugins)
+    card, _ = load_model(path, plugins=plugins)
+    loaded = (DeployedText if card.words else Deployed).load(path, plugins=plugins)
     exported = []
     for name in names:
         missing = FORMATS[name].missing
@@ -71,7 +101,8 @@ def export_model(
             tell(f"{name} is left out: it needs {', '.join(missing)} (pip install 'archloom[{name}]')")
             continue
         tell(f"writing and checking {name}")
-        paths, difference = FORMATS[name].write(loaded, folder)
+        write: Any = TEXT_WRITERS[name] if card.words else FORMATS[name].write
+        paths, difference = write(loaded, folder)
         exported.append(Exported(name, tuple(paths), difference))
     return exported
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from archloom.core.errors import ArchloomError, SettingError, one_line
 from archloom.core.events import JobListener
 from archloom.core.files import write_atomically
+from archloom.core.job_display import show_api_job_progress
+from archloom.core.recipes import RUNS
 from archloom.core.settings import Settings, merge
 from archloom.core.trust import trusting
-from archloom.execution.executors import Executor, Job, ProcessExecutor
+from archloom.execution.executors import Executor, Job
 from archloom.execution.loop import Interrupted
+from archloom.execution.places import PROCESSES, make_executor
 from archloom.execution.run_folder import RunFolder
 from archloom.export import export_model
 from archloom.pipelines.evaluation import choose_searches, evaluate_pipeline, summarize_searches
@@ -25,7 +29,7 @@ from archloom.retrainings.jobs import RetrainJob
 from archloom.retrainings.report import write_retrain_report
 from archloom.retrainings.run import resolve_request, resume_retraining
 from archloom.searches.jobs import SearchJob, refuse_changed
-from archloom.searches.run import RUNS, write_search_report
+from archloom.searches.run import write_search_report
 from archloom.spaces import SPACES
 
 Note = Callable[[str], None]
@@ -41,22 +45,27 @@ def run(
     settings: Settings | None = None,
     note: Note = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
+    on: str = PROCESSES,
     executor: Executor | None = None,
     plugins: bool = False,
+    progress: bool | None = None,
 ) -> PipelineResult:
     """Search with several seeds, pick by validation, train from scratch with several seeds, and report.
 
     Finished runs are kept, interrupted ones resume, and a failed one is retried once.
 
     Args:
-        pipeline: A TOML file, the name of a shipped pipeline, a mapping, or the folder of an earlier call.
+        pipeline: The path of your images or a data set, a TOML file, the name of a shipped pipeline, a mapping, or the
+            folder of an earlier call.
         out: The folder of the pipeline. Default: `runs/run-NAME`.
         jobs: How many runs run at the same time. Default: as many as the cores allow.
         settings: Settings that override the pipeline: {"pick_epochs": 5, "search": {"search": {"epochs": 10}}}.
         note: Called with lines on what was chosen, and with warnings.
         stop: Asked several times a second; once true, runs save and stop.
+        on: Where runs run: "processes", "serial", "ray", "ray://HOST:PORT" or "slurm".
         executor: Runs searches and retrainings instead of worker processes.
         plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
+        progress: Whether to show progress. Default: in a terminal or a notebook.
 
     Returns:
         What each search found and how good each trained model is, also written to the folder.
@@ -76,7 +85,13 @@ def run(
         resolved, folder = PipelineSpec.open(
             pipeline, RUNS, out=None if out is None else Path(out), overrides=settings, note=note
         )
-        return run_pipeline(resolved, folder, workers=jobs, executor=executor, note=note, stop=stop)
+
+        def attend(what: str, count: int) -> AbstractContextManager[JobListener]:
+            return show_api_job_progress(progress, count)
+
+        return run_pipeline(
+            resolved, folder, workers=jobs, on=on, executor=executor, attend=attend, note=note, stop=stop
+        )
 
 
 def run_pipeline(
@@ -84,16 +99,18 @@ def run_pipeline(
     folder: Path,
     *,
     workers: int | None = None,
+    on: str = PROCESSES,
     executor: Executor | None = None,
     attend: Attend = lambda what, count: nullcontext(lambda event: None),
     note: Note = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> PipelineResult:
     """Begin or resume a resolved pipeline in its folder."""
-    check_retrainings(pipeline)
-    stages = _Stages(executor, workers, attend, stop)
+    check_pipeline(pipeline, folder)
+    folder = folder.absolute()  # machines of a cluster have other working directories
+    make = partial(make_executor, on, most=workers, place=folder)
+    stages = _Stages(lambda fitting: executor or make(workers=fitting), attend, stop)
     with RunFolder(folder).lock():
-        refuse_changed(pipeline.searches(folder))
         pipeline.write(folder)
         try:
             _run_stages(pipeline, folder, stages)
@@ -106,6 +123,17 @@ def run_pipeline(
     return result
 
 
+def write_pipeline_report(folder: Path, *, out: Path | None = None) -> Path:
+    """Write the page of a pipeline, finished or not, into its folder or `out`."""
+    pipeline, _ = PipelineSpec.open(folder, RUNS)
+    is_written = (folder / PipelineResult.file_name).is_file()
+    exported = PipelineResult.read(folder).exported if is_written else ()
+    page = (out or folder) / "report.html"
+    result = evaluate_pipeline(pipeline, folder, exported=exported)
+    write_atomically(page, render_pipeline(result, page.parent).encode())
+    return page
+
+
 def _run_stages(pipeline: PipelineSpec, folder: Path, stages: _Stages) -> None:
     """Run all jobs that are left, stage by stage: what is trained depends on what was found."""
     searches = pipeline.searches(folder)
@@ -115,6 +143,15 @@ def _run_stages(pipeline: PipelineSpec, folder: Path, stages: _Stages) -> None:
     chosen = choose_searches(pipeline, summarize_searches(searches, short))
     retrainings = pipeline.retrainings(folder, chosen) if chosen else []
     stages.run("training from scratch", retrainings, pipeline.retrain_jobs(len(retrainings)))
+
+
+def check_pipeline(pipeline: PipelineSpec, folder: Path) -> None:
+    """Raise an error for all that keeps a pipeline from beginning in its folder, or from reaching its end."""
+    check_retrainings(pipeline)
+    pipeline.refuse_folder(folder)
+    refuse_changed(pipeline.searches(folder))
+    if pipeline.search.facts is None:
+        pipeline.search.load_data()
 
 
 def check_retrainings(pipeline: PipelineSpec) -> None:
@@ -134,20 +171,18 @@ def check_retrainings(pipeline: PipelineSpec) -> None:
 class _Stages:
     """Runs the jobs of one stage after those of another."""
 
-    def __init__(
-        self, executor: Executor | None, workers: int | None, attend: Attend, stop: Callable[[], bool]
-    ) -> None:
-        self._executor, self._workers, self._attend, self._stop = executor, workers, attend, stop
+    def __init__(self, make_executor: Callable[[int], Executor], attend: Attend, stop: Callable[[], bool]) -> None:
+        self._make_executor, self._attend, self._stop = make_executor, attend, stop
         self.failures: dict[str, str] = {}
 
     def run(self, what: str, jobs: Sequence[SearchJob] | Sequence[RetrainJob], workers: int) -> None:
-        """Run the jobs that are left, on so many workers unless the caller chose a number; may raise `Interrupted`."""
+        """Run the jobs that are left, where so many can run on this machine; may raise `Interrupted`."""
         left: list[Job] = [job for job in jobs if job.state != "finished"]
         if not left:
             return
         if self._stop():
             raise Interrupted
-        executor = self._executor or ProcessExecutor(self._workers or workers)
+        executor = self._make_executor(workers)
         with self._attend(what, len(left)) as listener:
             failed = executor.run(left, emit=listener, stop=self._stop)
         self.failures |= {name: failure.message for name, failure in failed.items()}

@@ -31,11 +31,14 @@ def drop_unknown(values: Sequence[float]) -> list[float]:
 
 
 def learning_curves(epochs: Sequence[float], metrics: Series, *, left_out: Collection[str] = ()) -> str:
-    """Draw a panel for losses, one for accuracies (from 0 to 1), and a small one for every other metric."""
+    """Draw a panel for losses, one for accuracies (from 0 to 1) or perplexities, and a small one for the others."""
     losses = [name for name in metrics if name.endswith("loss")]
     accuracies = [name for name in metrics if name.endswith("accuracy")]
-    others = [name for name in metrics if name not in (*losses, *accuracies, *left_out)][:MOST_OTHER_METRICS]
-    panels = [(title, group) for title, group in (("loss", losses), ("accuracy, %", accuracies)) if group]
+    perplexities = [name for name in metrics if name.endswith("perplexity")]
+    named = (("loss", losses), ("accuracy, %", accuracies), ("perplexity", perplexities))
+    shown = {*losses, *accuracies, *perplexities, *left_out}
+    others = [name for name in metrics if name not in shown][:MOST_OTHER_METRICS]
+    panels = [(title, group) for title, group in named if group]
     panels += [(name.replace("_", " "), [name]) for name in others]
     if not panels:
         return ""
@@ -52,7 +55,7 @@ def _draw_metrics(axes: Axes, epochs: Sequence[float], title: str, metrics: Seri
     for index, (name, values) in enumerate(metrics.items()):
         colour = TRAIN if name.startswith("train") else VALID if name.startswith("valid") else colour_of(2 + index)
         scaled = [scale * value for value in values]
-        draw_line(axes, epochs, scaled, colour=colour, label=name.replace("_", " "))
+        draw_line(axes, epochs, scaled, colour=colour, label=name.replace("_", " "), dash=dash_of(index))
     axes.set_title(make_printable(title), loc="left", fontweight="bold")
     axes.set_xlabel("epoch")
     if len(metrics) > 1:

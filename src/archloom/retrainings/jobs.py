@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from archloom.core.events import JobListener
-from archloom.core.settings import Settings, merge
+from archloom.core.settings import Settings, check, merge
 from archloom.core.trust import Trust, current_trust, trusting
-from archloom.execution.executors import Stop, progress_listener
+from archloom.execution.executors import Resources, Stop, progress_listener
 from archloom.execution.jobs import FolderJob
+from archloom.execution.machine import Machine
 from archloom.execution.run import RunOptions
 from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.run import RetrainRequest, resolve_request, run_retraining
+from archloom.retrainings.spec import RetrainData
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,12 @@ class RetrainJob(FolderJob):
         """Return the run folder of the job."""
         return RetrainFolder(self.folder)
 
+    @property
+    def resources(self) -> Resources:
+        """Return what the training needs of a cluster."""
+        values, _ = check("machine", Machine, self.settings.get("machine", {}))
+        return Machine(**values).resources
+
     def run(self, emit: JobListener, stop: Stop) -> None:
         """Begin the training, or resume it where it was interrupted."""
         with trusting(*self.trust.texts, plugins=self.trust.plugins):
@@ -47,7 +55,8 @@ class RetrainJob(FolderJob):
         """Resolve the settings; a training that compares searches holds images back, whatever its recipe says."""
         overrides = merge(self.settings, {"seed": self.seed})
         request = resolve_request(self.source, recipe=self.recipe, budget=self.budget, overrides=overrides)
-        if not self.short or request.spec.data.split != "none":
+        data = request.spec.data
+        if not self.short or not isinstance(data, RetrainData) or data.split != "none":
             return request
         overrides = merge(overrides, {"data": {"split": "random"}})
         return resolve_request(self.source, recipe=self.recipe, budget=self.budget, overrides=overrides)

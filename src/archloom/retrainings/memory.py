@@ -7,21 +7,26 @@ from dataclasses import replace
 
 import torch
 
+from archloom.data.facts import DataSet
 from archloom.data.source import ImageData
 from archloom.execution.memory import extrapolate_peak, refuse_too_large, resident_memory
 from archloom.objectives.cost import Cost
 from archloom.retrainings.build import build_retraining, shown_shape
 from archloom.retrainings.spec import RetrainSpec
-from archloom.searches.build import EVALUATION_BATCH
+from archloom.searches.loaders import EVALUATION_BATCH
 from archloom.searches.memory import is_far_below, limit_of
 
 REMEDY = "use a smaller training.batch_size, network.channels or depth"
 
 
-def refuse_large_retraining(spec: RetrainSpec, data: ImageData, cost: Cost) -> None:
+def refuse_large_retraining(spec: RetrainSpec, data: DataSet, cost: Cost) -> None:
     """Raise a SettingError if a retraining will not fit into the memory; `cost` is that of its network."""
     limit = limit_of(spec.machine)
-    if limit is None or is_far_below(cost, max(spec.training.batch_size, EVALUATION_BATCH), limit):
+    if (
+        limit is None
+        or not isinstance(data, ImageData)
+        or is_far_below(cost, max(spec.training.batch_size, EVALUATION_BATCH), limit)
+    ):
         return
     needed = {"this process": resident_memory(), "the network": measure_retraining(spec, data)}
     refuse_too_large(needed, limit, remedy=REMEDY)

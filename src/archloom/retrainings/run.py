@@ -18,11 +18,15 @@ from archloom.core.errors import (
 )
 from archloom.core.events import Listener
 from archloom.core.json_object import to_json_object
-from archloom.core.recipes import find_retraining
+from archloom.core.progress_display import show_api_progress
+from archloom.core.recipes import RUNS, find_retraining
 from archloom.core.settings import Settings, flatten, merge, read_toml
 from archloom.core.state import StateDict
 from archloom.core.trust import trusting
+from archloom.data import DataSet
+from archloom.data.places import GIVEN
 from archloom.data.source import ImageData
+from archloom.data.user_data import as_data_set
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
@@ -42,8 +46,7 @@ from archloom.retrainings.spec import KIND, RetrainSpec, compose
 from archloom.retrainings.transfer import Origin, find_origin
 from archloom.searches.architectures import find_architecture
 from archloom.searches.budget import Budget
-from archloom.searches.run import DEFAULT_OPTIONS, RUNS, as_image_data
-from archloom.searches.spec import GIVEN
+from archloom.searches.run import DEFAULT_OPTIONS
 
 Note = Callable[[str], None]
 
@@ -73,6 +76,7 @@ def retrain(
     stop: Callable[[], bool] = lambda: False,
     note: Note = lambda line: None,
     plugins: bool = False,
+    progress: bool | None = None,
 ) -> RetrainResult:
     """Train an architecture from scratch; everything is also written to a run folder.
 
@@ -88,6 +92,7 @@ def retrain(
         stop: Asked after every step; once true, the training saves and stops.
         note: Called with lines on what was chosen, and with warnings.
         plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
+        progress: Whether to show progress. Default: in a terminal or a notebook.
 
     Returns:
         The trained model, and how good it is on images that it was not trained on.
@@ -106,11 +111,11 @@ def retrain(
         >>> result.model.name
         'best.safetensors'
     """
-    own = as_image_data(data)
-    named = {} if data is None else {"data": {"name": data if own is None else GIVEN}}
+    own = as_data_set(data)
+    named = {} if data is None else {"data": {"name": str(data) if own is None else GIVEN}}
     overrides = merge(settings or {}, named, {} if seed is None else {"seed": seed})
-    options = RunOptions(listeners=listeners, stop=stop, warn=note)
-    with trusting(overrides, plugins=plugins):
+    with trusting(overrides, plugins=plugins), show_api_progress(progress, listeners) as listening:
+        options = RunOptions(listeners=listening, stop=stop, warn=note)
         request = resolve_request(architecture, recipe=recipe, budget=budget, overrides=overrides)
         return run_retraining(request, data=own, out=out, options=options, note=note)
 
@@ -144,7 +149,7 @@ def resolve_request(
 def run_retraining(
     request: RetrainRequest,
     *,
-    data: ImageData | None = None,
+    data: DataSet | None = None,
     out: str | Path | None = None,
     options: RunOptions = DEFAULT_OPTIONS,
     note: Note = lambda line: None,
@@ -185,9 +190,10 @@ def resume_retraining(
 ) -> RetrainResult:
     """Resume a retraining that was interrupted; return the result of a complete one."""
     spec = RetrainSpec.resolve(merge(folder.config, settings or {}))
+    own = as_data_set(data)
 
     def build() -> RetrainRun:
-        return RetrainRun(folder, spec, as_image_data(data) or spec.load_data())
+        return RetrainRun(folder, spec, own or spec.load_data())
 
     def write_report() -> None:
         try:
@@ -222,7 +228,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
     may_differ = (*MAY_DIFFER, "recipe", "changed")  # words about the settings
     loop: RetrainLoop
 
-    def __init__(self, folder: RunFolder, spec: RetrainSpec, data: ImageData, budget: Budget | None = None) -> None:
+    def __init__(self, folder: RunFolder, spec: RetrainSpec, data: DataSet, budget: Budget | None = None) -> None:
         check_trainable(data)
         self._spec, self._data = spec, data
         self._cost = cost_of_model(spec, data)
@@ -261,7 +267,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
 
     def write_report(self, result: RetrainResult | None) -> None:
         """Write the report page, of an unfinished run too."""
-        test = self._data.test
+        test = self._data.test if isinstance(self._data, ImageData) else None
         write_drawing(self.folder, self._spec)
         images = None if test is None else lambda index: test.fetch(torch.tensor(index))
         write_retrain_report(self.folder.path, images=images)
@@ -283,7 +289,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
             recipe=spec.recipe,
             data=data.name if spec.data_set.name == GIVEN else spec.data_set.name,
             seed=spec.seed,
-            classes=tuple(data.classes),
+            classes=tuple(data.classes) if isinstance(data, ImageData) else (),
             changed=tuple(spec.changed),
             network=to_json_object(card.network),
             image_shape=tuple(card.image_shape),

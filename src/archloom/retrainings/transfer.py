@@ -17,12 +17,12 @@ import numpy as np
 from archloom.core.errors import SettingError
 from archloom.core.settings import Settings, read_toml, schema
 from archloom.data import DATA, FACTS
+from archloom.data.places import GIVEN
 from archloom.data.source import ImageData
 from archloom.families import family_of
 from archloom.retrainings.build import cost_of_model, shown_shape
 from archloom.retrainings.spec import RetrainSpec
 from archloom.searches.architectures import FoundArchitecture
-from archloom.searches.spec import GIVEN
 from archloom.spaces import SearchSpace
 
 SOME_WIDTHS = (8, 16, 32)
@@ -140,6 +140,15 @@ def list_differences(origin: Origin, retrain: RetrainSpec, data: ImageData) -> I
     sizes = [*_list_widths(origin, retrain), *_list_depths(origin, retrain)]
     if sizes:
         yield ", ".join(sizes)
+
+
+def list_text_differences(origin: Origin, retrain: RetrainSpec) -> Iterator[str]:
+    """Yield what differs from the search that found a recurrent cell, a sentence each."""
+    if origin.data and origin.data.get("name") != retrain.data_set.name:
+        yield f"data: {origin.data['name']} -> {retrain.data_set.name}"
+    before, after = origin.network.get("hidden"), retrain.network.settings.get("hidden")
+    if before is not None and before != after:
+        yield f"hidden {before} -> {after}"
 
 
 def _list_widths(origin: Origin, retrain: RetrainSpec) -> Iterator[str]:

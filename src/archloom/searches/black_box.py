@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from archloom.benchmarks.base import Benchmark
 from archloom.core.errors import SettingError
 from archloom.core.events import Advanced
-from archloom.core.json_object import JsonObject
+from archloom.core.json_object import JsonObject, to_json_object
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.state import StateDict
 from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target
@@ -21,6 +23,7 @@ from archloom.searches.records import TrialRecord
 from archloom.searches.result import SearchOutcome
 from archloom.searches.studies import FinishedTrial, LocalStudy, Score, Scored, Study
 from archloom.searches.target_check import check_target, target_sentence
+from archloom.searches.trial_jobs import ParallelScore
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox, Trial
 
@@ -34,6 +37,11 @@ class TableScore:
             raise SettingError(
                 f"search.score_epochs must be {known} for the {table.name} table, got {epochs}; "
                 "or set search.score = 'training'"
+            )
+        if "valid" not in table.metrics:
+            raise SettingError(
+                f"the {table.name} table has test scores only, and a search must not see them; "
+                "add validation scores, or set search.score = 'training'"
             )
         self._table, self._dataset, self._column = table, dataset, epochs
         self.epochs = epochs or next(iter(table.epochs), 1)  # a table without epochs: one training, however long
@@ -55,6 +63,13 @@ class PathScore:
         yield Scored(self.epochs, self._paths(architecture))
 
 
+def describe_score(metric: Metric, architectures: int, score: float) -> str:
+    """Return `score of 12 different architectures: 93.12`; a score in percent is an accuracy, or 100 / perplexity."""
+    if metric.higher_is_better:
+        return f"score of {architectures} different architectures: {score:.2f}"
+    return f"{metric.name} of {architectures} different architectures: {metric.format(score / 100)}"
+
+
 class BlackBoxLoop(SearchLoop[TrialRecord]):
     """Search by scores alone; the result is the best-scored architecture, with a target the best that meets it.
 
@@ -74,17 +89,22 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         *,
         trials: int,
         study: Study | None = None,
+        parallel: ParallelScore | None = None,  # scores groups of trials; left out: one trial after another
         target: Target | None = None,
         limit: Limit | None = None,
+        metric: Metric = ACCURACY,
         **common: Any,
     ) -> None:
         super().__init__(space, **common)
+        self._metric = metric
         self._target, self._limit = target, limit
         self._targets = [one for one in (target, None if limit is None else limit.to_target()) if one is not None]
         if self._targets:
             strategy.set_target(self._targets[0])
         self.strategy, self._score, self._trials = strategy, score, trials
-        self._study = study or LocalStudy()
+        self._study, self._parallel = study or LocalStudy(), parallel
+        self._waiting: list[FinishedTrial] = []  # scored, and not yet reported
+        self._known: dict[int, FinishedTrial] = {}  # of a group that was interrupted, by number
 
     @property
     def total(self) -> int:
@@ -97,7 +117,7 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
 
     def advance(self) -> TrialRecord | None:
         """Return the record of the next trial, own or of another process; None while others score the last ones."""
-        finished = self._replay_foreign_trial() or self._run_trial()
+        finished = self._run_group() if self._parallel else self._replay_foreign_trial() or self._run_trial()
         if finished is None:
             return None
         report = self.strategy.report_pruned if finished.pruned else self.strategy.tell
@@ -106,6 +126,21 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         record = self._record(finished)
         self.emit(Advanced(self.position, 0, {"score": record.score, "best": record.best}))
         return record
+
+    def _run_group(self) -> FinishedTrial | None:
+        """Return the next trial of a group; None after a request to stop, with what was scored kept."""
+        assert self._parallel is not None
+        if not self._waiting:
+            before = copy.deepcopy(self.strategy.state_dict())
+            count = min(self._parallel.at_once, self.total - self.position)
+            trials = [self.strategy.ask(self.position + place) for place in range(count)]
+            unknown = [trial for trial in trials if trial.number not in self._known]
+            self._known |= {one.trial.number: one for one in self._parallel.run(unknown, self._stop)}
+            if len(self._known) < count:
+                self.strategy.load_state_dict(before)  # the same trials are asked for again
+                return None
+            self._waiting, self._known = [self._known[trial.number] for trial in trials], {}
+        return self._waiting.pop(0)
 
     def _replay_foreign_trial(self) -> FinishedTrial | None:
         """Return a trial of another process; the strategy gets its scores as if it had asked for the trial."""
@@ -185,7 +220,7 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         winner = best_trial([record for record in self.history if self._keeps_limit(record)] or self.history)
         architecture = self._fit_limit(winner)
         different = len({record.text for record in self.history})
-        best = f"Best score of {different} different architectures: {winner.score:.2f}."
+        best = f"Best {describe_score(self._metric, different, winner.score)}."
         if not self._keeps_limit(winner):
             best += " No trial kept to the limit: this one was changed until it does, and was not scored again."
         checked, limit, findings = None, check_limit(self._limit, architecture), self.strategy.findings()
@@ -221,9 +256,20 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
 
     def state_dict(self) -> StateDict:
         """Return everything that a checkpoint must hold."""
-        return {**super().state_dict(), "strategy": self.strategy.state_dict()}
+        state = {**super().state_dict(), "strategy": self.strategy.state_dict()}
+        if self._parallel is not None:
+            state["waiting"] = [to_json_object(one) for one in self._waiting]
+            state["known"] = [to_json_object(one) for one in self._known.values()]
+        return state
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore what `state_dict` returned."""
         super().load_state_dict(state)
         self.strategy.load_state_dict(state["strategy"])
+        self._waiting = [self._read_trial(value) for value in state.get("waiting", [])]
+        self._known = {one.trial.number: one for one in map(self._read_trial, state.get("known", []))}
+
+    def _read_trial(self, value: JsonObject) -> FinishedTrial:
+        trial = Trial(value["trial"]["number"], self.space.check(value["trial"]["architecture"]))
+        scores = tuple(Scored(one["epochs"], one["score"]) for one in value["scores"])
+        return FinishedTrial(trial, scores, value["pruned"], value["seconds"])

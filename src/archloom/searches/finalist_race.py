@@ -23,8 +23,8 @@ from torch.nn import functional as F
 from archloom.core.errors import ArchloomError
 from archloom.core.events import JobEnded, JobEvent, JobListener
 from archloom.core.json_object import JsonObject, to_json_object
-from archloom.data.loader import Batch, Loader
-from archloom.execution.executors import Executor, Stop
+from archloom.data.loader import Batch, Batches
+from archloom.execution.executors import Executor, Resources, Stop
 from archloom.execution.loop import Clock, Interrupted
 from archloom.execution.machine import Machine
 from archloom.searches.race_proposals import DERIVED, LARGEST, PROPOSAL, RANDOM, SAMPLE, Entrant
@@ -46,10 +46,10 @@ Propose = Callable[[Sequence[FinalistRecord]], list[Entrant]]
 
 
 class ShortTraining:
-    """Trains architectures on the same batches and evaluates them on the same held-out images."""
+    """Trains architectures on the same batches and evaluates them on the same held-out examples."""
 
     def __init__(
-        self, begin: Begin, *, train: Loader, evaluation: Loader, shrink: int = 1, clock: Clock = time.perf_counter
+        self, begin: Begin, *, train: Batches, evaluation: Batches, shrink: int = 1, clock: Clock = time.perf_counter
     ) -> None:
         self._begin, self._train, self._evaluation, self._shrink = begin, train, evaluation, shrink
         self._clock = clock  # that of the budget
@@ -62,17 +62,19 @@ class ShortTraining:
                 raise Interrupted
             weights.set_progress(_schedule(step, steps))
             self._fit(weights, step, repeat)
-        loss, correct = self._evaluate(weights, stop)
+        loss, examples = self._evaluate(weights, stop)
+        packed = examples.dtype == torch.bool
         return FinalistRecord(
             "",
             entrant.architecture,
             steps,
             loss,
-            float(correct.double().mean()),
+            float(examples.double().mean()) if packed else 0.0 if loss is None else math.exp(-loss),
             weights.parameter_count,
             origin=entrant.origin,
             repeat=repeat,
-            correct=pack_bits(correct),
+            correct=pack_bits(examples) if packed else "",
+            examples=() if packed else tuple(examples.tolist()),
             seconds=self._clock() - start,
         )
 
@@ -86,13 +88,13 @@ class ShortTraining:
         weights.fit(self._resize(self._train.batch(epoch + repeat * REPEAT_EPOCHS, place)), {})
 
     def _evaluate(self, weights: SharedWeights, stop: Stop) -> tuple[float | None, torch.Tensor]:
-        """Return the mean loss (None where it is not finite), and for every held-out image whether it is correct."""
+        """Return the mean loss (None where it is not finite), and a figure for every held-out example."""
         losses, images, correct = 0.0, 0, []
         for batch in map(self._resize, self._evaluation.epoch(0)):
             if stop():
                 raise Interrupted
             # by the batch's own statistics: running ones lag behind a short training
-            loss, right = weights.evaluate_images(batch, {})
+            loss, right = weights.evaluate_examples(batch, {})
             losses += float(loss) * len(batch)
             images += len(batch)
             correct.append(right)
@@ -100,7 +102,7 @@ class ShortTraining:
 
     def _resize(self, batch: Batch) -> Batch:
         """Shrink the images by the mean over squares."""
-        return batch if self._shrink == 1 else replace(batch, images=F.avg_pool2d(batch.images, self._shrink))
+        return batch if self._shrink == 1 else replace(batch, inputs=F.avg_pool2d(batch.inputs, self._shrink))
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,11 @@ class TrainingJob:
     def name(self) -> str:
         """Return a name that no other training of the race has."""
         return f"short training {self.number}"
+
+    @property
+    def resources(self) -> Resources:
+        """Return what the training needs of a cluster."""
+        return Resources() if self.machine is None else self.machine.resources
 
     def run(self, emit: JobListener, stop: Stop) -> FinalistRecord:
         """Train the architecture briefly and return its record."""

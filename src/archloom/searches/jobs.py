@@ -11,7 +11,7 @@ from archloom.core.errors import SettingError
 from archloom.core.events import JobListener
 from archloom.core.settings import Settings, flatten, write_toml
 from archloom.core.trust import Trust, current_trust, trusting
-from archloom.execution.executors import Stop, progress_listener
+from archloom.execution.executors import Resources, Stop, progress_listener
 from archloom.execution.jobs import FolderJob
 from archloom.execution.run import RunOptions
 from archloom.execution.run_folder import (
@@ -20,6 +20,7 @@ from archloom.execution.run_folder import (
 from archloom.execution.run_settings import (
     MAY_DIFFER,
 )
+from archloom.searches.plan import has_plan
 from archloom.searches.run import resume_search, run_search
 from archloom.searches.spec import SearchSpec
 
@@ -40,6 +41,11 @@ class SearchJob(FolderJob):
     def run_folder(self) -> RunFolder:
         """Return the run folder of the job."""
         return RunFolder(self.folder)
+
+    @property
+    def resources(self) -> Resources:
+        """Return what the search needs of a cluster."""
+        return self.spec.machine.resources
 
     def run(self, emit: JobListener, stop: Stop) -> None:
         """Begin the search, or resume it where it was interrupted; the report is written later."""
@@ -69,8 +75,9 @@ def _list_changes(job: SearchJob) -> Iterator[str]:
     if now == _as_written(had):
         return
     written = _as_written(SearchSpec.resolve(had).to_settings())  # with settings that are newer than the run
+    planned = written.keys() - flatten(job.spec.given).keys() if has_plan(job.spec) else ()
     for name in dict.fromkeys([*now, *written]):
-        if now.get(name) != written.get(name):
+        if name not in planned and now.get(name) != written.get(name):
             yield (
                 f"{job.folder} was begun with {name} = {written.get(name)!r}, now it is {now.get(name)!r}; "
                 "change it back, or choose another --out"

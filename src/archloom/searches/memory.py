@@ -7,8 +7,9 @@ import math
 import torch
 
 from archloom.core.settings import Settings, merge
-from archloom.data import Facts
 from archloom.data.arrays import from_tensors
+from archloom.data.facts import Facts
+from archloom.data.places import GIVEN
 from archloom.data.source import ImageData
 from archloom.execution.machine import Machine
 from archloom.execution.memory import (
@@ -20,10 +21,11 @@ from archloom.execution.memory import (
     resident_memory,
 )
 from archloom.objectives.cost import Cost
-from archloom.searches.build import EVALUATION_BATCH, SearchBuilder
+from archloom.searches.build import SearchBuilder
+from archloom.searches.loaders import EVALUATION_BATCH
 from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.race_proposals import LARGEST, Entrant
-from archloom.searches.spec import GIVEN, SearchSpec
+from archloom.searches.spec import SearchSpec
 from archloom.spaces import Architecture
 
 REMEDY = (
@@ -49,7 +51,7 @@ def limit_of(machine: Machine) -> int | None:
 
 def refuse_large_search(spec: SearchSpec, facts: Facts, cost: Cost | None) -> None:
     """Raise a SettingError if a one-shot search will not fit into the memory; `cost` is that of its supernet."""
-    limit = limit_of(spec.machine)
+    limit = limit_of(spec.machine) if facts.image_shape else None  # texts are not measured
     images = max(spec.search.batch_size, EVALUATION_BATCH)
     if limit is None or (cost is not None and is_far_below(cost, images, limit)):
         return
@@ -80,7 +82,7 @@ def run_epoch(spec: SearchSpec, data: ImageData, images: int, largest: Architect
 
 def _find_largest(spec: SearchSpec, data: ImageData) -> Architecture:
     few = SMALL_BATCHES[0]
-    return SearchBuilder(_shrink(spec, few / spec.search.batch_size, few), data).references()[LARGEST]
+    return SearchBuilder(_shrink(spec, few / spec.search.batch_size, few), data).find_largest()
 
 
 def measure_race(spec: SearchSpec, facts: Facts) -> int:

@@ -107,8 +107,7 @@ class Monitor:
         return health
 
     def _eigenvalue(self, policy: Logits, weights: SharedWeights, images: Batch) -> float:
-        count = self.settings.eigenvalue_images
-        batch = Batch(images.images[:count], images.labels[:count])
+        batch = images.first(self.settings.eigenvalue_images)
         step = DIFFERENCE if self.settings.products == "differences" else None
         curvature = Curvature(weights, batch, policy.mixture, policy.values, step=step)
         values = policy.values.detach()

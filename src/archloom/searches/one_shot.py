@@ -15,7 +15,7 @@ from archloom.core.errors import DivergedError, ParseError, SettingError
 from archloom.core.events import Advanced, Deriving, Noted
 from archloom.core.json_object import JsonObject
 from archloom.core.state import StateDict
-from archloom.data.loader import Batch, Loader
+from archloom.data.loader import Batch, Batches
 from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target, suggest_beta
@@ -25,7 +25,6 @@ from archloom.searches.budget import (
     StepPace,
 )
 from archloom.searches.divergence import (
-    chance_sentence,
     refuse_bad_probabilities,
     refuse_high_loss,
     refuse_huge_weights,
@@ -56,19 +55,20 @@ from archloom.searches.threads import ThreadWatch
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
 from archloom.supernet import Gates, SharedWeights, path_gates
+from archloom.tasks import CLASSIFICATION, Task
 
 _REMEDY = "lower weights.learning_rate (now {:.3g}) or set weights.clip"
 SLOPE_SAMPLES = 30  # architectures that a beta is suggested from
 
 
-class SharedAccuracy:
-    """Evaluates single paths under the shared weights, always on the same validation images."""
+class SharedScore:
+    """Evaluates single paths under the shared weights, always on the same validation examples."""
 
     def __init__(
         self,
         space: SearchSpace,
         weights: SharedWeights,
-        images: Loader,
+        images: Batches,
         *,
         gates: Callable[[Architecture], Gates] | None = None,  # of a path; left out: those of the space
     ) -> None:
@@ -83,14 +83,14 @@ class SharedAccuracy:
 
     @property
     def class_counts(self) -> list[int]:
-        """Return how many of the images each class has, without classes that have none."""
+        """Return how many of the examples each class has, without classes that have none."""
         counts = torch.bincount(torch.cat([batch.labels for batch in self.batches]))
         return [int(count) for count in counts.tolist() if count]
 
     def __call__(self, architecture: Architecture) -> float:
         gates = self._gates(architecture)
-        right = sum(float(self._weights.score(batch, gates)) * len(batch) for batch in self.batches)
-        return right / sum(len(batch) for batch in self.batches)
+        scores = ((float(self._weights.score(batch, gates)), len(batch)) for batch in self.batches)
+        return self._weights.metric.mean(scores)
 
     def likelihood(self, architecture: Architecture) -> float:
         """Return minus the mean loss: the objective of strategies that follow gradients."""
@@ -111,11 +111,12 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         strategy: OneShot,
         weights: SharedWeights,
         *,
-        train: Loader,
-        valid: Loader,
-        evaluation: Loader,
-        comparison: Loader,
+        train: Batches,
+        valid: Batches,
+        evaluation: Batches,
+        comparison: Batches,
         epochs: int,
+        task: Task = CLASSIFICATION,
         random_baseline_samples: int = 30,
         race: RaceRunner | None = None,
         budget: Budget | None = None,
@@ -127,7 +128,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         **common: Any,
     ) -> None:
         super().__init__(space, **common)
-        self.strategy, self.weights = strategy, weights
+        self.strategy, self.weights, self._task = strategy, weights, task
         self._target, self._limit, self._strict_share = target, limit, strict_share
         if target is not None:
             strategy.set_target(target)
@@ -154,13 +155,13 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         """Search with these weights from now on: those of the present stage."""
         self.weights, train, valid = weights, self._train, self._valid
         gates = self.strategy.path_gates
-        self._evaluate = SharedAccuracy(self.space, weights, self.evaluation, gates=gates)
-        self._compare = SharedAccuracy(self.space, weights, self._comparison, gates=gates)
+        self._evaluate = SharedScore(self.space, weights, self.evaluation, gates=gates)
+        self._compare = SharedScore(self.space, weights, self._comparison, gates=gates)
         self.strategy.begin(
             weights,
             Plan(
-                train_images=len(train.indices),
-                valid_images=len(valid.indices),
+                train_images=train.examples,
+                valid_images=valid.examples,
                 batch_size=train.batch_size,
                 valid_batch_size=valid.batch_size,
                 steps=self._stages.epochs_of(self._stage) * train.steps,
@@ -235,6 +236,10 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             yield tuple(next(batches) for _ in range(plan.at(position)))
             position += 1
 
+    def later_draws(self) -> Iterator[tuple[Batch, ...]]:
+        """Yield the validation batches of one draw after another, from the end of the search on."""
+        return (batches for batches in self._valid_batches(self.total) if batches)
+
     def _refuse_infinite(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
             if not math.isfinite(value):
@@ -258,6 +263,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             derived_accuracy=self._evaluate(architecture),
             probabilities=probabilities and {name: list(values) for name, values in probabilities.items()},
             stage=self._stages.describe(self._stage),
+            metric=self._task.metric.name,
             **self.describe(architecture),
         )
         self._sums, self._counts, self._images, self._seconds = {}, {}, 0, 0.0
@@ -272,7 +278,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         """Raise a DivergedError for an epoch whose figures are numbers, but beyond reason."""
         epoch, remedy = record.epoch, _REMEDY.format(self.weights.learning_rate)
         loss = record.metrics.get("train_loss")
-        refuse_high_loss(loss, classes=len(self._evaluate.class_counts), epoch=epoch, remedy=remedy)
+        classes, outputs = len(self._evaluate.class_counts), self._task.outputs
+        refuse_high_loss(loss, classes=classes, outputs=outputs, epoch=epoch, remedy=remedy)
         refuse_bad_probabilities(record.probabilities, epoch=epoch, remedy=remedy)
         refuse_huge_weights(self.weights.parameters.values(), epoch=epoch, remedy=remedy)
 
@@ -362,7 +369,9 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         """Return what comes first in a verdict: the race, or a warning that shared weights learned nothing."""
         if race is not None:
             return race.sentence
-        return "" if baseline is None else chance_sentence(baseline.shared_accuracy, self._compare.class_counts)
+        if baseline is None:
+            return ""
+        return self._task.chance_sentence(baseline.shared_accuracy, self._compare.class_counts)
 
     def _compare_with_random(self, architecture: Architecture) -> BaselineComparison | None:
         """Compare with random architectures under the shared weights; None where they have no such path."""
@@ -371,7 +380,13 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self.emit(Deriving("comparing it with a random baseline"))
         samples, rng = self._random_baseline_samples, self.strategy.python_random()
         return compare_with_random(
-            self.strategy.path_space, architecture, self._compare, samples=samples, rng=rng, is_late=self._is_late
+            self.strategy.path_space,
+            architecture,
+            self._compare,
+            samples=samples,
+            rng=rng,
+            metric=self._task.metric,
+            is_late=self._is_late,
         )
 
     def _is_late(self) -> bool:
@@ -434,9 +449,9 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         return fit_limit(self._limit, self.space, architecture, quality, allowed=self._allowed)
 
     def _reward(self, architecture: Architecture) -> float:
-        """Return the accuracy of a path, minus penalties for missing the target and for exceeding the limit."""
-        accuracy = self._evaluate(architecture)
-        reward = accuracy if self._target is None else self._target.compute_reward(accuracy, architecture)
+        """Return the score of a path, minus penalties for missing the target and for exceeding the limit."""
+        score = self._evaluate(architecture)
+        reward = score if self._target is None else self._target.compute_reward(score, architecture)
         if self._limit is None or self._limit.allows(self.space.prune(architecture)):
             return reward
         return self._limit.to_target().compute_reward(reward, architecture) - 1  # below every allowed path
@@ -514,7 +529,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             self._enter_stage(number)
 
 
-def _stream(loader: Loader, position: int) -> Iterator[Batch]:
+def _stream(loader: Batches, position: int) -> Iterator[Batch]:
     """Yield batches from a position on, epoch after epoch without end."""
     epoch, start = divmod(position, loader.steps)
     while True:

@@ -14,7 +14,7 @@ from typing import Any
 
 from archloom.core.durations import format_duration, parse_duration
 from archloom.core.settings import Settings, flatten, merge, tables_of
-from archloom.data.source import ImageData
+from archloom.data import DataSet
 from archloom.execution.survey import usable_cores
 from archloom.families import family_of
 from archloom.searches.budget import RACE_END, Budget, time_steps
@@ -27,7 +27,9 @@ from archloom.searches.threads import choose_threads
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox
 
-SMALL_DATA = 1_000_000  # pixels of all training images, below which the smallest network is large enough
+SMALL_DATA = (
+    1_000_000  # pixels of all training images (`DataSet.amount`), below which the smallest network is large enough
+)
 FEWEST_EPOCHS, MOST_EPOCHS = 4, 12  # of a supernet; beyond, shared weights overfit and favour skips and pools
 IMAGES_FOR_TEN = 2_000  # training images that get ten epochs; four times as many get half of it
 SUPERNET_RATE = 0.1  # of SGD: a supernet of a few hundred steps has to learn fast
@@ -56,7 +58,7 @@ class Planned:
 
 
 def complete_search(
-    spec: SearchSpec, data: ImageData | None, note: Note = lambda line: None, *, spent: float = 0.0
+    spec: SearchSpec, data: DataSet | None, note: Note = lambda line: None, *, spent: float = 0.0
 ) -> Planned:
     """Return the search with everything that depends on its data and its time.
 
@@ -69,7 +71,7 @@ def complete_search(
     Returns:
         The completed search.
     """
-    if issubclass(STRATEGIES.find(spec.strategy.name).load(), BlackBox):
+    if not has_plan(spec):
         return Planned(spec, None)
     budget = Budget.begin(0.0, spec.search.budget_clock, spent=spent)  # reading the data counts
     images = data or spec.load_data()
@@ -83,6 +85,11 @@ def complete_search(
     return Planned(_fit_small_data(spec, images), budget)
 
 
+def has_plan(spec: SearchSpec) -> bool:
+    """Return whether settings that the user left out may be planned: those of one-shot searches."""
+    return not issubclass(STRATEGIES.find(spec.strategy.name).load(), BlackBox)
+
+
 def _needs_plan(spec: SearchSpec) -> bool:
     given = flatten(spec.given)
     if "race.contestants" in given:
@@ -90,9 +97,8 @@ def _needs_plan(spec: SearchSpec) -> bool:
     return spec.search.budget is not None or not ("search.epochs" in given or "strategy.preset" in given)
 
 
-def _default_budget(images: ImageData) -> str:
-    pixels = len(images.train) * math.prod(images.resolution)
-    return next(text for most, text in DEFAULT_BUDGETS if pixels <= most)
+def _default_budget(images: DataSet) -> str:
+    return next(text for most, text in DEFAULT_BUDGETS if images.amount <= most)
 
 
 @dataclass(frozen=True)
@@ -115,10 +121,10 @@ class _Draft:
         return SearchSpec.resolve(merge(self.planned, self.written))
 
 
-def _fit_small_data(spec: SearchSpec, images: ImageData) -> SearchSpec:
+def _fit_small_data(spec: SearchSpec, images: DataSet) -> SearchSpec:
     """Return the search with the smallest network if there are few pixels to learn from."""
     published = "strategy.preset" in flatten(spec.given)
-    if published or len(images.train) * math.prod(images.resolution) >= SMALL_DATA:
+    if published or images.amount >= SMALL_DATA:
         return spec
     smallest = family_of(spec.build_space()).sizes_of(spec.build_space())[0]
     planned = merge(smallest.to_settings(), {"weights": {"learning_rate": SUPERNET_RATE}})
@@ -128,7 +134,7 @@ def _fit_small_data(spec: SearchSpec, images: ImageData) -> SearchSpec:
 class _Planner:
     """Plans the phases of one search."""
 
-    def __init__(self, spec: SearchSpec, images: ImageData, budget: Budget, note: Note) -> None:
+    def __init__(self, spec: SearchSpec, images: DataSet, budget: Budget, note: Note) -> None:
         self._spec, self._images, self._budget, self._note = spec, images, budget, note
         self._space = spec.build_space()
         self._family = family_of(self._space)
@@ -199,7 +205,7 @@ class _Planner:
 
     def _choose_fidelity(self, fidelities: Sequence[_Draft], enough: float) -> tuple[_Draft, float]:
         """Return the first whose steps take at most `enough` seconds, else the last, and the seconds of its steps."""
-        largest = Entrant(SearchBuilder(fidelities[0].resolve(), self._images).references()[LARGEST], LARGEST)
+        largest = Entrant(SearchBuilder(fidelities[0].resolve(), self._images).find_largest(), LARGEST)
         for number, tried in enumerate(fidelities, start=1):
             if number < len(fidelities) and self._budget.left_until(PLAN_END) < 0:
                 continue  # the last one is the cheapest
@@ -215,8 +221,8 @@ class _Planner:
 
     def _fidelities(self) -> Iterator[Settings]:
         """Yield settings of contestants, the most faithful first: full depth, then less; then smaller images."""
-        side = min(self._images.resolution)
-        shrinks = sorted({max(1, side // RACE_SIDE), max(1, side // LEAST_SIDE)})
+        side = self._images.side
+        shrinks = sorted({max(1, side // RACE_SIDE), max(1, side // LEAST_SIDE)}) if side else [1]
         depths = self._depths()
         yield from ({"race": {"space": depth, "shrink": shrinks[0]}} for depth in depths)
         yield from ({"race": {"space": depths[-1], "shrink": shrink}} for shrink in shrinks[1:])
@@ -237,14 +243,15 @@ class _Planner:
         return list(unique.values())
 
     def _describe_race(self, spec: SearchSpec, contestants: int, steps: int, seconds: float) -> str:
-        side = min(self._images.resolution) // spec.race.shrink
+        side = self._images.side // spec.race.shrink
+        pixels = f", {side} pixels" if side else ""
         space = self._family.at_full_depth(self._space)
         if spec.race.space:
             changed: dict[str, Any] = dict(spec.race.space)
             space = replace(self._space, **changed)
         size = self._family.describe_size(space, {**spec.network.settings, **spec.race.network})
         return (
-            f"finalist race: {contestants} networks of {size}, {side} pixels, {steps} steps each; the best again, for "
+            f"finalist race: {contestants} networks of {size}{pixels}, {steps} steps each; the best again, for "
             f"longer; about {format_duration(seconds)}"
         )
 

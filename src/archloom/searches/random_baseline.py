@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from archloom.benchmarks.base import TableEntry
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.families.defects import find_defect
 from archloom.spaces import Architecture, SearchSpace
 
@@ -16,10 +17,11 @@ LEAST_STEPS = 200  # of a search; contract tests show that strategies decide in 
 
 @dataclass(frozen=True)
 class BaselineComparison:
-    """Accuracies under the shared weights: of the result, and of architectures sampled uniformly, in rising order."""
+    """Scores under the shared weights: of the result, and of architectures sampled uniformly, in rising order."""
 
     shared_accuracy: float
     random_baseline: tuple[float, ...]
+    metric: Metric = ACCURACY
 
     @property
     def sentence(self) -> str:
@@ -27,11 +29,11 @@ class BaselineComparison:
         if not self.random_baseline:
             return ""
         beaten = sum(value < self.shared_accuracy for value in self.random_baseline)
+        metric, median = self.metric, statistics.median(self.random_baseline)
         return (
-            f"Under the shared weights its validation accuracy is {100 * self.shared_accuracy:.1f} %, higher than "
-            f"{beaten} of {len(self.random_baseline)} architectures sampled uniformly (median "
-            f"{100 * statistics.median(self.random_baseline):.1f} %). Shared weights rank architectures only roughly; "
-            "retraining decides."
+            f"Under the shared weights its validation {metric.name} is {metric.format(self.shared_accuracy)}, "
+            f"{metric.better} than {beaten} of {len(self.random_baseline)} architectures sampled uniformly (median "
+            f"{metric.format(median)}). Shared weights rank architectures only roughly; retraining decides."
         )
 
 
@@ -42,6 +44,7 @@ def compare_with_random(
     *,
     samples: int,
     rng: random.Random,
+    metric: Metric = ACCURACY,
     is_late: Callable[[], bool] = lambda: False,
 ) -> BaselineComparison:
     """Return how an architecture does against a random baseline under the shared weights; fewer where it is late."""
@@ -49,7 +52,7 @@ def compare_with_random(
     sampled: list[float] = []
     while len(sampled) < samples and not is_late():
         sampled.append(evaluate(space.sample(rng)))
-    return BaselineComparison(own, tuple(sorted(sampled)))
+    return BaselineComparison(own, tuple(sorted(sampled)), metric)
 
 
 def describe_entry(entry: TableEntry | None) -> str:

@@ -1,0 +1,39 @@
+"""Where jobs run: the values of `--on`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from archloom.core.errors import SettingError
+from archloom.execution.executors import Executor, ProcessExecutor, SerialExecutor
+from archloom.execution.ray_executor import RayExecutor, find_address
+from archloom.execution.slurm_executor import SlurmExecutor
+
+PROCESSES = "processes"
+
+
+def make_executor(
+    on: str, *, workers: int, most: int | None = None, place: Path, shared: Sequence[object] = ()
+) -> Executor:
+    """Return what runs jobs at a place: on this machine, or on a cluster that sees the folder `place`.
+
+    Args:
+        on: processes, serial, ray, ray://HOST:PORT or slurm.
+        workers: how many jobs this machine can run in parallel.
+        most: how many jobs the user wants at the same time at most.
+        place: a folder for messages, which every machine sees.
+        shared: values that many jobs hold; each machine gets them once.
+
+    Raises:
+        SettingError: If there is no such place.
+    """
+    if on == PROCESSES:
+        return ProcessExecutor(most or workers, shared=shared)
+    if on == "serial":
+        return SerialExecutor()
+    if on == "ray" or on.startswith("ray://"):
+        return RayExecutor(find_address(on), place, shared=shared, most=most)
+    if on == "slurm":
+        return SlurmExecutor(place, shared=shared, workers=most)
+    raise SettingError(f"--on must be processes, serial, ray, ray://HOST:PORT or slurm, got '{on}'")
