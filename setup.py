@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the recipes lie beside the sources, and belong into a wheel."""
+"""What pyproject.toml cannot say: recipes beside the sources belong into a wheel, and one wheel fits every Python."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ class BuildWithRecipes(build_py):
             shutil.copytree("recipes", Path(self.build_lib) / "archloom" / "recipes", dirs_exist_ok=True)
 
 
-setup(cmdclass={"build_py": BuildWithRecipes})
+setup(cmdclass={"build_py": BuildWithRecipes}, options={"bdist_wheel": {"py_limited_api": "cp311"}})

@@ -23,6 +23,7 @@ from archloom.data import DATA
 from archloom.searches.spec import SearchSpec
 from archloom.spaces import SPACES
 from archloom.strategies import STRATEGIES
+from archloom.strategies.base import OneShot
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -172,9 +173,29 @@ def test_signatures_in_the_documentation_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("catalogue", [STRATEGIES, SPACES, DATA], ids=lambda catalogue: catalogue.kind)
-def test_the_readme_names_everything_there_is(catalogue: Catalogue) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_catalogue_names_everything_there_is(catalogue: Catalogue) -> None:
+    text = (ROOT / "docs" / "catalogue.md").read_text(encoding="utf-8")
     assert [name for name in catalogue if f"`{name}`" not in text] == []
+
+
+def test_the_readme_is_a_landing_page() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 700
+    pictures = re.findall(r"!\[([^\]]+)\]\(([^)]+)\)", text)
+    assert all(alternative and (ROOT / path).is_file() for alternative, path in pictures)
+    first_picture = text.index("docs/images/quality.svg")
+    assert not re.search(r"caveat|however|limit|not measured", text[:first_picture], re.IGNORECASE)
+    assert text.index("CPU build of torch") < text.index("pip install")  # else gigabytes of CUDA come first
+    for tool in ("NNI", "NASLib", "archai", "AutoGluon", "Optuna"):
+        assert f"[{tool}](" in text
+
+
+def test_the_readme_counts_right() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"(\d+) one-shot and (\d+) black-box strategies, and (\d+) search spaces", text)
+    assert found is not None
+    kinds = [issubclass(entry.load(), OneShot) for entry in STRATEGIES.values()]
+    assert list(map(int, found.groups())) == [kinds.count(True), kinds.count(False), len(SPACES)]
 
 
 def anchors(page: Path) -> set[str]:

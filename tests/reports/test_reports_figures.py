@@ -5,8 +5,21 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
-from archloom.reports.figures import PALETTE, colour_of, dash_of, draw_line, svg
+from archloom.reports.figures import (
+    PALETTE,
+    colour_of,
+    dash_of,
+    draw_line,
+    grid,
+    make_figure,
+    narrow_figures,
+    svg,
+)
+from archloom.reports.pages import embed
+from archloom.reports.pictures import Picture
+from archloom.reports.tables import Table
 
 # how colours look without one kind of cone (Machado, Oliveira & Fernandes, 2009), on linear RGB
 VISION = {
@@ -61,7 +74,6 @@ def test_all_colours_are_seen_on_white_and_on_dark_paper(paper):
 def test_lines_of_equal_colour_differ_in_their_dash():
     styles = [(colour_of(place), dash_of(place)) for place in range(4 * len(PALETTE))]
     assert len(set(styles)) == len(styles)
-    assert {dash for _, dash in styles[: len(PALETTE)]} == {"-"}
 
 
 def test_styles_are_attributes_so_that_pages_can_forbid_inline_styles():
@@ -71,5 +83,35 @@ def test_styles_are_attributes_so_that_pages_can_forbid_inline_styles():
     text = svg(draw, height=2, label="A line")
     assert "style=" not in text
     assert re.search(r'<path [^>]*fill="none" stroke="#0077cc"', text)
-    assert 'class="plot"' in text
-    assert 'class="plot paper"' in svg(draw, height=2, label="A map", on_paper=True)
+    assert 'class="plot broad"' in text
+    assert 'class="plot broad paper"' in svg(draw, height=2, label="A map", on_paper=True)
+
+
+def test_a_narrow_figure_has_fewer_columns_and_letters_of_the_same_size() -> None:
+    def draw(figure: Figure) -> None:
+        for axes in grid(figure, 4, columns=2):
+            axes.plot([1, 2], [1, 2])
+
+    broad = make_figure(draw, height=4.0)
+    with narrow_figures():
+        narrow = make_figure(draw, height=4.0)
+        assert 'class="plot narrow"' in svg(draw, height=4.0, label="Four panels")
+    assert tuple(broad.get_size_inches()) == (10.0, 4.0)
+    assert tuple(narrow.get_size_inches()) == (3.9, 8.0)  # one column: twice as many rows
+    assert {axes.get_subplotspec().get_gridspec().ncols for axes in narrow.axes} == {1}
+    assert broad.axes[0].xaxis.label.get_size() == narrow.axes[0].xaxis.label.get_size()
+
+
+def test_neighbouring_lines_differ_by_more_than_colour() -> None:
+    dashes = [dash_of(place) for place in range(12)]
+    assert all(first != second for first, second in itertools.pairwise(dashes))
+
+
+def test_a_report_holds_both_widths_of_a_figure_and_one_drawing_of_cells() -> None:
+    def draw(figure: Figure) -> None:
+        figure.subplots().plot([1, 2], [1, 2])
+
+    table = Table("", (("1",),), ("x",))
+    shown = embed(Picture("one", "One", lambda: svg(draw, height=2.0, label="One"), lambda: table))
+    assert shown.count("<svg") == 2 and 'class="plot broad"' in shown and 'class="plot narrow"' in shown
+    assert embed(Picture("cells", "Cells", lambda: "<svg/>", lambda: table)) == "<svg/>"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from archloom.cli.completion import complete_run
 from archloom.cli.console import open_message_console, open_result_console, print_line
 from archloom.core.lazy_imports import lazy_imports
 
@@ -15,7 +16,12 @@ with lazy_imports():  # help needs no torch
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="The folder of any run with a trained model, or a model file.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="The folder of any run with a trained model, or a model file.", autocompletion=complete_run
+        ),
+    ],
     *,
     formats: Annotated[
         list[str] | None,

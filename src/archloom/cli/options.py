@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from archloom.cli.completion import complete_comparison, complete_data, complete_run
 from archloom.core.errors import SettingError, suggestion
 from archloom.core.recipes import recipes, shipped
 from archloom.core.settings import Settings, merge, parse_assignments
@@ -22,7 +23,10 @@ where_option = partial(typer.Option, rich_help_panel="Where to run it")
 FAILED = 1  # exit code where jobs failed
 
 AnyRun = Annotated[
-    Path, typer.Argument(help="The folder of any run: a search, a retraining, a comparison or a pipeline.")
+    Path,
+    typer.Argument(
+        help="The folder of any run: a search, a retraining, a comparison or a pipeline.", autocompletion=complete_run
+    ),
 ]
 DataDir = Annotated[
     Path | None, what_option(help="The folder of data sets and benchmark tables. Default: $ARCHLOOM_DATA.")
@@ -31,7 +35,10 @@ OwnImages = Annotated[
     Path | None, what_option(help="Your own images: a folder with one folder per class, or an .npz file.")
 ]
 Data = Annotated[
-    str | None, what_option(help="Data set (archloom list data) or the path of your images. Default: strokes.")
+    str | None,
+    what_option(
+        help="Data set (archloom list data) or the path of your images. Default: strokes.", autocompletion=complete_data
+    ),
 ]
 Seed = Annotated[int | None, how_option(help="Everything random follows from it.")]
 Seeds = Annotated[str | None, how_option(help="Seeds of the searches: 0-4, or 0-4,9.")]
@@ -92,7 +99,7 @@ def split_recipe_and_data(given: str | None) -> tuple[str | None, str | None]:
 def recipe_or_folder(metavar: str, kind: str) -> Any:
     """Return the argument of a command that begins a recipe, or continues in its folder."""
     text = f"A TOML file, a shipped {kind} (archloom list recipes), or the folder of an earlier one."
-    return typer.Argument(metavar=metavar, help=text)
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete_comparison)
 
 
 def parse_cost(option: str, given: str | None) -> Settings:

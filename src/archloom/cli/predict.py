@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from archloom.cli.completion import complete_run
 from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
 from archloom.core.errors import SettingError
 from archloom.core.lazy_imports import lazy_imports
@@ -24,7 +25,10 @@ UNREADABLE = 2  # exit code, as for any bad input
 def predict(
     model: Annotated[
         Path,
-        typer.Argument(help="The folder of any run with a trained model, a model file, or an .onnx file."),
+        typer.Argument(
+            help="The folder of any run with a trained model, a model file, or an .onnx file.",
+            autocompletion=complete_run,
+        ),
     ],
     images: Annotated[list[Path], typer.Argument(help="Image files, or folders of them; text files for text.")],
     *,

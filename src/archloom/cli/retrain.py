@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
+from archloom.cli.completion import complete_retraining, complete_run
 from archloom.cli.console import make_fact_table, print_line
 from archloom.cli.interactive import note_unless, run_interactively
 from archloom.cli.options import (
@@ -51,10 +52,14 @@ def retrain(
         typer.Argument(
             metavar="ARCHITECTURE",
             help="The run that found it, a JSON file, a text form (NB201 string, DARTS genotype), or a published name.",
+            autocompletion=complete_run,
         ),
     ],
     *,
-    recipe: Annotated[str, how_option(help="A TOML file or a shipped recipe (archloom list recipes).")] = "auto",
+    recipe: Annotated[
+        str,
+        how_option(help="A TOML file or a shipped recipe (archloom list recipes).", autocompletion=complete_retraining),
+    ] = "auto",
     budget: Annotated[str | None, how_option(help="Time for the recipe auto: 30m, 2h. Default: 30m.")] = None,
     epochs: Annotated[int | None, how_option(help="Epochs instead of the recipe's.")] = None,
     seed: Seed = None,

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from archloom.cli.completion import complete_pipeline
 from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
 from archloom.cli.interactive import note_unless, stop_cleanly
 from archloom.cli.options import (
@@ -55,6 +56,7 @@ def run(
             metavar="DATA|RECIPE|FOLDER",
             help="Your images (a folder with one folder per class, an .npz file), a TOML file, a shipped pipeline "
             "(archloom list recipes), or the folder of an earlier one.",
+            autocompletion=complete_pipeline,
         ),
     ],
     *,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from archloom.cli.completion import complete_search, complete_space, complete_strategy
 from archloom.cli.interactive import note_unless, run_interactively
 from archloom.cli.options import (
     Assignments,
@@ -53,11 +54,18 @@ def search(
             metavar="[DATA|RECIPE]",
             help="Your images (a folder with one folder per class, an .npz file, a Hugging Face data set on disk), a "
             "data set (archloom list data), or a recipe (a TOML file, or archloom list recipes).",
+            autocompletion=complete_search,
         ),
     ] = None,
     *,
-    space: Annotated[str | None, what_option(help="Search space (archloom list spaces). Default: nb201.")] = None,
-    strategy: Annotated[str | None, what_option(help="Strategy (archloom list strategies). Default: gibbs.")] = None,
+    space: Annotated[
+        str | None,
+        what_option(help="Search space (archloom list spaces). Default: nb201.", autocompletion=complete_space),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        what_option(help="Strategy (archloom list strategies). Default: gibbs.", autocompletion=complete_strategy),
+    ] = None,
     preset: Annotated[str | None, what_option(help="A named set of settings of the strategy.")] = None,
     data: Data = None,
     data_dir: DataDir = None,

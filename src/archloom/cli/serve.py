@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import typer
 
+from archloom.cli.completion import complete_run
 from archloom.cli.console import open_message_console, open_result_console, print_line
 from archloom.core.errors import SettingError
 from archloom.core.recipes import RUNS
@@ -20,7 +21,10 @@ from archloom.core.run_kinds import find_kind
 
 
 def serve(
-    folders: Annotated[list[Path] | None, typer.Argument(help="Folders with runs, or of one. Default: runs/.")] = None,
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Folders with runs, or of one. Default: runs/.", autocompletion=complete_run),
+    ] = None,
     *,
     host: Annotated[
         str, typer.Option(help="Address to listen on. Any but this machine's own needs the token that is printed.")

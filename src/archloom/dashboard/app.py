@@ -156,7 +156,8 @@ class Dashboard:
         if picture is None:
             return _missing()
         with self._drawing:
-            text = self._try(lambda: picture.svg)
+            is_narrow = "narrow" in request.query_params
+            text = self._try(lambda: picture.narrow if is_narrow else picture.svg)
         return _missing() if not text else _svg(text)
 
     def _csv(self, request: Request) -> Response:

@@ -38,7 +38,7 @@ async function drawNext() { // one after the other: the server draws with one ha
     place.dataset.stale = "no";
     place.setAttribute("aria-busy", "true");
     try {
-      const svg = readSvg(await (await get(place.dataset.picture)).text());
+      const svg = readSvg(await (await get(fitting(place.dataset.picture))).text());
       if (svg) place.replaceChildren(svg);
     } catch (error) {
       if (!place.firstElementChild) place.textContent = "This figure could not be drawn.";
@@ -47,6 +47,15 @@ async function drawNext() { // one after the other: the server draws with one ha
   }
   drawing = false;
   if (!body.dataset.drawn) body.dataset.drawn = "yes";
+}
+
+const narrow = matchMedia("(max-width: 640px)");
+narrow.addEventListener("change", () => { redrawPictures(); drawNext(); });
+
+function fitting(picture) { // figures of a narrow page have fewer columns
+  const address = new URL(picture, location.href);
+  if (narrow.matches) address.searchParams.set("narrow", "1");
+  return address.href;
 }
 
 function watchPictures(root) {

@@ -55,7 +55,7 @@ def _draw_metrics(axes: Axes, epochs: Sequence[float], title: str, metrics: Seri
     for index, (name, values) in enumerate(metrics.items()):
         colour = TRAIN if name.startswith("train") else VALID if name.startswith("valid") else colour_of(2 + index)
         scaled = [scale * value for value in values]
-        draw_line(axes, epochs, scaled, colour=colour, label=name.replace("_", " "))
+        draw_line(axes, epochs, scaled, colour=colour, label=name.replace("_", " "), dash=dash_of(index))
     axes.set_title(make_printable(title), loc="left", fontweight="bold")
     axes.set_xlabel("epoch")
     if len(metrics) > 1:

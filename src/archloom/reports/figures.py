@@ -8,7 +8,9 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal
 
 from archloom.reports.markup import escape, make_printable
@@ -17,13 +19,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH = 10.0  # inches
+WIDTH, NARROW_WIDTH = 10.0, 3.9  # inches: on a page of 1,000 pixels and on a telephone, with letters of one size
+NARROWEST_PANEL = 2.2
 
 Dash = Literal["-", "--", ":", "-."]
 
 # distinct with any colour vision, and seen on white and on dark paper: a test computes both
 PALETTE = ("#0077cc", "#dd6600", "#00aaaa", "#bb2288", "#aa88ff", "#885522")
-DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")  # after the last colour, the first one comes again with the next dash
+DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
 MUTED = "#9ca3af"  # for `none`, and whatever should stand back
 
 _STYLE: dict[Any, Any] = {  # Any: the library types its keys as several hundred literals
@@ -56,8 +59,22 @@ def colour_of(place: int) -> str:
 
 
 def dash_of(place: int) -> Dash:
-    """Return the dash of the line at this place: lines of equal colour differ in it."""
-    return DASHES[place // len(PALETTE) % len(DASHES)]
+    """Return the dash of the line at this place: neighbours differ in it, and so do lines of equal colour."""
+    rounds = place // (len(PALETTE) * len(DASHES) // 2)  # after so many lines, colour and dash would repeat
+    return DASHES[(place + rounds) % len(DASHES)]
+
+
+_IS_NARROW: ContextVar[bool] = ContextVar("archloom_narrow_figures", default=False)
+
+
+@contextmanager
+def narrow_figures() -> Iterator[None]:
+    """Draw figures for a narrow page: fewer columns, and letters as large as ever."""
+    before = _IS_NARROW.set(True)
+    try:
+        yield
+    finally:
+        _IS_NARROW.reset(before)
 
 
 def draw_line(
@@ -71,7 +88,8 @@ def draw_line(
 
 def legend_above(axes: Axes) -> None:
     """Draw the legend above the axes, where it covers nothing."""
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=3)
+    columns = 1 if _IS_NARROW.get() else 3
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns)
 
 
 def legend_text(text: str) -> str:
@@ -87,8 +105,11 @@ def whole_steps(axes: Axes) -> None:
 
 
 def grid(figure: Figure, count: int, *, columns: int, shared: bool = False) -> list[Axes]:
-    """Return `count` panels in rows of `columns`; spare places stay empty."""
-    rows = math.ceil(count / columns)
+    """Return `count` panels in rows of `columns`, fewer on a narrow figure, which grows; spare places stay empty."""
+    fitting = max(1, min(columns, int(figure.get_figwidth() / NARROWEST_PANEL)))
+    rows, planned = math.ceil(count / fitting), math.ceil(count / columns)
+    figure.set_figheight(figure.get_figheight() * rows / planned)
+    columns = fitting
     panels = figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
     flat: list[Axes] = list(panels.flat)
     for spare in flat[count:]:
@@ -102,7 +123,8 @@ def make_figure(draw: Callable[[Figure], None], *, height: float, label: str = "
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(_style(label)):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        width = NARROW_WIDTH if _IS_NARROW.get() else WIDTH
+        figure = Figure(figsize=(width, height), layout="constrained")
         draw(figure)
     return figure
 
@@ -114,11 +136,13 @@ def svg(draw: Callable[[Figure], None], *, height: float, label: str, on_paper: 
     figure, buffer = make_figure(draw, height=height, label=label), io.StringIO()
     with matplotlib.rc_context(_style(label)):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return _inline(buffer.getvalue(), label, kind="plot paper" if on_paper else "plot")
+    width = "narrow" if _IS_NARROW.get() else "broad"
+    return _inline(buffer.getvalue(), label, kind=f"plot {width}{' paper' if on_paper else ''}")
 
 
 def _style(label: str) -> dict[Any, Any]:
-    return {**_STYLE, "svg.hashsalt": make_printable(label)}  # the salt keeps ids of two figures of a page apart
+    salt = f"{make_printable(label)}{' narrow' if _IS_NARROW.get() else ''}"
+    return {**_STYLE, "svg.hashsalt": salt}  # the salt keeps ids of two figures of a page apart
 
 
 def _inline(text: str, label: str, *, kind: str) -> str:

@@ -16,8 +16,11 @@ Show = Callable[[Picture], Markup]
 
 
 def embed(picture: Picture) -> Markup:
-    """Return a picture as a part of the page: our own SVG, whose text is escaped where it is made."""
-    return Markup(picture.svg)
+    """Return a picture as a part of the page: our own SVG, whose text is escaped where it is made.
+
+    A figure is drawn twice, and the style sheet shows the one that fits the page.
+    """
+    return Markup(picture.svg if picture.narrow == picture.svg else picture.svg + picture.narrow)
 
 
 @cache

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from archloom.reports.figures import narrow_figures
 from archloom.reports.tables import Table
 
 
@@ -26,6 +27,12 @@ class Picture:
     def svg(self) -> str:
         """Return the drawing, made once."""
         return self.draw()
+
+    @cached_property
+    def narrow(self) -> str:
+        """Return the drawing for a narrow page, made once; the same one where it has no other."""
+        with narrow_figures():
+            return self.draw()
 
     @cached_property
     def table(self) -> Table:

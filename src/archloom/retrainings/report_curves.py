@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from archloom.core.metrics import ACCURACY, Metric
 from archloom.reports.curves import drop_unknown, learning_curves
-from archloom.reports.figures import colour_of, draw_line, make_figure
+from archloom.reports.figures import colour_of, dash_of, draw_line, make_figure
 from archloom.retrainings.records import RetrainRecord
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def plot_curves(history: Sequence[RetrainRecord]) -> Figure:
         for axes, (ending, title) in zip(figure.subplots(1, 2), panels.items(), strict=True):
             shown = {name: values for name, values in metrics.items() if name.endswith(ending)}
             for place, (name, values) in enumerate(shown.items()):
-                draw_line(axes, epochs, values, colour=colour_of(place), label=name.replace("_", " "))
+                text, colour, dash = name.replace("_", " "), colour_of(place), dash_of(place)
+                draw_line(axes, epochs, values, colour=colour, label=text, dash=dash)
             axes.set_title(title, loc="left")
             axes.set_xlabel("epoch")
             if shown:

@@ -84,6 +84,7 @@ class RaceRunner:
                 time_left=None if budget is None else lambda: budget.left_until(RACE_END),
             )
         except TimeIsUpError:
+            describe("the budget is over before a short training ended: there is no finalist race")
             return None
         named = tuple(self._name(record) for record in outcome.records)
         text = None if derived is None else self.space.format(derived)

@@ -26,6 +26,7 @@ Feature = tuple[tuple[str, str], ...]
 
 Scores = Mapping[str, Sequence[float]]
 """For each decision, one number per option, comparable between decisions (usually probabilities)."""
+MOST_ENUMERATED = 10**6  # architectures that a space lists one by one
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,11 @@ class SearchSpace(ABC):
 
     def enumerate(self) -> Iterator[Architecture]:
         """Return every architecture, the last decision changing fastest. For spaces small enough."""
-        raise SettingError(f"{type(self).__name__} has {self.cardinality:.1e} architectures: too many to enumerate")
+        if self.cardinality > MOST_ENUMERATED:
+            raise SettingError(f"{type(self).__name__} has {self.cardinality:.1e} architectures: too many to enumerate")
+        if self.cardinality != math.prod(len(decision.options) for decision in self.decisions):
+            raise SettingError(f"{type(self).__name__} must implement enumerate(): not every combination is allowed")
+        return combine_options(self.decisions)
 
     # --- architectures to compare with, and dead operations
 

@@ -71,7 +71,8 @@ def _find_function(library: ctypes.CDLL, name: str, arguments: Sequence[type]) -
 
 def _candidates(level: str) -> list[Path]:
     paths = [FOLDER / f"_{level}{suffix}" for suffix in EXTENSION_SUFFIXES]
-    return [path for path in paths if path.is_file()]
+    built = [path for path in paths if path.is_file()]
+    return sorted(built, key=lambda path: ".abi3" not in path.name)  # another may be left from an older build
 
 
 def _share_threads(library: ctypes.CDLL) -> None:
