@@ -15,19 +15,23 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from archloom.data.corpora import ptb
+from archloom.data.corpora import ptb, wikitext2
 from archloom.data.text import TextData, TextLoader
+from archloom.families.recurrent import VariationalDropout
 from archloom.searches.build import build_search
-from archloom.searches.short_training import build_standalone
+from archloom.searches.short_training import build_standalone, seeded
 from archloom.searches.spec import SearchSpec
 from archloom.spaces import Architecture, Recurrent
 from archloom.spaces.published import PUBLISHED
-from archloom.supernet import SharedWeights, WeightSettings
+from archloom.supernet import Continuation, SharedWeights, WeightSettings
 from archloom.tasks import LANGUAGE, TextShape
 
 WORDS, HIDDEN, COLUMNS, SEGMENT = 2000, 64, 32, 35
@@ -57,7 +61,42 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 SPACE = Recurrent()
 
 
+class Lstm(nn.Module):
+    """An LSTM of as many weights as a cell of eight nodes, with the same dropouts, embedding and decoder."""
+
+    def __init__(self, words: int, hidden: int) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(torch.empty(words, hidden).uniform_(-0.04, 0.04))
+        self.decoder_bias = nn.Parameter(torch.zeros(words))
+        units = 20 * hidden * hidden // (9 * hidden)  # 9 hidden * units weights, against 20 hidden * hidden
+        self.lstm = nn.LSTM(hidden, units, proj_size=hidden, bias=False)
+        self.hidden = hidden
+        rates = {"embedding": 0.1, "input": 0.2, "output": 0.2}
+        self.drops = nn.ModuleDict({name: VariationalDropout(rate) for name, rate in rates.items()})
+
+    def forward(self, words: Tensor, gates: object = None, state: Tensor | None = None) -> Continuation:
+        embedded = F.embedding(words, self.embedding)
+        for name in ("embedding", "input"):
+            embedded = self._drop(name, embedded)
+        before = None
+        if state is not None:
+            before = state[None, :, : self.hidden].contiguous(), state[None, :, self.hidden :].contiguous()
+        outputs, (last, memory) = self.lstm(embedded, before)
+        logits = F.linear(self._drop("output", outputs).flatten(0, 1), self.embedding, self.decoder_bias)
+        return Continuation(logits, torch.cat([last[0], memory[0]], dim=1), logits.new_zeros(()))
+
+    def _drop(self, name: str, value: Tensor) -> Tensor:
+        mask = self.drops[name].draw(value, 1, *value.shape[1:])  # type: ignore[operator]
+        return value if mask is None else value * mask
+
+
 def rows(steps: int) -> Iterator[tuple[str, Architecture | None]]:
+    for name in ("gdas_rnn", "random1"):
+        cell = SPACE.parse(PUBLISHED[name][1]) if name in PUBLISHED else SPACE.sample(random.Random(1))
+        yield f"wikitext2/{name}/{steps}/0", cell
+    yield f"wikitext2/found/{steps}/0", None  # the cell that gdas-soft found with seed 0
+    yield f"wikitext2/lstm/{steps}/0", None
+    yield f"cells/lstm/{steps}/0", None
     for seed in SEEDS:
         for name in ("gdas_rnn", "darts_v2_rnn", "darts_v1_rnn"):
             yield f"cells/{name}/{steps}/{seed}", SPACE.parse(PUBLISHED[name][1])
@@ -97,11 +136,26 @@ def run_search(strategy: str, seed: int, data: TextData) -> dict[str, Any]:
     }
 
 
-def train(architecture: Architecture, seed: int, data: TextData, steps: int) -> dict[str, float]:
-    """Return perplexities of a cell after so many steps of SGD at 20."""
+def train(architecture: Architecture | None, seed: int, data: TextData, steps: int) -> dict[str, float]:
+    """Return perplexities of a cell, or of an LSTM, after so many steps of SGD at 20."""
     start = time.process_time()
     settings = WeightSettings(learning_rate=20.0, learning_rate_end=20.0, momentum=0.0, weight_decay=5e-7, clip=0.25)
-    weights = build_standalone(
+    if architecture is None:
+        with seeded(seed):
+            weights = SharedWeights(Lstm(WORDS, HIDDEN), settings, noise_seed=seed, task=LANGUAGE)
+    else:
+        weights = build_cell(architecture, seed, settings)
+    loader = TextLoader(data.train, columns=COLUMNS, segment=SEGMENT, stream="train")
+    weights.train()
+    for step in range(steps):
+        weights.fit(loader.batch(*divmod(step, loader.steps)), {})
+    assert data.test is not None
+    found = {"valid": perplexity(weights, data.valid, "valid"), "test": perplexity(weights, data.test, "test")}
+    return {**found, "train_seconds": time.process_time() - start, "parameters": weights.parameter_count}
+
+
+def build_cell(architecture: Architecture, seed: int, settings: WeightSettings) -> SharedWeights:
+    return build_standalone(
         SPACE,
         architecture,
         seed=seed,
@@ -111,18 +165,17 @@ def train(architecture: Architecture, seed: int, data: TextData, steps: int) -> 
         weights=settings,
         task=LANGUAGE,
     )
-    loader = TextLoader(data.train, columns=COLUMNS, segment=SEGMENT, stream="train")
-    weights.train()
-    for step in range(steps):
-        weights.fit(loader.batch(*divmod(step, loader.steps)), {})
-    assert data.test is not None
-    found = {"valid": perplexity(weights, data.valid, "valid"), "test": perplexity(weights, data.test, "test")}
-    return {**found, "train_seconds": time.process_time() - start}
 
 
 def perplexity(weights: SharedWeights, tokens: torch.Tensor, stream: str) -> float:
     loader = TextLoader(tokens, columns=10, segment=SEGMENT, stream=stream, whole=False)
     return LANGUAGE.metric.to_value(weights.deployed_score(loader.epoch(0)))
+
+
+def find_cell(file: Path, row: str) -> Architecture:
+    """Return the cell of a row that is done."""
+    lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    return SPACE.parse(next(line["cell"] for line in lines if line["row"] == row))
 
 
 def main() -> None:
@@ -133,17 +186,24 @@ def main() -> None:
     parser.add_argument("--only", default="", help="words, separated by commas: rows with one of them in their name")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    data = ptb(given.data_dir, vocabulary=WORDS)
+    texts = [
+        cache(lambda: ptb(given.data_dir, vocabulary=WORDS)),
+        cache(lambda: wikitext2(given.data_dir, vocabulary=WORDS)),
+    ]
     done = {json.loads(line)["row"] for line in given.out.read_text().splitlines()} if given.out.exists() else set()
     words = [word for word in given.only.split(",") if word]
     for row, known in rows(given.steps):
         if row in done or (words and not any(word in row for word in words)):
             continue
         seed = int(row.rpartition("/")[2])
-        found = {} if known is not None else run_search(row.partition("/")[0], seed, data)
-        architecture = SPACE.parse(found["cell"]) if known is None else known
-        line = {"row": row, "cell": SPACE.format(architecture), **found}
-        line |= train(architecture, seed, data, given.steps)
+        kind, name = row.split("/")[:2]
+        text = texts[kind == "wikitext2"]()
+        found = run_search(kind, seed, text) if known is None and kind in STRATEGIES else {}
+        architecture = SPACE.parse(found["cell"]) if found else known
+        if name == "found":
+            architecture = find_cell(given.out, f"gdas-soft/{given.steps}/0")
+        cell = "LSTM" if architecture is None else SPACE.format(architecture)
+        line = {"row": row, "cell": cell, **found, **train(architecture, seed, text, given.steps)}
         with given.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(row, round(line["valid"], 2), round(line["test"], 2), flush=True)

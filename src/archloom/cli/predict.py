@@ -16,6 +16,7 @@ from archloom.core.lazy_imports import lazy_imports
 
 with lazy_imports():  # help needs no torch
     import archloom.export.prediction as predictions
+    import archloom.export.text_prediction as text_predictions
 
 
 UNREADABLE = 2  # exit code, as for any bad input
@@ -29,21 +30,34 @@ def predict(
             autocompletion=complete_run,
         ),
     ],
-    images: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files, or folders of them; text files for text.")],
     *,
+    words: Annotated[
+        int, typer.Option(help="Of a language model: continue the last line of each text by so many words.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Of the words that continue a text.")] = 0,
     top: Annotated[int, typer.Option(help="Labels to tell for each, the most probable first.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Label pictures with a trained model.
+    """Label pictures with a trained model, or score the lines of a text with a language model.
 
     A picture that cannot be read gets a line of its own and exit code 2; the others are labelled all the same.
 
         archloom predict runs/retrained holiday.jpg more-pictures/
 
         archloom predict export/model.onnx holiday.jpg --json
+
+        archloom predict runs/language-model letter.txt --words 20
     """
     if top < 1:
         raise SettingError(f"--top must be at least 1, got {top}")
+    if words < 0:
+        raise SettingError(f"--words must be 0 or more, got {words}")
+    if text_predictions.is_text_model(model):
+        _predict_text(model, images, words=words, seed=seed, as_json=as_json)
+        return
+    if words:
+        raise SettingError(f"--words is for language models, and {model} labels images; leave it out")
     files = predictions.find_pictures(images)
     predictor = predictions.open_predictor(model, tell=lambda line: print_line(line, console=open_message_console()))
     if predictor.caution:
@@ -58,6 +72,22 @@ def predict(
         print_line(f"error: {problem}", console=open_message_console())
     if problems:
         raise typer.Exit(UNREADABLE)
+
+
+def _predict_text(model: Path, files: list[Path], *, words: int, seed: int, as_json: bool) -> None:
+    """Print the perplexity of every line of each text, or a text with words after it."""
+    reader = text_predictions.TextModel.load(model)
+    texts = {file: text_predictions.read_text(file) for file in files}
+    if words:
+        for lines in texts.values():
+            typer.echo(reader.continue_text(lines[-1], words, seed=seed))
+        return
+    found = [(file, line) for file, lines in texts.items() for line in reader.score(lines)]
+    if as_json:
+        typer.echo(json.dumps([{"file": str(file), **vars(line)} for file, line in found], indent=2))
+        return
+    rows = [(str(file), f"{one.perplexity:,.1f}", str(one.words), str(one.unknown), one.line) for file, one in found]
+    open_result_console().print(make_table(("file", "perplexity", "words", "unknown", "line"), rows))
 
 
 def _print(found: Iterable[predictions.Answer]) -> None:

@@ -42,6 +42,7 @@ with lazy_imports():  # help needs no torch
     import archloom.retrainings.evaluation as evaluations
     import archloom.retrainings.result as retrain_result
     import archloom.retrainings.run as retrain_run
+    import archloom.retrainings.text_evaluation as text_evaluations
     import archloom.searches.early_check as early_check
 
 
@@ -121,16 +122,19 @@ def print_model(result: retrain_result.RetrainResult, console: Console) -> None:
     print_line(f"model: {result.model}", console=console)
     print_line(f"report: {result.report}", console=console)
     print_line(f"use it elsewhere: archloom export {run}", console=console)
-    print_line(f"try it: archloom predict {run} IMAGES...", console=console)
+    inputs = "IMAGES..." if result.classes else "TEXT_FILE"
+    print_line(f"try it: archloom predict {run} {inputs}", console=console)
 
 
 def _list_facts(result: retrain_result.RetrainResult) -> Iterator[tuple[str, str]]:
 
     for name, found in (("Test", result.test), ("Validation", result.valid)):
-        if found is not None:
+        if isinstance(found, text_evaluations.TextEvaluation):
+            yield f"{name} perplexity", f"{found.perplexity:,.2f} on {found.words:,} words"
+        elif found is not None:
             top = f" (top {evaluations.TOP}: {found.top5:.2f} %)" if len(result.classes) > evaluations.TOP else ""
             yield f"{name} accuracy", f"{found.top1:.2f} % of {found.images:,} images{top}"
-    if result.evaluation is not None:
+    if isinstance(result.evaluation, evaluations.Evaluation):
         yield from _list_classes(result.evaluation, result.classes)
     yield "Model of epoch", f"{result.best_epoch + 1} of {result.run.records}"
     yield from tables.cost_facts(result.cost)

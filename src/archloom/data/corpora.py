@@ -77,7 +77,9 @@ def pydoc(directory: Path | None = None, *, vocabulary: Vocabulary = PYDOC_WORDS
         place = number % TENTH
         parts["test" if place == TENTH - 1 else "valid" if place == TENTH - 2 else "train"].append(one)
     lines = {part: [split_words(line) for one in own for line in one.splitlines()] for part, own in parts.items()}
-    return _number_words("pydoc", {part: [line for line in own if line] for part, own in lines.items()}, vocabulary)
+    return _number_words(
+        "pydoc", {part: [line for line in own if line] for part, own in lines.items()}, vocabulary, tokens="words"
+    )
 
 
 # --- words
@@ -108,7 +110,7 @@ def _find(name: str, directory: Path | None, path: str, pattern: str) -> Mapping
 
 def _load(name: str, files: Mapping[str, Path], split: Split, vocabulary: int) -> TextData:
     lines = {part: _read_lines(file, part, split) for part, file in files.items()}
-    return _number_words(name, lines, vocabulary)
+    return _number_words(name, lines, vocabulary, tokens="words" if split is split_words else "spaces")
 
 
 def _read_lines(file: Path, part: str, split: Split) -> list[list[str]]:
@@ -128,7 +130,7 @@ def _read_lines(file: Path, part: str, split: Split) -> list[list[str]]:
     return found
 
 
-def _number_words(name: str, lines: Mapping[str, Words], vocabulary: int) -> TextData:
+def _number_words(name: str, lines: Mapping[str, Words], vocabulary: int, *, tokens: str) -> TextData:
     """Return a text as numbers of words."""
     require(
         {
@@ -140,9 +142,9 @@ def _number_words(name: str, lines: Mapping[str, Words], vocabulary: int) -> Tex
     parts = {part: list(_mark_ends(own)) for part, own in lines.items()}
     known = _choose_words(name, parts, vocabulary)
     numbers = {word: number for number, word in enumerate(known)}
-    tokens = {part: _to_numbers(name, part, words, numbers) for part, words in parts.items()}
+    found = {part: _to_numbers(name, part, words, numbers) for part, words in parts.items()}
     return TextData(
-        name=name, words=known, train=tokens["train"], valid=tokens["valid"], test=tokens.get("test")
+        name=name, words=known, train=found["train"], valid=found["valid"], test=found.get("test"), tokens=tokens
     ).check()
 
 

@@ -12,10 +12,10 @@ from archloom.core.settings import Settings
 from archloom.data import DATA
 
 GIVEN = "given"  # the name of data that Python code passes instead of a data set to load
-FOLDER, NPZ, HUGGING_FACE = "folder", "npz", "huggingface"
+FOLDER, NPZ, HUGGING_FACE, TEXT = "folder", "npz", "huggingface", "text"
+TRAIN_TEXT = "train.txt"  # of a folder of text
 BATCHES = {"cifar-10-batches-py": "cifar10", "cifar-100-python": "cifar100"}  # published folders, in the data folder
 ON_DISK = ("dataset_dict.json", "state.json")  # what `save_to_disk` of the library datasets writes
-TEXT, TEXT_FILE = "text", "train.txt"
 RUN_FILES = {"config.toml": "resume", "pipeline.toml": "run", "comparison.toml": "compare"}  # what a run leaves
 KINDS = "a name (archloom list data), a folder of pictures, an .npz file or a Hugging Face data set on disk"
 
@@ -54,7 +54,7 @@ def _recognize_folder(path: Path) -> Settings:
             return {"name": name, "directory": str(path.parent)}
     if any((path / name).is_file() for name in ON_DISK):
         return {"name": HUGGING_FACE, "path": str(path)}
-    if (path / TEXT_FILE).is_file():
+    if (path / TRAIN_TEXT).is_file():
         return {"name": TEXT, "path": str(path)}
     return {"name": FOLDER, "path": str(path)}
 

@@ -38,6 +38,7 @@ class TextData(DataSet):
         train: what weights learn from, int64 [n].
         valid: what architecture parameters learn from, and what picks the best epoch.
         test: read once, at the very end; None where there is none.
+        tokens: how a line was split: at `spaces`, or into `words` and punctuation.
 
     Examples:
         >>> import archloom, torch
@@ -52,6 +53,7 @@ class TextData(DataSet):
     train: Tensor
     valid: Tensor
     test: Tensor | None = None
+    tokens: str = "spaces"
 
     @property
     def amount(self) -> int:

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from archloom.core.errors import SettingError, suggestion
 from archloom.export.deployed import Deployed
@@ -13,7 +14,9 @@ from archloom.export.onnx import NEEDS as ONNX_NEEDS
 from archloom.export.onnx import export_onnx
 from archloom.export.program import export_program
 from archloom.export.standalone import export_standalone
+from archloom.export.text import DeployedText, export_text_onnx, export_text_program, export_text_source
 from archloom.retrainings.best_model import find_best_model
+from archloom.retrainings.model_file import load_model
 
 FOLDER = "export"  # of a run
 
@@ -36,6 +39,9 @@ FORMATS = {
     "torch": Format(export_program),
     "standalone": Format(export_standalone),
 }
+
+
+TEXT_WRITERS = {"onnx": export_text_onnx, "torch": export_text_program, "standalone": export_text_source}
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,8 @@ def export_model(
     if found.reason:
         tell(found.reason)
     folder = path.parent / FOLDER if out is None else Path(out)
-    loaded = Deployed.load(path, plugins=plugins)
+    card, _ = load_model(path, plugins=plugins)
+    loaded = (DeployedText if card.words else Deployed).load(path, plugins=plugins)
     exported = []
     for name in names:
         missing = FORMATS[name].missing
@@ -94,7 +101,8 @@ def export_model(
             tell(f"{name} is left out: it needs {', '.join(missing)} (pip install 'archloom[{name}]')")
             continue
         tell(f"writing and checking {name}")
-        paths, difference = FORMATS[name].write(loaded, folder)
+        write: Any = TEXT_WRITERS[name] if card.words else FORMATS[name].write
+        paths, difference = write(loaded, folder)
         exported.append(Exported(name, tuple(paths), difference))
     return exported
 

@@ -41,7 +41,7 @@ def onnx_bytes(model: Deployed) -> bytes:
     """Return the model as the contents of an ONNX file, not checked yet."""
     import onnx
 
-    with _quiet():
+    with silence_torch():
         program = torch.onnx.export(
             trace_model(model),
             input_names=[INPUT],
@@ -121,7 +121,7 @@ def _name_batch(written: Any) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def silence_torch() -> Iterator[None]:
     """Silence torch, which warns of packages that are not needed here."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level

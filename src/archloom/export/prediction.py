@@ -29,7 +29,7 @@ class Predictor:
     """Hold a model for prediction: images [n, *shape] in 0..1 in, logits [n, classes] out."""
 
     classes: tuple[str, ...]
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     square: int  # the side that a picture is scaled to before its middle is taken
     logits: Predict
     caution: str = ""  # what a user must know before using the model
@@ -123,7 +123,7 @@ def _predict_batch(predictor: Predictor, pictures: dict[Path, Tensor], top: int)
     return answered
 
 
-def read_picture(path: Path, image_shape: tuple[int, int, int], *, square: int) -> Tensor:
+def read_picture(path: Path, image_shape: tuple[int, ...], *, square: int) -> Tensor:
     """Return a picture as model input [C, H, W] in 0..1: scaled, cropped to the middle, in the model's colours."""
     if not path.exists():
         raise DataError(f"there is no image '{path}'")

@@ -18,7 +18,9 @@ from torch.nn import functional as F
 from archloom.core.errors import require
 from archloom.core.settings import Settings
 from archloom.families.base import Depth, Family, OperationKind, Size
-from archloom.families.recurrent_cell import CellPlan, CellWeights, plan_cell, run_step
+from archloom.families.recurrent_cell import CellPlan, CellWeights, fuse_cell, plan_cell, run_step
+from archloom.fast import current_kernels
+from archloom.fast.recurrent_segment import run_segment
 from archloom.spaces import NONE, Recurrent
 from archloom.spaces.base import WIDEST
 from archloom.supernet import Continuation, Gates, Only, Resolve, path_gates
@@ -119,6 +121,14 @@ class RecurrentNetwork(nn.Module):
         mask = self.drop_hidden.draw(given, columns, hidden)
         weights = CellWeights(self.start[hidden:], self.nodes, mask, self._normalized)
         output = given.new_zeros(columns, hidden) if state is None else state.to(given)
+        fused = (
+            None
+            if current_kernels() is None or torch.compiler.is_compiling()
+            else (fuse_cell(self._space, plan, normalized=self._normalized))
+        )
+        if fused is not None and given.device.type != "meta":
+            cell, shares = fused
+            return run_segment(cell, given, output, weights.hidden, weights.nodes, mask, shares)
         outputs = []
         for step in given.unbind():
             output = run_step(plan, weights, step, output, self._space.activations)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from archloom.core.errors import SettingError
+from archloom.fast.recurrent_segment import Cell, Node
 from archloom.spaces import NONE
+from archloom.spaces.recurrent import ACTIVATIONS as FULL
 from archloom.spaces.recurrent import Recurrent
 from archloom.supernet import Gate, Gates
 
@@ -114,6 +117,26 @@ def _plan_path(space: Recurrent, given: Sequence[tuple[int, str, Gate]]) -> Node
         blocks=tuple(blocks),
         weights=torch.stack(weights) if weights else None,
     )
+
+
+def fuse_cell(space: Recurrent, plan: CellPlan, *, normalized: bool) -> tuple[Cell, Tensor | None] | None:
+    """Return a plan for the fast function, with all of its shares; None where it mixes kinds of gates."""
+    kinds = {_kind_of(node) for node in plan.nodes if node.sources}
+    if len(kinds) != 1 or space.activations != FULL:
+        return None
+    (kind,) = kinds
+    ends = list(accumulate((len(node.sources) for node in plan.nodes), initial=0))
+    nodes = tuple(
+        Node(node.sources, None if kind == "mixture" else node.blocks, slice(start, stop))
+        for node, (start, stop) in zip(plan.nodes, pairwise(ends), strict=True)
+    )
+    parts = [node.mixture if kind == "mixture" else node.weights for node in plan.nodes if node.sources]
+    known = [part for part in parts if part is not None]
+    return Cell(nodes, plan.outputs, normalized, kind == "weighted"), torch.cat(known) if known else None
+
+
+def _kind_of(node: NodePlan) -> str:
+    return "mixture" if node.mixture is not None else "path" if node.weights is None else "weighted"
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Measurement:
     trained: bool
     network: Settings
     classes: int
-    image_shape: tuple[int, int, int]
+    image_shape: tuple[int, ...]
     parameters: int
     multiply_adds: int  # of one image
     bytes_on_disk: int  # as safetensors

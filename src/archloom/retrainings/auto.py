@@ -7,12 +7,15 @@ from dataclasses import replace
 
 from archloom.core.durations import parse_duration
 from archloom.core.settings import Settings, flatten, merge
+from archloom.data import DataSet
 from archloom.data.source import ImageData
+from archloom.data.text import TextData
 from archloom.families import family_of
 from archloom.retrainings.build import cost_of_model, seconds_per_image, shown_shape, split_of
 from archloom.retrainings.sizes import AUTO, DEFAULT_BUDGET, Budget, choose_size
 from archloom.retrainings.spec import RetrainSpec
-from archloom.retrainings.transfer import Origin, adapt_network, list_differences
+from archloom.retrainings.text_build import choose_text_size
+from archloom.retrainings.transfer import Origin, adapt_network, list_differences, list_text_differences
 from archloom.searches.threads import choose_threads
 
 TIMING_SHARE = 0.03  # of the budget that one timing takes at most, if a step does not take longer
@@ -25,21 +28,44 @@ def complete(
     given: Settings,
     overrides: Settings,
     origin: Origin,
-    data: ImageData,
+    data: DataSet,
     *,
     budget: str | None,
     note: Note,
 ) -> RetrainSpec:
-    """Return the retraining with everything that depends on the images, and what that changed.
+    """Return the retraining with everything that depends on the data, and what that changed.
 
     `given` is the whole configuration, `overrides` the part of it that the user wrote: this part stays.
     """
+    if isinstance(data, TextData):
+        return _complete_for_text(retrain, given, overrides, origin, data, budget=budget, note=note)
+    assert isinstance(data, ImageData)
     network, notes = adapt_network(given, retrain, data)
     settings = merge(given, {"network": network})
     if retrain.recipe == AUTO:
         settings = _choose(settings, retrain, overrides, data, budget or DEFAULT_BUDGET, note)
     resolved = RetrainSpec.resolve(settings)
     changed = (*list_differences(origin, resolved, data), *notes)
+    for line in changed:
+        note(line)
+    return replace(resolved, changed=changed)
+
+
+def _complete_for_text(
+    retrain: RetrainSpec,
+    given: Settings,
+    overrides: Settings,
+    origin: Origin,
+    data: TextData,
+    *,
+    budget: str | None,
+    note: Note,
+) -> RetrainSpec:
+    settings = given
+    if retrain.recipe == AUTO:
+        settings = choose_text_size(given, retrain, overrides, data, budget or DEFAULT_BUDGET, note)
+    resolved = RetrainSpec.resolve(settings)
+    changed = tuple(list_text_differences(origin, resolved))
     for line in changed:
         note(line)
     return replace(resolved, changed=changed)

@@ -10,7 +10,9 @@ from archloom.core.errors import ArchloomError, SettingError
 from archloom.core.run_kinds import find_kind, list_folders
 from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.model_file import BEST, LAST
+from archloom.retrainings.records import AnyEvaluation
 from archloom.retrainings.result import RetrainResult, read_retrain_result
+from archloom.retrainings.text_evaluation import TextEvaluation
 
 PICKING = "picking"  # short trainings of a pipeline, which only compare searches
 DEEPEST = 3  # a pipeline's models are two folders below it
@@ -45,9 +47,15 @@ def find_best_model(given: Path) -> FoundModel:
     folder, best = max(trained, key=lambda pair: -1.0 if pair[1].valid is None else pair[1].valid.top1)
     path = _model_of(folder)
     assert path is not None, "a finished retraining has a model"
-    score = "the first: none was validated" if best.valid is None else f"validation accuracy {best.valid.top1:.2f} %"
+    score = "the first: none was validated" if best.valid is None else _describe_score(best.valid)
     count = "the only model" if len(trained) == 1 else f"the best of {len(trained)} models"
     return FoundModel(path, f"using {folder}, {count} in {given} ({score})")
+
+
+def _describe_score(found: AnyEvaluation) -> str:
+    if isinstance(found, TextEvaluation):
+        return f"validation perplexity {found.perplexity:,.2f}"
+    return f"validation accuracy {found.top1:.2f} %"
 
 
 def _model_of(folder: Path) -> Path | None:

@@ -14,14 +14,17 @@ from torch import Tensor, nn
 from archloom.core.errors import DataError
 from archloom.core.events import Listener
 from archloom.core.seeds import derive_seed
+from archloom.data import DataSet
 from archloom.data.augment import Augment
 from archloom.data.loader import Loader
 from archloom.data.source import ImageData, Source
-from archloom.families import build_network, select_deployed_settings
+from archloom.data.text import TextData
+from archloom.families import build_network, family_of, select_deployed_settings
 from archloom.objectives.cost import Cost, cost_of
 from archloom.retrainings.loop import RetrainLoop
 from archloom.retrainings.model_file import ModelCard, ModelDetails
-from archloom.retrainings.spec import RetrainSpec
+from archloom.retrainings.spec import RetrainData, RetrainSpec
+from archloom.retrainings.text_build import build_text_retraining
 from archloom.searches.budget import Budget, time_steps
 from archloom.searches.loaders import EVALUATION_BATCH
 from archloom.searches.short_training import seeded
@@ -31,8 +34,10 @@ UNBALANCED = 20  # times as many images of one class as of another
 TIMED_STEPS = 3
 
 
-def check_trainable(data: ImageData) -> list[str]:
+def check_trainable(data: DataSet) -> list[str]:
     """Raise a DataError if a class cannot be both trained and evaluated; return warnings otherwise."""
+    if not isinstance(data, ImageData):
+        return []
     counts = torch.bincount(data.train.labels, minlength=len(data.classes))
     if data.test is not None:
         counts = counts + torch.bincount(data.test.labels, minlength=len(data.classes))
@@ -59,14 +64,25 @@ def shown_shape(data: ImageData) -> tuple[int, int, int]:
 
 def split_of(retrain: RetrainSpec, data: ImageData) -> tuple[Tensor, Tensor | None]:
     """Return the images to train on, and those to validate on if there are any."""
+    assert isinstance(retrain.data, RetrainData), "the spec is for images"
     divided = retrain.data.parts(len(data.train))
     return divided.train, divided.valid if len(divided.valid) else None
 
 
 def build_retraining(
-    retrain: RetrainSpec, data: ImageData, *, listeners: Sequence[Listener] = (), budget: Budget | None = None
+    retrain: RetrainSpec, data: DataSet, *, listeners: Sequence[Listener] = (), budget: Budget | None = None
 ) -> RetrainLoop:
     """Return the loop of a retraining, ready to run or to load a checkpoint."""
+    family_of(retrain.build_space()).task.check(data)
+    if isinstance(data, TextData):
+        return build_text_retraining(retrain, data, listeners=listeners, budget=budget)
+    assert isinstance(data, ImageData)
+    return _build_for_images(retrain, data, listeners=listeners, budget=budget)
+
+
+def _build_for_images(
+    retrain: RetrainSpec, data: ImageData, *, listeners: Sequence[Listener], budget: Budget | None
+) -> RetrainLoop:
     device, training = retrain.machine.prepare(), retrain.training
     train, valid = split_of(retrain, data)
 
@@ -119,35 +135,36 @@ def _network(retrain: RetrainSpec, data: ImageData, device: torch.device) -> nn.
     return placed
 
 
-def cost_of_model(retrain: RetrainSpec, data: ImageData, **network: Any) -> Cost:
+def cost_of_model(retrain: RetrainSpec, data: DataSet, **network: Any) -> Cost:
     """Return the cost of the finished model; `network` replaces its settings."""
-    settings = select_deployed_settings({**retrain.network.settings, **network})
+    settings, space = select_deployed_settings({**retrain.network.settings, **network}), retrain.build_space()
     with torch.device("meta"):
-        model = build_network(
-            retrain.build_space(),
-            Only(retrain.architecture),
-            classes=len(data.classes),
-            colours=data.channels,
-            **settings,
-        )
+        shape = family_of(space).task.shape_of(data)
+        model = build_network(space, Only(retrain.architecture), shape, **settings)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):  # costs no multiply-adds, but most of the time that counting them takes
             module.forward = lambda images: images  # type: ignore[assignment, method-assign]
-    return cost_of(model, shown_shape(data))
+    return cost_of(model, shown_shape(data) if isinstance(data, ImageData) else ())
 
 
-def card_of(retrain: RetrainSpec, data: ImageData, details: ModelDetails = ModelDetails()) -> ModelCard:
+def card_of(retrain: RetrainSpec, data: DataSet, details: ModelDetails = ModelDetails()) -> ModelCard:
     """Return the card of the model that a retraining makes."""
+    card = {
+        "space": retrain.space.to_settings(),
+        "architecture": dict(retrain.architecture),
+        "network": select_deployed_settings(retrain.network.settings),
+        "details": details,
+    }
+    if isinstance(data, TextData):
+        return ModelCard(**card, words=data.words, tokens=data.tokens)  # type: ignore[arg-type]
+    assert isinstance(data, ImageData)
     return ModelCard(
-        space=retrain.space.to_settings(),
-        architecture=dict(retrain.architecture),
-        network=select_deployed_settings(retrain.network.settings),
+        **card,  # type: ignore[arg-type]
         classes=data.classes,
         image_shape=shown_shape(data),
         mean=data.mean,
         std=data.std,
         side=max(data.resolution),
-        details=details,
     )
 
 

@@ -14,6 +14,7 @@ from archloom.execution.machine import Machine
 from archloom.execution.run import RunOptions
 from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.run import RetrainRequest, resolve_request, run_retraining
+from archloom.retrainings.spec import RetrainData
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class RetrainJob(FolderJob):
         """Resolve the settings; a training that compares searches holds images back, whatever its recipe says."""
         overrides = merge(self.settings, {"seed": self.seed})
         request = resolve_request(self.source, recipe=self.recipe, budget=self.budget, overrides=overrides)
-        if not self.short or request.spec.data.split != "none":
+        data = request.spec.data
+        if not self.short or not isinstance(data, RetrainData) or data.split != "none":
             return request
         overrides = merge(overrides, {"data": {"split": "random"}})
         return resolve_request(self.source, recipe=self.recipe, budget=self.budget, overrides=overrides)

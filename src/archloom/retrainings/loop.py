@@ -24,12 +24,12 @@ from archloom.core.errors import DivergedError, require
 from archloom.core.events import Advanced, Deriving
 from archloom.core.json_object import JsonObject
 from archloom.core.state import StateDict
-from archloom.data.loader import Batch, Loader
+from archloom.data.loader import Batch, Batches, Loader
 from archloom.execution.loop import Loop, Save
 from archloom.families import select_deployed_weights, set_progress
 from archloom.retrainings.evaluation import MOST_MISTAKES, Evaluation, evaluate
 from archloom.retrainings.optimization import OptimizerSettings, list_parameters
-from archloom.retrainings.records import RetrainOutcome, RetrainRecord
+from archloom.retrainings.records import AnyEvaluation, RetrainOutcome, RetrainRecord
 from archloom.retrainings.sizes import EVALUATION_COST
 from archloom.searches.budget import RECENT, SLACK, Budget
 from archloom.searches.divergence import refuse_high_loss, refuse_huge_weights
@@ -48,15 +48,20 @@ Weights = dict[str, Tensor]
 class TrainingSettings:
     """How long and how to train one network."""
 
-    epochs: Annotated[int, Doc("passes over the training images")] = 600
-    batch_size: Annotated[int, Doc("images of a step")] = 96
+    epochs: Annotated[int, Doc("passes over the training images, or the training text")] = 600
+    batch_size: Annotated[int, Doc("images of a step; of text, columns that are read side by side")] = 96
     cutout: Annotated[
         int | None, Doc("side of the square blanked out in training images; left out: as the data have it")
     ] = None
     label_smoothing: Annotated[float, Doc("share of the truth that is spread over all classes")] = 0.0
     auxiliary_weight: Annotated[float, Doc("of the auxiliary head's loss, where the network has one")] = 0.4
+    averaging: Annotated[
+        Literal["off", "triggered", "torch"],
+        Doc("of text: the mean of the weights is the model once the loss rises; torch: as torch.optim.ASGD has it"),
+    ] = "off"
+    patience: Annotated[int, Doc("of averaging: the latest epochs whose losses the trigger leaves out")] = 5
     ema: Annotated[float, Doc("decay of the running mean of the weights, which then is the model; 0 is off")] = 0.0
-    keep: Annotated[Literal["best", "last"], Doc("the model of the best validation accuracy, or of the last epoch")] = (
+    keep: Annotated[Literal["best", "last"], Doc("the model of the best validation score, or of the last epoch")] = (
         "best"
     )
     multiply_adds_limit: Annotated[
@@ -76,6 +81,7 @@ class TrainingSettings:
                 ),
                 f"training.auxiliary_weight must be 0 or more, got {self.auxiliary_weight}": self.auxiliary_weight >= 0,
                 f"training.ema must lie in [0, 1), got {self.ema}": 0 <= self.ema < 1,
+                f"training.patience must be at least 1, got {self.patience}": self.patience >= 1,
                 f"training.multiply_adds_limit must be 0 (off) or more, got {self.multiply_adds_limit}": (
                     self.multiply_adds_limit >= 0
                 ),
@@ -84,7 +90,7 @@ class TrainingSettings:
 
 
 class BestEpoch(TypedDict):
-    """The epoch with the best validation accuracy, as a checkpoint holds it."""
+    """The epoch with the best validation score, in percent, as a checkpoint holds it."""
 
     epoch: int
     accuracy: float
@@ -100,9 +106,9 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self,
         network: nn.Module,
         *,
-        train: Loader,
-        valid: Loader | None,
-        test: Loader | None,
+        train: Batches,
+        valid: Batches | None,
+        test: Batches | None,
         classes: int,
         optimizer: OptimizerSettings,
         training: TrainingSettings,
@@ -111,7 +117,8 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         **common: Any,
     ) -> None:
         super().__init__(**common)
-        self._steps, self._budget = training.epochs * train.steps, budget
+        self._planned = sum(map(train.steps_of, range(training.epochs)))
+        self._steps, self._budget = self._planned, budget
         self.network = network
         self.schedule, self.settings = optimizer, training
         self.optimizer = optimizer.build_optimizer(network)
@@ -124,7 +131,8 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self._recent: deque[float] = deque(maxlen=RECENT)  # seconds of the last steps
         self._threads = None if budget is None else ThreadWatch()
         self._sums = {"loss": 0.0, "right": 0.0, "images": 0.0, "seconds": 0.0}
-        self._validated: tuple[int, Evaluation] | None = None  # the last validation, and its step
+        self._epoch_start = 0, 0  # an epoch, and the steps before it
+        self._validated: tuple[int, AnyEvaluation] | None = None  # the last validation, and its step
         self._save: Save | None = None
         self._saved = 0.0
 
@@ -162,7 +170,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
     def advance(self) -> RetrainRecord | None:
         """Train for one step; return the record of the epoch after its last step, else None."""
         start = self._clock()
-        epoch, step = divmod(self.position, self._train.steps)
+        epoch, step = self._locate(self.position)
         if self._batches is None:
             self._batches = self._train.epoch(epoch, step)
         batch = next(self._batches)
@@ -175,13 +183,28 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         for name, value in (("loss", loss * len(batch)), ("right", right), ("images", len(batch))):
             self._sums[name] += value
         self._count_seconds(self._clock() - start)
-        self.emit(Advanced(self.position, len(batch), {"train_loss": loss, "train_accuracy": right / len(batch)}))
+        self.emit(Advanced(self.position, len(batch), self._step_figures(loss, right, batch)))
         self._keep_to_budget()
-        if step + 1 < self._train.steps and self.position < self.total:
+        if step + 1 < self._train.steps_of(epoch) and self.position < self.total:
             self._save_if_due()
             return None
         self._batches = None
         return self._record(epoch)
+
+    def _locate(self, position: int) -> tuple[int, int]:
+        """Return the epoch and the step within it; epochs of a text may differ in length."""
+        epoch, before = self._epoch_start
+        if position < before:
+            epoch, before = 0, 0
+        while position - before >= self._train.steps_of(epoch):
+            before += self._train.steps_of(epoch)
+            epoch += 1
+        self._epoch_start = epoch, before
+        return epoch, position - before
+
+    def _step_figures(self, loss: float, right: float, batch: Batch) -> dict[str, float]:
+        """Return what a step reports."""
+        return {"train_loss": loss, "train_accuracy": right / len(batch)}
 
     def _count_seconds(self, seconds: float) -> None:
         self._sums["seconds"] += seconds
@@ -196,7 +219,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self._budget.watch_load()
         step = statistics.fmean(self._recent)
         image = CAREFUL * EVALUATION_COST * step / self._train.batch_size  # of an evaluation
-        valid, test = (0 if part is None else len(part.indices) for part in (self._valid, self._test))
+        valid, test = (0 if part is None else part.examples for part in (self._valid, self._test))
         left = self._budget.left_until(TRAINING_END) - image * (valid + test)  # of the last epoch
         each, wanted = step + image * valid / self._train.steps, self._steps - self.position
         if each * wanted > SLACK * max(0.0, left):
@@ -208,12 +231,12 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         return self._steps / self._train.steps
 
     def _set_progress(self, epoch: int, step: int) -> None:
-        rate = self.schedule.rate_at(epoch + step / self._train.steps, epochs=self._epochs)
+        rate = self.schedule.rate_at(epoch + step / self._train.steps_of(epoch), epochs=self._epochs)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         set_progress(self.network, min(1.0, epoch / self._epochs))
 
-    def _fit(self, batch: Batch) -> tuple[float, int]:
+    def _fit(self, batch: Batch) -> tuple[float, float]:
         """Take one step; return the loss of the classifier itself, and how many images it classified rightly."""
         device = batch.images.device.type
         with seeded(self._seed_of(self.position)):
@@ -222,14 +245,21 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             logits, extra = predicted if isinstance(predicted, Prediction) else (predicted, None)
             loss = self._loss(logits, batch)
             whole = loss if extra is None else loss + self.settings.auxiliary_weight * self._loss(extra, batch)
+        self._descend(whole, batch)
+        return float(loss.detach()), int((logits.detach().argmax(dim=1) == batch.labels).sum())
+
+    def _descend(self, whole: Tensor, batch: Batch) -> None:
+        """Take an optimizer step on a loss, by its clipped gradient."""
         self._refuse_unbounded("the loss", float(whole.detach()))
         self.optimizer.zero_grad(set_to_none=True)
         whole.backward()  # type: ignore[no-untyped-call]
         # without a limit too: a gradient that is no number must be noticed before it has spoiled the weights
         norm = nn.utils.clip_grad_norm_(self._parameters, self.schedule.clip or math.inf, foreach=True)
         self._refuse_unbounded("the gradient", float(norm))
+        self._step_optimizer(batch)
+
+    def _step_optimizer(self, batch: Batch) -> None:
         self.optimizer.step()
-        return float(loss.detach()), int((logits.detach().argmax(dim=1) == batch.labels).sum())
 
     def _loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return F.cross_entropy(logits.float(), batch.labels, label_smoothing=self.settings.label_smoothing)
@@ -269,36 +299,51 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             seconds=sums["seconds"],
             learning_rate=self.optimizer.param_groups[0]["lr"],
             train_loss=sums["loss"] / images,
-            train_accuracy=100 * sums["right"] / images,
+            train_accuracy=self._train_score(),
             images_per_second=images / sums["seconds"] if sums["seconds"] > 0 else 0.0,
             **self._validate(),
         )
         self._sums = dict.fromkeys(sums, 0.0)
         self._refuse_diverged(record)
         self._saved = self._clock()  # the loop saves a record itself
+        self._keep_if_best(record, self.model)
+        return record
+
+    def _keep_if_best(self, record: RetrainRecord, model: nn.Module) -> None:
+        """Keep the weights of an epoch if no epoch before was better."""
         accuracy = record.best_accuracy
         # of equals the later one is better: it was trained for longer
         best = -math.inf if self.best is None else self.best["accuracy"]
         if self.settings.keep == "best" and accuracy is not None and accuracy >= best:
-            self.best = {"epoch": epoch, "accuracy": accuracy, "weights": self._weights()}
-        return record
+            self.best = {"epoch": record.epoch, "accuracy": accuracy, "weights": _copy_weights(model)}
 
-    def _validate(self) -> dict[str, float]:
-        """Return the figures of a record that come from validation images, where there are any."""
+    def _train_score(self) -> float:
+        """Return the score of an epoch's training examples, in percent."""
+        return 100 * self._sums["right"] / self._sums["images"]
+
+    def _validate(self) -> dict[str, Any]:
+        """Return the figures of a record that come from validation examples, where there are any."""
         if self._valid is None:
             return {}
         start = self._clock()
-        found = evaluate(self.network, self._valid, classes=self._classes)
+        found = self._evaluate(self.network if self._average is not None else self.model, self._valid)
+        assert found is not None
         self._validated = (self.position, found)
         self._refuse_unbounded("the validation loss", found.loss)
-        figures = {"valid_accuracy": found.top1, "valid_top5": found.top5, "valid_loss": found.loss}
+        figures = self._list_figures(found)
         if self._average is not None:
-            figures["ema_valid_accuracy"] = evaluate(self.model, self._valid, classes=self._classes).top1
+            average = self._evaluate(self.model, self._valid)
+            assert average is not None
+            figures["ema_valid_accuracy"] = average.top1
         return {**figures, "valid_seconds": self._clock() - start}
+
+    def _list_figures(self, found: AnyEvaluation) -> dict[str, float]:
+        assert isinstance(found, Evaluation)
+        return {"valid_accuracy": found.top1, "valid_top5": found.top5, "valid_loss": found.loss}
 
     def _weights(self) -> Weights:
         """Return a copy of the model as it is now, without the parts that only training needs."""
-        return {name: value.clone() for name, value in select_deployed_weights(self.model.state_dict()).items()}
+        return _copy_weights(self.model)
 
     # --- the end
 
@@ -322,19 +367,22 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             valid=self._find_validation() or self._evaluate(model, self._valid),
             best_epoch=len(self.history) - 1 if self.best is None else self.best["epoch"],
             steps=self.position,
-            planned_steps=self.settings.epochs * self._train.steps,
+            planned_steps=self._planned,
             steps_per_epoch=self._train.steps,
         )
 
-    def _find_validation(self) -> Evaluation | None:
+    def _find_validation(self) -> AnyEvaluation | None:
         """Return the last validation if it was of the chosen weights."""
         if self._validated is None or self._average is not None or self._validated[0] != self.position:
             return None
         is_last = self.best is None or self.best["epoch"] == len(self.history) - 1
         return self._validated[1] if is_last else None
 
-    def _evaluate(self, network: nn.Module, images: Loader | None, *, mistakes: int = 0) -> Evaluation | None:
-        return None if images is None else evaluate(network, images, classes=self._classes, mistakes=mistakes)
+    def _evaluate(self, network: nn.Module, images: Batches | None, *, mistakes: int = 0) -> AnyEvaluation | None:
+        if images is None:
+            return None
+        assert isinstance(images, Loader)
+        return evaluate(network, images, classes=self._classes, mistakes=mistakes)
 
     # --- state
 
@@ -369,6 +417,10 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             self._budget = Budget.begin(budget["seconds"], spent=budget["spent"])
             self._threads = ThreadWatch()
         self._batches = None
+
+
+def _copy_weights(model: nn.Module) -> Weights:
+    return {name: value.clone() for name, value in select_deployed_weights(model.state_dict()).items()}
 
 
 def _build_average(network: nn.Module, decay: float) -> AveragedModel:

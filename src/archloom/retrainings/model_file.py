@@ -26,8 +26,10 @@ from archloom.execution.checkpoint import digest, parse
 from archloom.families import build_network, select_deployed_settings, select_deployed_weights
 from archloom.spaces import SPACES, Architecture, SearchSpace
 from archloom.supernet import Only
+from archloom.tasks import ImageShape, TextShape
 
 FORMAT = "archloom-model-1"
+CARD_LISTS = ("classes", "image_shape", "mean", "std", "words")
 BEST, LAST = "best.safetensors", "last.safetensors"
 LARGEST_SIDE = 4096  # pixels: what a file says must not fill the memory
 
@@ -58,14 +60,26 @@ class ModelCard:
     space: Settings  # its `name` and settings
     architecture: Mapping[str, str]
     network: Settings  # the keywords of the network
-    classes: tuple[str, ...]
-    image_shape: tuple[int, int, int]  # C, H, W
-    mean: tuple[float, ...]  # per channel, of images scaled to 0..1
-    std: tuple[float, ...]
+    classes: tuple[str, ...] = ()  # of images; a language model has `words` instead of these four
+    image_shape: tuple[int, ...] = ()  # C, H, W
+    mean: tuple[float, ...] = ()  # per channel, of images scaled to 0..1
+    std: tuple[float, ...] = ()
+    words: tuple[str, ...] = ()  # of a language model, by their numbers
+    tokens: str = ""  # of a language model: how its text was split, `words` or `spaces`
     side: int = 0  # pictures are scaled to a square of it, whose middle is taken; 0: the longer side of `image_shape`
     details: ModelDetails = ModelDetails()
 
     def __post_init__(self) -> None:
+        if self.words:
+            require(
+                {
+                    f"words must be different names, got {list(self.words)[:5]}": (
+                        _are_all(self.words, str) and len(set(self.words)) == len(self.words)
+                    ),
+                    "a language model must have no classes and no images": not (self.classes or self.image_shape),
+                }
+            )
+            return
         sides = [side for side in self.image_shape if isinstance(side, int) and 1 <= side <= LARGEST_SIDE]
         longest = max(sides[1:], default=1)
         require(
@@ -114,13 +128,8 @@ class ModelCard:
 
     def build(self) -> nn.Module:
         """Build the network in evaluation mode; its weights are random."""
-        return build_network(
-            self.search_space(),
-            Only(self.checked_architecture()),
-            classes=len(self.classes),
-            colours=self.image_shape[0],
-            **self.network,
-        ).eval()
+        shape = TextShape(len(self.words)) if self.words else ImageShape(len(self.classes), self.image_shape[0])
+        return build_network(self.search_space(), Only(self.checked_architecture()), shape, **self.network).eval()
 
 
 def save_model(path: Path, card: ModelCard, weights: Mapping[str, Tensor]) -> None:
@@ -176,7 +185,10 @@ def _build_network(card: ModelCard, tensors: Mapping[str, Tensor], path: Path) -
 def _read_card(text: str, path: Path) -> ModelCard:
     try:
         values = json.loads(text)
-        listed = {name: tuple(values[name]) for name in ("classes", "image_shape", "mean", "std")}
+        names = ("words",) if values.get("words") else ("classes", "image_shape", "mean", "std")
+        listed = {name: tuple(values[name]) for name in names}
+        lists = {name: tuple(values[name]) for name in CARD_LISTS if name in values}
+        listed = {**lists, **listed}
         named = all(isinstance(values[name], dict) for name in ("space", "architecture", "network", "details"))
         if not named:
             raise ValueError("space, architecture, network and details must be objects")

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
+from archloom.core.metrics import ACCURACY, METRICS, Metric
 from archloom.retrainings.evaluation import Evaluation
+from archloom.retrainings.text_evaluation import TextEvaluation
+
+AnyEvaluation = Evaluation | TextEvaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +28,13 @@ class RetrainRecord:
     valid_loss: float | None = None
     ema_valid_accuracy: float | None = None  # of the running mean of the weights
     valid_seconds: float | None = None
+    metric: str = ACCURACY.name  # what accuracies are scores of, in percent: 100 / perplexity, where they are none
+    averaged: bool | None = None  # whether a mean of the weights was validated, where a training may have one
+
+    @property
+    def measure(self) -> Metric:
+        """Return how scores are named and printed."""
+        return METRICS.get(self.metric, ACCURACY)
 
     @property
     def best_accuracy(self) -> float | None:
@@ -38,7 +49,12 @@ class RetrainRecord:
     @property
     def status(self) -> str:
         """Return a few figures for a progress line."""
-        return "" if self.best_accuracy is None else f"valid {self.best_accuracy:.2f} %"
+        if self.best_accuracy is None:
+            return ""
+        if self.measure is ACCURACY:
+            return f"valid {self.best_accuracy:.2f} %"
+        mean = " of the mean of the weights" if self.averaged else ""
+        return f"valid {self.metric} {self.measure.to_value(self.best_accuracy / 100):,.2f}{mean}"
 
     @property
     def warning(self) -> str:
@@ -47,7 +63,10 @@ class RetrainRecord:
 
     def to_json(self) -> JsonObject:
         """Return the record as a line of metrics.jsonl."""
-        return {name: value for name, value in to_json_object(self).items() if value is not None}
+        plain = to_json_object(self)
+        if self.measure is ACCURACY:  # as every file had it before there were others
+            plain = {name: value for name, value in plain.items() if name != "metric"}
+        return {name: value for name, value in plain.items() if value is not None}
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
@@ -62,8 +81,8 @@ LEAST_EPOCHS, LEAST_STEPS = 10, 500  # with less of either a model is called har
 class RetrainOutcome:
     """What a training leads to: how good its best model is."""
 
-    test: Evaluation | None  # on the test images, where there are any
-    valid: Evaluation | None  # on the validation images, where there are any
+    test: AnyEvaluation | None  # on the test examples, where there are any
+    valid: AnyEvaluation | None  # on the validation examples, where there are any
     best_epoch: int  # of the model that is kept, from 0
     steps: int = 0  # that were taken; 0: not known, as in files of older versions
     planned_steps: int = 0

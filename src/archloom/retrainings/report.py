@@ -42,6 +42,7 @@ from archloom.retrainings.report_confusion import (
 )
 from archloom.retrainings.report_curves import draw_curves, list_metrics
 from archloom.retrainings.result import RetrainResult, list_graphs, read_records, read_retrain_result
+from archloom.retrainings.text_evaluation import TextEvaluation
 from archloom.retrainings.thumbnails import keep_thumbnails, read_thumbnails
 from archloom.searches.report import picture_cells
 from archloom.spaces import CellGraph
@@ -132,6 +133,8 @@ def make_context(
 
 def _describe_evaluation(directory: Path, result: RetrainResult | None) -> dict[str, object]:
     """Return the part of the page that says how good the model is."""
+    if result is not None and isinstance(result.evaluation, TextEvaluation):
+        return {**_describe_evaluation(directory, None), **_describe_text(result, result.evaluation)}
     if result is None or result.evaluation is None:
         return {
             "warnings": [], "verdict": "", "cautions": [],
@@ -139,6 +142,7 @@ def _describe_evaluation(directory: Path, result: RetrainResult | None) -> dict[
             "bars": "", "bars_caption": "", "mistakes": [],
         }  # fmt: skip
     found, part, names = result.evaluation, _name_part(result), result.classes
+    assert isinstance(found, Evaluation)
     return {
         "warnings": [result.caution] if result.caution else [],
         "verdict": write_verdict(found, part),
@@ -160,6 +164,32 @@ def _describe_evaluation(directory: Path, result: RetrainResult | None) -> dict[
         ),
         "bars_caption": _write_bars_caption(len(names), part),
         "mistakes": _list_mistakes(directory, result),
+    }
+
+
+def _describe_text(result: RetrainResult, found: TextEvaluation) -> dict[str, object]:
+    """Return the part of the page that says how good a language model is."""
+    part = _name_part(result)
+    cautions = (
+        [] if part == "test" else ["There was no test text: validation chose the epoch, so this is a little low."]
+    )
+    facts = [
+        (f"Perplexity, {part}", decimal(found.perplexity)),
+        (f"Loss, {part}", decimal(found.loss, digits=3)),
+        (f"Words, {part}", whole(found.words)),
+        ("Perplexity of guessing by frequencies", decimal(found.guessing)),
+    ]
+    if part == "test" and isinstance(result.valid, TextEvaluation):
+        facts.append(("Perplexity, validation", decimal(result.valid.perplexity)))
+    facts.append(("Epoch of this model", f"{whole(result.best_epoch + 1)} of {whole(result.run.records)}"))
+    verdict = (
+        f"Its perplexity is {decimal(found.perplexity)} on {whole(found.words)} {part} words; guessing words by how "
+        f"often they occur has {decimal(found.guessing)}."
+    )
+    return {
+        "verdict": " ".join(filter(None, (found.caution, verdict))),
+        "cautions": cautions,
+        "facts": Table("", tuple(facts)),
     }
 
 
@@ -243,7 +273,7 @@ def _list_timing(history: Sequence[RetrainRecord], result: RetrainResult | None)
 
 
 def _list_worst(result: RetrainResult | None) -> Sequence[Mistake]:
-    return () if result is None or result.test is None else result.test.worst
+    return result.test.worst if result is not None and isinstance(result.test, Evaluation) else ()
 
 
 def _list_mistakes(directory: Path, result: RetrainResult) -> list[dict[str, str]]:

@@ -26,8 +26,9 @@ from archloom.reports.markup import escape
 from archloom.reports.tables import duration, list_lines
 from archloom.retrainings.evaluation import Evaluation
 from archloom.retrainings.model_file import BEST
-from archloom.retrainings.records import RetrainOutcome, RetrainRecord
+from archloom.retrainings.records import AnyEvaluation, RetrainOutcome, RetrainRecord
 from archloom.retrainings.report_curves import draw_curves, plot_curves
+from archloom.retrainings.text_evaluation import TextEvaluation
 from archloom.spaces import SPACES, CellGraph
 from archloom.tasks import CLASSIFICATION
 
@@ -89,9 +90,8 @@ class RetrainResult(RetrainOutcome):
             KeyError: If something is missing.
             TypeError, ValueError: If a value is of another type.
         """
-        for name in ("test", "valid"):
-            value[name]
-        return from_json_object(cls, value, history=tuple(history), folder=folder)
+        test, valid = (value[name] and _read_evaluation(value[name]) for name in ("test", "valid"))
+        return from_json_object(cls, value, test=test, valid=valid, history=tuple(history), folder=folder)
 
     def to_json(self) -> JsonObject:
         """Return what result.json holds: all but the history, which is in metrics.jsonl."""
@@ -112,8 +112,8 @@ class RetrainResult(RetrainOutcome):
         return RunFolder(self.folder).report_path
 
     @property
-    def evaluation(self) -> Evaluation | None:
-        """Return the evaluation on test images, else on validation images."""
+    def evaluation(self) -> AnyEvaluation | None:
+        """Return the evaluation on test examples, else on validation examples."""
         return self.test or self.valid
 
     @property
@@ -127,13 +127,17 @@ class RetrainResult(RetrainOutcome):
         if self.evaluation is None:
             return "not evaluated: all images were trained on"
         part = "test" if self.test is not None else "validation"
+        if isinstance(self.evaluation, TextEvaluation):
+            return f"perplexity {self.evaluation.perplexity:,.2f} on {self.evaluation.words:,} {part} words"
         return f"{self.evaluation.top1:.2f} % of {self.evaluation.images:,} {part} images"
 
     @property
     def caution(self) -> str:
         """Return warnings if the model was hardly trained or is no better than guessing, else ''."""
         learned = ""
-        if self.evaluation is not None:
+        if isinstance(self.evaluation, TextEvaluation):
+            learned = self.evaluation.caution
+        elif self.evaluation is not None:
             counts = [sum(row) for row in self.evaluation.confusion]
             learned = CLASSIFICATION.chance_sentence(self.evaluation.top1 / 100, counts)
         return " ".join(filter(None, (self.training_caution, learned)))
@@ -146,7 +150,8 @@ class RetrainResult(RetrainOutcome):
 
     def __repr__(self) -> str:
         cost = f"{self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds"
-        facts = {"caution": self.caution, "accuracy": self.accuracy_text, "cost": cost, "time": self.time_text}
+        name = "result" if isinstance(self.evaluation, TextEvaluation) else "accuracy"
+        facts = {"caution": self.caution, name: self.accuracy_text, "cost": cost, "time": self.time_text}
         known = {name: text for name, text in facts.items() if text}
         return list_lines({"architecture": f"{self.text} ({self.title})", **known, "model": str(self.model)})
 
@@ -184,6 +189,10 @@ class RetrainResult(RetrainOutcome):
     def plot(self) -> Figure:
         """Return a matplotlib figure: losses and accuracies over epochs."""
         return plot_curves(self.history)
+
+
+def _read_evaluation(value: JsonObject) -> AnyEvaluation:
+    return TextEvaluation.from_json(value) if "words" in value else Evaluation.from_json(value)
 
 
 def list_graphs(space: Settings, architecture: Mapping[str, str]) -> tuple[CellGraph, ...]:

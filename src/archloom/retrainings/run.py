@@ -23,6 +23,7 @@ from archloom.core.recipes import RUNS, find_retraining
 from archloom.core.settings import Settings, flatten, merge, read_toml
 from archloom.core.state import StateDict
 from archloom.core.trust import trusting
+from archloom.data import DataSet
 from archloom.data.places import GIVEN
 from archloom.data.source import ImageData
 from archloom.data.user_data import as_data_set
@@ -109,7 +110,7 @@ def retrain(
         >>> result.model.name
         'best.safetensors'
     """
-    own: Any = as_data_set(data)
+    own = as_data_set(data)
     named = {} if data is None else {"data": {"name": str(data) if own is None else GIVEN}}
     overrides = merge(settings or {}, named, {} if seed is None else {"seed": seed})
     with trusting(overrides, plugins=plugins), show_api_progress(progress, listeners) as listening:
@@ -147,7 +148,7 @@ def resolve_request(
 def run_retraining(
     request: RetrainRequest,
     *,
-    data: ImageData | None = None,
+    data: DataSet | None = None,
     out: str | Path | None = None,
     options: RunOptions = DEFAULT_OPTIONS,
     note: Note = lambda line: None,
@@ -188,7 +189,7 @@ def resume_retraining(
 ) -> RetrainResult:
     """Resume a retraining that was interrupted; return the result of a complete one."""
     spec = RetrainSpec.resolve(merge(folder.config, settings or {}))
-    own: Any = as_data_set(data)
+    own = as_data_set(data)
 
     def build() -> RetrainRun:
         return RetrainRun(folder, spec, own or spec.load_data())
@@ -226,7 +227,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
     may_differ = (*MAY_DIFFER, "recipe", "changed")  # words about the settings
     loop: RetrainLoop
 
-    def __init__(self, folder: RunFolder, spec: RetrainSpec, data: ImageData, budget: Budget | None = None) -> None:
+    def __init__(self, folder: RunFolder, spec: RetrainSpec, data: DataSet, budget: Budget | None = None) -> None:
         check_trainable(data)
         super().__init__(folder, build_retraining(spec, data, budget=budget))
         self._spec, self._data = spec, data
@@ -264,7 +265,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
 
     def write_report(self, result: RetrainResult | None) -> None:
         """Write the report page, of an unfinished run too."""
-        test = self._data.test
+        test = self._data.test if isinstance(self._data, ImageData) else None
         write_drawing(self.folder, self._spec)
         images = None if test is None else lambda index: test.fetch(torch.tensor(index))
         write_retrain_report(self.folder.path, images=images)
@@ -286,7 +287,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
             recipe=spec.recipe,
             data=data.name if spec.data_set.name == GIVEN else spec.data_set.name,
             seed=spec.seed,
-            classes=tuple(data.classes),
+            classes=tuple(data.classes) if isinstance(data, ImageData) else (),
             changed=tuple(spec.changed),
             network=to_json_object(card.network),
             image_shape=tuple(card.image_shape),

@@ -6,18 +6,20 @@ the architecture, and from the recipe, which may have more for one family of net
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
 from annotated_doc import Doc
 
-from archloom.core.errors import DataError, ParseError, SettingError, suggestion
+from archloom.core.errors import DataError, ParseError, SettingError, require, suggestion
 from archloom.core.sections import Sections
 from archloom.core.settings import Component, Settings, Target, merge, schema, settings_of, tables_of
-from archloom.data import DATA, DEFAULT_DATA, load
-from archloom.data.parts import DataParts
+from archloom.data import DATA, load
+from archloom.data.parts import DataParts, TextParts
 from archloom.data.places import GIVEN, locate_data
+from archloom.data.text import Lengths
 from archloom.execution.machine import Machine
 from archloom.families import FAMILIES, build_network, family_of
 from archloom.retrainings.loop import TrainingSettings
@@ -25,6 +27,7 @@ from archloom.retrainings.optimization import OptimizerSettings
 from archloom.searches.spec import build_space, check_precision, find_data, resolve_data
 from archloom.spaces import SPACES, Architecture, SearchSpace
 from archloom.supernet import Only
+from archloom.tasks import CLASSIFICATION, LANGUAGE
 
 KIND = "retrain"
 SECTIONS = ("space", "network", "data", "optimizer", "training", "machine")
@@ -44,6 +47,28 @@ class RetrainData(DataParts):
     train_fraction: Annotated[float, Doc("of a random split; the rest picks the best epoch")] = 0.9
 
 
+@dataclass(frozen=True, kw_only=True)
+class RetrainText(TextParts):
+    """What every text has, in addition to its own settings."""
+
+    lengths: Annotated[
+        Lengths, Doc("fixed: all segments alike; darts: one in twenty half as long; drawn: normally distributed, too")
+    ] = "drawn"
+    valid_columns: Annotated[int, Doc("pieces that the validation text is cut into")] = 10
+    test_columns: Annotated[int, Doc("pieces that the test text is cut into; 1 is exact and slow")] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        counts = {"valid_columns": self.valid_columns, "test_columns": self.test_columns}
+        require({f"data.{name} must be at least 1, got {count}": count >= 1 for name, count in counts.items()})
+
+
+PARTS: Mapping[str, type[RetrainData] | type[RetrainText]] = {
+    CLASSIFICATION.name: RetrainData,
+    LANGUAGE.name: RetrainText,
+}
+
+
 @dataclass(frozen=True)
 class RetrainSpec:
     """A resolved configuration of a retraining: what its `config.toml` has."""
@@ -53,7 +78,7 @@ class RetrainSpec:
     space: Component
     network: Component  # named by its family
     architecture: Architecture
-    data: RetrainData
+    data: RetrainData | RetrainText
     data_set: Component  # its name and its own settings
     optimizer: OptimizerSettings
     training: TrainingSettings
@@ -86,7 +111,7 @@ class RetrainSpec:
         optimizer = sections.make("optimizer", OptimizerSettings)
         training = sections.make("training", TrainingSettings)
         machine = sections.make("machine", Machine)
-        data, own = resolve_data(sections, RetrainData, data_name, data_set)
+        data, own = resolve_data(sections, PARTS[family.task.name], data_name, data_set)
         architecture = _try_network(sections, space, network, choices)
         if training is not None and machine is not None:
             problems.attempt(lambda: check_precision("training", training.mixed_precision, machine))
@@ -187,13 +212,15 @@ def compose(
     family = merge({key: tables[key] for key in SECTIONS if key in tables}, tables.get(kind.name, {}))
     overrides = {**overrides, "data": locate_data(overrides.get("data", {}))}
     own = overrides["data"]
-    data_name = own.get("name") or inherited.get("name") or family.get("data", {}).get("name", DEFAULT_DATA)
+    data_name = own.get("name") or inherited.get("name") or family.get("data", {}).get("name", kind.task.default_data)
     layers = {
         "space": {"name": name, **settings_of(space), **kind.select_space_settings(space, family.get("space", {}))},
         "network": _select(family.get("network", {}), kind.network),
         "data": {
             **_select(
-                family.get("data", {}), RetrainData, *([] if data_name == GIVEN else [DATA.find(data_name).load()])
+                family.get("data", {}),
+                PARTS[kind.task.name],
+                *([] if data_name == GIVEN else [DATA.find(data_name).load()]),
             ),
             **(inherited if data_name == inherited.get("name") else {}),
             "name": data_name,

@@ -142,6 +142,15 @@ def list_differences(origin: Origin, retrain: RetrainSpec, data: ImageData) -> I
         yield ", ".join(sizes)
 
 
+def list_text_differences(origin: Origin, retrain: RetrainSpec) -> Iterator[str]:
+    """Yield what differs from the search that found a recurrent cell, a sentence each."""
+    if origin.data and origin.data.get("name") != retrain.data_set.name:
+        yield f"data: {origin.data['name']} -> {retrain.data_set.name}"
+    before, after = origin.network.get("hidden"), retrain.network.settings.get("hidden")
+    if before is not None and before != after:
+        yield f"hidden {before} -> {after}"
+
+
 def _list_widths(origin: Origin, retrain: RetrainSpec) -> Iterator[str]:
     for setting, name in (("channels", "width"), ("width_multiplier", "width multiplier")):
         before, after = origin.network.get(setting), retrain.network.settings.get(setting)

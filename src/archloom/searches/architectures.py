@@ -17,7 +17,11 @@ from archloom.spaces.published import PUBLISHED
 
 RESULTS = ("architecture.json", "result.json")  # of a search, of a retraining
 DEFAULT_SPACE = "nb201"
-BEGINNINGS = {"Genotype(": "darts", "|": "nb201"}  # of text forms, and the space that each belongs to
+BEGINNINGS = {  # of text forms, and the space that each belongs to
+    "Genotype(recurrent": "recurrent",
+    "Genotype(": "darts",
+    "|": "nb201",
+}
 
 
 @dataclass(frozen=True)
