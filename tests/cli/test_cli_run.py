@@ -52,7 +52,7 @@ def test_from_a_file_to_a_model_and_back(archloom: Archloom, file: Path, monkeyp
     assert done.code == 0, done.err
     assert "searching: 2 runs" in done.err and "training from scratch: 1 run" in done.err
     assert "(picked)" in done.out and "report: runs/run-tiny/report.html" in done.out
-    assert "try it: archloom predict runs/run-tiny/retrainings/search-" in done.out
+    assert "try it: archloom predict runs/run-tiny IMAGES..." in done.out
     again = archloom("run", "runs/run-tiny", "--quiet")
     assert (again.code, again.out, again.err) == (0, done.out, "")
     for more in ((), ("--dry-run",)):
