@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from archloom.core.errors import ParseError
-from archloom.policies.posterior import ArchitectureFrequency, DecisionPosterior, Posterior
+from archloom.policies.posterior import ArchitectureFrequency, DecisionPosterior, Mixing, Posterior
 from archloom.searches.records import FinalistRecord
 from archloom.searches.report import render, table_facts, table_sentence
 from archloom.spaces import Architecture
@@ -208,6 +208,7 @@ def with_posterior(run: Any, **changes: Any) -> Any:
         different_architectures=3,
         decisions=decisions,
         architectures=(ArchitectureFrequency(run.result.text, run.result.architecture, 0.25),),
+        mixing=Mixing(4, 10, effective_draws=80.0, effective_draws_median=90.0, r_hat=1.01, r_hat_median=1.0),
     )
     return replace(run, result=replace(run.result, posterior=replace(posterior, **changes)))
 
@@ -236,6 +237,14 @@ def test_a_posterior_has_a_section(make_run: Any) -> None:
     assert "25.00 %" in shown
     assert "test accuracy" not in shown
     assert "least certain" not in shown
+
+
+def test_a_posterior_that_has_not_converged_shows_no_probabilities(make_run: Any) -> None:
+    page = render(with_posterior(replace(make_run("nb201", epochs=1), history=[]), mixing=None))
+    assert "Posterior: not converged" in Outline(page).headings
+    shown = section(page)
+    assert "leading option" in shown and "<svg" not in shown
+    assert "25.00 %" not in shown and "95 % set" not in shown
 
 
 def test_known_test_accuracies_stand_beside_the_architectures(make_run: Any) -> None:
