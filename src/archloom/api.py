@@ -9,6 +9,7 @@ from typing import Any
 from archloom.core.events import Listener
 from archloom.core.settings import Settings
 from archloom.core.trust import trusting
+from archloom.execution.places import PROCESSES
 from archloom.execution.run import RunOptions
 from archloom.execution.run_folder import RunFolder
 from archloom.retrainings.folder import RetrainFolder, is_retraining
@@ -17,6 +18,7 @@ from archloom.retrainings.result import RetrainResult
 from archloom.retrainings.run import resume_retraining
 from archloom.searches.result import SearchResult
 from archloom.searches.run import resume_search, write_search_report
+from archloom.supernet.ranks import ALONE, Ranks
 
 
 def resume(
@@ -29,6 +31,8 @@ def resume(
     warn: Callable[[str], None] = lambda message: None,
     report: bool = True,
     plugins: bool = False,
+    on: str = PROCESSES,
+    ranks: Ranks = ALONE,
 ) -> SearchResult | RetrainResult:
     """Resume a run where it was interrupted; the end is the same as without the interruption.
 
@@ -41,6 +45,8 @@ def resume(
         warn: Called with a line for every checkpoint that is damaged.
         report: Whether to write the report of a search.
         plugins: Whether to import plug-ins that only the folder names; see SECURITY.md.
+        on: Where the jobs of a search run: "processes", "serial", "ray", "ray://HOST:PORT" or "slurm".
+        ranks: The processes of a run on several devices, which torchrun started.
 
     Returns:
         A `SearchResult` or a `RetrainResult`.
@@ -58,7 +64,7 @@ def resume(
         True
     """
     run = RunFolder.open(Path(folder))
-    options = RunOptions(listeners, stop, warn, report)
+    options = RunOptions(listeners, stop, warn, report, ranks, on)
     with trusting(settings, plugins=plugins):
         if is_retraining(run.path):
             return resume_retraining(RetrainFolder(run.path), data=data, settings=settings, options=options)

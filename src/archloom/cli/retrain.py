@@ -17,6 +17,7 @@ from archloom.cli.options import (
     Assignments,
     DataDir,
     Device,
+    Devices,
     OwnImages,
     Quiet,
     RunOut,
@@ -35,6 +36,7 @@ from archloom.core.lazy_imports import (
 )
 
 with lazy_imports():  # help needs no torch
+    import archloom.execution.launch as launch
     import archloom.execution.run as execution_run
     import archloom.execution.run_folder as run_folder
     import archloom.reports.tables as tables
@@ -65,18 +67,21 @@ def retrain(
     out: RunOut = None,
     device: Device = None,
     threads: Threads = None,
+    devices: Devices = 1,
     quiet: Quiet = False,
 ) -> None:
     """Train an architecture from scratch, and say how good the model is.
 
     Ctrl-C saves; archloom resume, or the same command with the same --out, continues.
     """
+    ranks = launch.start_or_join(devices, device)
+    quiet = quiet or not ranks.is_first
     options = {
         "seed": seed,
         "space": {"name": space},
         "data": data_settings(data, data_dir, path),
         "training": {"epochs": epochs},
-        "machine": {"device": device, "torch_threads": threads},
+        "machine": {"device": launch.device_of(ranks, device), "torch_threads": threads},
     }
     is_missing = data_dir is not None and not data_dir.expanduser().exists()
     problems = [f"no data folder {data_dir}; check --data-dir"] if is_missing else []
@@ -86,7 +91,10 @@ def retrain(
     note(f"{request.spec.title}; run folder {folder}")
     run_interactively(
         lambda listener, stop: retrain_run.run_retraining(
-            request, out=folder, options=execution_run.RunOptions([listener], stop, warn=note), note=note
+            request,
+            out=folder,
+            options=execution_run.RunOptions([listener], stop, warn=note, ranks=ranks),
+            note=note,
         ),
         print_model,
         folder=folder,

@@ -26,6 +26,7 @@ from archloom.searches.budget import Budget
 from archloom.searches.build import EVALUATION_BATCH
 from archloom.searches.short_training import seeded
 from archloom.supernet import Only
+from archloom.supernet.ranks import ALONE, Ranks
 
 UNBALANCED = 20  # times as many images of one class as of another
 
@@ -63,7 +64,12 @@ def split_of(retrain: RetrainSpec, data: ImageData) -> tuple[Tensor, Tensor | No
 
 
 def build_retraining(
-    retrain: RetrainSpec, data: ImageData, *, listeners: Sequence[Listener] = (), budget: Budget | None = None
+    retrain: RetrainSpec,
+    data: ImageData,
+    *,
+    listeners: Sequence[Listener] = (),
+    budget: Budget | None = None,
+    ranks: Ranks = ALONE,
 ) -> RetrainLoop:
     """Return the loop of a retraining, ready to run or to load a checkpoint."""
     device, training = retrain.machine.prepare(), retrain.training
@@ -89,7 +95,8 @@ def build_retraining(
         return loader(source, indices, augment=augment, batch_size=EVALUATION_BATCH, shuffle=False, drop_last=False)
 
     augment = data.augment if training.cutout is None else replace(data.augment, cutout=training.cutout)
-    alone = len(train) % training.batch_size == 1  # one image has no statistics to normalise by
+    # one image has no statistics to normalise by
+    alone = 0 < len(train) % training.batch_size < (2 * ranks.count if ranks.count > 1 else 2)
     return RetrainLoop(
         _network(retrain, data, device),
         train=loader(data.train, train, augment=augment, batch_size=training.batch_size, drop_last=alone),
@@ -101,6 +108,7 @@ def build_retraining(
         seed_of=lambda step: derive_seed(retrain.seed, f"step {step}"),
         listeners=listeners,
         budget=budget,
+        ranks=ranks,
     )
 
 

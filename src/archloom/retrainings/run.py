@@ -43,6 +43,7 @@ from archloom.searches.architectures import find_architecture
 from archloom.searches.budget import Budget
 from archloom.searches.run import DEFAULT_OPTIONS, RUNS, as_image_data
 from archloom.searches.spec import GIVEN
+from archloom.supernet.ranks import ALONE, Ranks
 
 Note = Callable[[str], None]
 
@@ -150,6 +151,11 @@ def run_retraining(
 ) -> RetrainResult:
     """Begin a retraining, or resume it if the folder holds it."""
     folder = RetrainFolder(RunFolder.next_free(RUNS, request.spec.stem) if out is None else Path(out))
+    if request.spec.recipe == AUTO and options.ranks.count > 1:
+        raise SettingError(
+            f"a retraining on {options.ranks.count} devices needs a recipe with epochs of its own (archloom list "
+            "recipes): 'auto' is planned for one device"
+        )
     if folder.config_path.is_file():
         _refuse_other(folder, request)
         here = {name: request.overrides[name] for name in ("machine",) if name in request.overrides}
@@ -169,6 +175,7 @@ def run_retraining(
             ),
             images,
             budget,
+            options.ranks,
         )
 
     return begin_run(folder, build, options)
@@ -185,7 +192,7 @@ def resume_retraining(
     spec = RetrainSpec.resolve(merge(folder.config, settings or {}))
 
     def build() -> RetrainRun:
-        return RetrainRun(folder, spec, as_image_data(data) or spec.load_data())
+        return RetrainRun(folder, spec, as_image_data(data) or spec.load_data(), ranks=options.ranks)
 
     def write_report() -> None:
         try:
@@ -220,9 +227,16 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
     may_differ = (*MAY_DIFFER, "recipe", "changed")  # words about the settings
     loop: RetrainLoop
 
-    def __init__(self, folder: RunFolder, spec: RetrainSpec, data: ImageData, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        spec: RetrainSpec,
+        data: ImageData,
+        budget: Budget | None = None,
+        ranks: Ranks = ALONE,
+    ) -> None:
         check_trainable(data)
-        super().__init__(folder, build_retraining(spec, data, budget=budget))
+        super().__init__(folder, build_retraining(spec, data, budget=budget, ranks=ranks))
         self._spec, self._data = spec, data
         self._cost = cost_of_model(spec, data)
         self._kept_epoch: int | None = None  # of the best model that is on disk

@@ -43,6 +43,7 @@ from archloom.searches.trial_jobs import ParallelScore
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox
 from archloom.supernet import Resolve, SharedWeights, WeightSettings
+from archloom.supernet.ranks import ALONE, Ranks
 
 EVALUATION_BATCH = 250
 MOST_HELD_OUT = 2000  # validation images that the race uses alone, and no more than half
@@ -56,9 +57,10 @@ def build_search(
     listeners: Sequence[Listener] = (),
     budget: Budget | None = None,
     jobs: JobPlace | None = None,
+    ranks: Ranks = ALONE,
 ) -> SearchLoop[Any]:
     """Return the loop of a search, ready to run or to load a state; data are read if it needs them."""
-    return SearchBuilder(spec, data, jobs=jobs or JobPlace()).search(listeners, budget)
+    return SearchBuilder(spec, data, jobs=jobs, ranks=ranks).search(listeners, budget)
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,10 @@ class JobPlace:
 class SearchBuilder:
     """Build the objects of a search from its spec and its data."""
 
-    def __init__(self, spec: SearchSpec, data: ImageData | None, *, jobs: JobPlace | None = None) -> None:
-        self._spec, self._given, self._jobs = spec, data, jobs or JobPlace()
+    def __init__(
+        self, spec: SearchSpec, data: ImageData | None, *, jobs: JobPlace | None = None, ranks: Ranks = ALONE
+    ) -> None:
+        self._spec, self._given, self._jobs, self._ranks = spec, data, jobs or JobPlace(), ranks
         self._settings = spec.search
         self._device = spec.machine.prepare()
         self._space = spec.build_space()
@@ -99,6 +103,11 @@ class SearchBuilder:
         look_up, target, limit = TableLookup(found, data=name), self._target(found), self._limit(found)
         strict = self._spec.target.strict
         if isinstance(strategy, BlackBox):
+            if self._ranks.count > 1:
+                raise SettingError(
+                    f"strategy '{self._spec.strategy.name}' has no supernet that {self._ranks.count} devices could "
+                    "share; use search.trials_at_once and --on instead of --devices"
+                )
             if strict:
                 raise SettingError(
                     "target.strict is for one-shot strategies; a black box continues with more search.trials"
@@ -255,7 +264,7 @@ class SearchBuilder:
             network = build_network(space, resolve, **self._shape, **self._spec.network.settings)
         noise = derive_seed(self._spec.seed, f"noise{of_stage}")
         network = _place(network, device=self._device, layout=self._layout)
-        return SharedWeights(network, self._spec.weights, noise_seed=noise)
+        return SharedWeights(network, self._spec.weights, noise_seed=noise, ranks=self._ranks)
 
     @cached_property
     def _split(self) -> Split:

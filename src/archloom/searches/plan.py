@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from archloom.core.durations import format_duration, parse_duration
+from archloom.core.errors import SettingError
 from archloom.core.settings import Settings, flatten, merge, tables_of
 from archloom.data.source import ImageData
 from archloom.execution.survey import usable_cores
@@ -75,6 +76,14 @@ def complete_search(spec: SearchSpec, data: ImageData | None, note: Note = lambd
         return Planned(_Planner(spec, images, budget, note).plan(text), budget)
     seconds = None if spec.search.budget is None else parse_duration(spec.search.budget)
     return Planned(_fit_small_data(spec, images), None if seconds is None else _begin(seconds, clock, start))
+
+
+def refuse_budget_of_ranks(spec: SearchSpec, ranks: int) -> None:
+    """Raise a SettingError where several ranks would have to agree on times that each measures by itself."""
+    if ranks > 1 and has_plan(spec) and (_needs_plan(spec) or spec.search.budget is not None):
+        raise SettingError(
+            f"a search on {ranks} devices needs search.epochs and no search.budget: plans are made for one device"
+        )
 
 
 def has_plan(spec: SearchSpec) -> bool:

@@ -23,11 +23,12 @@ from torch.nn.modules.dropout import _DropoutNd
 from archloom.core.errors import SettingError, require
 from archloom.core.state import StateDict
 from archloom.data.loader import Batch
-from archloom.samplers import Classification
+from archloom.samplers import Classification, sample_labels
 from archloom.supernet.frozen_slices import freeze_unused_slices
 from archloom.supernet.gate import Gates
 from archloom.supernet.gradients import find_gradients, gradients_of
 from archloom.supernet.masked_width import SharedKernel
+from archloom.supernet.ranks import ALONE, Ranks
 from archloom.supernet.resolve import inherit
 from archloom.supernet.skip_dropout import SkipDropout
 
@@ -128,6 +129,7 @@ class SharedWeights:
         network: the supernet, called with (images, gates).
         settings: how it is trained.
         noise_seed: the seed of dropout.
+        ranks: the processes that compute a part of every batch each; left out: this one alone.
 
     Raises:
         SettingError: mixed precision is asked for on a CPU.
@@ -150,11 +152,13 @@ class SharedWeights:
         settings: WeightSettings = WeightSettings(),
         *,
         noise_seed: int = 0,
+        ranks: Ranks = ALONE,
     ) -> None:
         rule = "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; use a GPU"
         require({rule: not settings.mixed_precision or next(network.parameters()).device.type != "cpu"})
         self._network = network
         self._settings = settings
+        self.ranks = ranks
         self._noise_seed, self._fits = noise_seed, 0
         self._dropouts = [module for module in network.modules() if isinstance(module, _DropoutNd)]
         self._kernels = [module for module in network.modules() if isinstance(module, SharedKernel)]
@@ -242,8 +246,10 @@ class SharedWeights:
 
     def step_result(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> StepResult:
         """Return loss and score of a batch, at other parameters if given. The graph reaches parameters and gates."""
-        prediction = self._predict(batch, gates, parameters)
-        return StepResult(self._loss(prediction, batch.labels), _score(prediction, batch))
+        own, images = self.ranks.take(batch), len(batch)
+        prediction = self._predict(own, self.ranks.take_gates(gates, images), parameters)
+        loss = self.ranks.average_loss(self._loss(prediction, own.labels), images)
+        return StepResult(loss, self.ranks.average_score(_score(prediction, own), images))
 
     def loss(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Tensor:
         """Return the loss of a batch, with a gradient."""
@@ -309,7 +315,8 @@ class SharedWeights:
         if not self._dropouts:
             yield
             return
-        digest = hashlib.blake2b(f"{self._noise_seed}/{self._fits}".encode(), digest_size=8).digest()
+        own = f"/{self.ranks.rank}" if self.ranks.rank else ""  # ranks have other images
+        digest = hashlib.blake2b(f"{self._noise_seed}/{self._fits}{own}".encode(), digest_size=8).digest()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(int.from_bytes(digest, "little") >> 1)
             yield
@@ -323,29 +330,38 @@ class SharedWeights:
         same loss in `grad` and is left as it is.
         """
         fixed = gates if also is not None else {name: gate.detach() for name, gate in gates.items()}
+        own, images = self.ranks.take(batch), len(batch)
+        fixed = self.ranks.take_gates(fixed, images)
         loss = Classification(
             self._network,
-            lambda: self._predict(batch, fixed),
-            batch.labels,
-            loss=self._loss,
+            lambda: self._predict(own, fixed),
+            own.labels,
+            loss=lambda prediction, labels: self.ranks.average_loss(self._loss(prediction, labels), images),
             parameters=self._parameters if also is None else [*self._parameters, also],
+            average=self.ranks.average_gradients,
+            sample=lambda logits, generator: self._sample_labels(logits, images, generator),
+            observations=images,
         )
         with freeze_unused_slices(self._kernels, self._optimizer):
             self._optimizer.step(self._clip_gradients_of(loss) if self._clip else loss)  # type: ignore[arg-type]
         self._optimizer.zero_grad(set_to_none=True)
         self._fits += 1
+        self.ranks.average_statistics(self._network)
         assert loss.loss is not None and loss.logits is not None
-        return StepResult(loss.loss, _score(loss.logits, batch))
+        return StepResult(loss.loss, self.ranks.average_score(_score(loss.logits, own), images))
+
+    def _sample_labels(self, logits: Tensor, images: int, generator: torch.Generator) -> Tensor:
+        """Sample labels of the rows of this rank; all ranks draw the labels of all rows from the same numbers."""
+        labels = sample_labels(self.ranks.gather(logits.detach(), images), generator)
+        return labels if self.ranks.count == 1 else labels[self.ranks.rows(images)]
 
     def gradient_on_sampled_labels(
         self, batch: Batch, gates: Gates, *, of: Tensor, generator: torch.Generator
     ) -> Tensor:
         """Return the gradient of the mean loss on labels sampled from the model: its square estimates curvature."""
-        prediction = self._predict(batch, gates)
-        logits = prediction if isinstance(prediction, Tensor) else prediction.logits
-        probabilities = logits.detach().softmax(dim=1).to(generator.device)
-        labels = torch.multinomial(probabilities, 1, generator=generator).squeeze(1).to(logits.device)
-        return self.gradient(self._loss(prediction, labels), of=of)
+        prediction = self._predict(self.ranks.take(batch), self.ranks.take_gates(gates, len(batch)))
+        labels = self._sample_labels(_logits(prediction), len(batch), generator)
+        return self.gradient(self.ranks.average_loss(self._loss(prediction, labels), len(batch)), of=of)
 
     def _clip_gradients_of(self, closure: Callable[[], Tensor]) -> Callable[[], Tensor]:
         def compute_and_clip() -> Tensor:
@@ -361,7 +377,8 @@ class SharedWeights:
         Momentum and decay are included, clipping and the look-ahead of Nesterov are not. Weights outside the path keep
         their values.
         """
-        gradients = find_gradients(self.loss(batch, gates), self._parameters)
+        own = find_gradients(self.loss(batch, gates), self._parameters)
+        gradients = self.ranks.average_gradients(own, self._parameters)
         return {
             name: (parameter.detach() - self._sgd_step(parameter, gradient)).requires_grad_()
             for name, parameter, gradient in zip(self._names, self._parameters, gradients, strict=True)
@@ -397,10 +414,15 @@ class SharedWeights:
         create_graph: bool = False,
         retain_graph: bool | None = None,
     ) -> Tensor | dict[str, Tensor]:
-        """Return the gradient of a value by a tensor or by named tensors, zero where it does not depend on one."""
+        """Return the gradient of a value by a tensor or by named tensors, zero where it does not depend on one.
+
+        It is the mean over ranks. With a graph it is that of this rank: its products are averaged when they are taken.
+        """
         named = {"": of} if isinstance(of, Tensor) else of
         tensors = list(named.values())
         found = gradients_of(value, tensors, create_graph=create_graph, retain_graph=retain_graph)
+        if not create_graph:
+            found = self.ranks.average_tensors(found)
         return found[0] if isinstance(of, Tensor) else dict(zip(named, found, strict=True))
 
     # --- weights and state
