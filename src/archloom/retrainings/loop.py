@@ -23,7 +23,7 @@ from archloom.core.events import Advanced, Deriving
 from archloom.core.json_object import JsonObject
 from archloom.core.state import StateDict
 from archloom.data.loader import Batch, Loader
-from archloom.execution.checkpoint import encode
+from archloom.execution.checkpoint import digest_state
 from archloom.execution.loop import Loop, Save
 from archloom.families import select_deployed_weights, set_progress
 from archloom.retrainings.evaluation import MOST_MISTAKES, Evaluation, evaluate
@@ -250,7 +250,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
 
     def _record(self, epoch: int) -> RetrainRecord:
         if self._ranks.count > 1:
-            self._ranks.refuse_difference("weights", encode(self.network.state_dict()))
+            self._ranks.refuse_difference("weights", digest_state(self.network.state_dict()))
         sums, images = self._sums, self._sums["images"]
         record = RetrainRecord(
             epoch=epoch,

@@ -16,7 +16,7 @@ from archloom.core.events import Advanced, Deriving, Noted
 from archloom.core.json_object import JsonObject
 from archloom.core.state import StateDict
 from archloom.data.loader import Batch, Loader
-from archloom.execution.checkpoint import encode
+from archloom.execution.checkpoint import digest_state
 from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target, suggest_beta
@@ -269,8 +269,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         """Raise a DivergedError unless all ranks have the same architecture parameters and weights."""
         ranks = self.weights.ranks
         if ranks.count > 1:
-            ranks.refuse_difference("architecture parameters", encode(self.strategy.state_dict()))
-            ranks.refuse_difference("shared weights", encode(list(self.weights.parameters.values())))
+            ranks.refuse_difference("architecture parameters", digest_state(self.strategy.state_dict()))
+            ranks.refuse_difference("shared weights", digest_state(list(self.weights.parameters.values())))
 
     def leave_ranks(self) -> None:
         """Continue alone: rank 0 races, compares and writes by itself."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
@@ -82,9 +83,8 @@ class Ranks:
         if self.count == 1:
             return loss
         rows = self.rows(images)
-        own: Tensor = loss * ((rows.stop - rows.start) * self.count / images)
-        mean: Tensor = self._sum(own.detach().clone()) / self.count
-        return own + (mean - own.detach())
+        mean: Tensor = _Mean.apply(loss * ((rows.stop - rows.start) * self.count / images), self)  # type: ignore[no-untyped-call]
+        return mean
 
     def average_score(self, score: Tensor, images: int) -> Tensor:
         """Return the mean score of a whole batch from that of the rows of each rank."""
@@ -142,11 +142,11 @@ class Ranks:
             return flag
         return bool(self._sum(torch.tensor(float(flag), device=self.device)) > 0)
 
-    def refuse_difference(self, what: str, content: bytes) -> None:
-        """Raise a DivergedError if ranks have different contents."""
+    def refuse_difference(self, what: str, digest: bytes) -> None:
+        """Raise a DivergedError if ranks have different digests of something."""
         if self.count == 1:
             return
-        word = int.from_bytes(hashlib.sha256(content).digest()[:_WORD], "big", signed=True)
+        word = int.from_bytes(hashlib.sha256(digest).digest()[:_WORD], "big", signed=True)
         words = torch.zeros(self.count, dtype=torch.int64, device=self.device)
         words[self.rank] = word
         found = self._sum(words).tolist()
@@ -176,6 +176,18 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+
+class _Mean(torch.autograd.Function):
+    """The mean over ranks, with the same bits on each, and the gradient of this rank."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, ranks: Ranks) -> Tensor:
+        return ranks._sum(own.clone()) / ranks.count
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
 
 
 def _cut(gate: Gate, rows: slice) -> Gate:
