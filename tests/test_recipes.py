@@ -47,8 +47,11 @@ def test_a_comparison_resolves_and_says_what_it_is(name: str) -> None:
     assert find_comparison(name) == find_comparison(name.removeprefix("compare/")) == path
     made = ComparisonSpec.resolve(read_toml(path), beside=path.parent)
     assert made.against is not None and len(made.contenders) > 2
-    rival = made.contenders[made.against].spec.strategy.name
-    assert rival == ("darts" if name == "compare/stability" else "random_search")
+    rival = made.contenders[made.against].spec
+    if name == "compare/limit":  # random search as a race: no epochs of any strategy, and random proposals
+        assert (rival.search.epochs, rival.race.proposals, rival.race.references) == (0, "random", False)
+    else:
+        assert rival.strategy.name == ("darts" if name == "compare/stability" else "random_search")
 
 
 def test_the_nb201_comparisons_have_the_rows_of_the_table_and_what_was_published() -> None:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from archloom.data.augment import Augment
     from archloom.data.loader import Batch, Loader
     from archloom.data.source import ImageData
+    from archloom.data.text import TextData, TextLoader
+    from archloom.export import export_model
     from archloom.families import (
         Depth,
         Family,
@@ -93,12 +95,15 @@ if TYPE_CHECKING:
         inherit,
         path_gates,
     )
+    from archloom.tasks import ACCURACY, PERPLEXITY, ImageShape, Metric, Task, TextShape
 
 __version__ = "0.1.0"
 __all__ = [
+    "ACCURACY",
     "DARTS_OPERATIONS",
     "NB201_OPERATIONS",
     "NONE",
+    "PERPLEXITY",
     "Advanced",
     "Architecture",
     "ArchloomError",
@@ -126,8 +131,10 @@ __all__ = [
     "Gate",
     "Gates",
     "ImageData",
+    "ImageShape",
     "Listener",
     "Loader",
+    "Metric",
     "Metrics",
     "Nb201",
     "Noted",
@@ -155,12 +162,17 @@ __all__ = [
     "StepResult",
     "StorageError",
     "TableEntry",
+    "Task",
+    "TextData",
+    "TextLoader",
+    "TextShape",
     "Trial",
     "Validation",
     "WeightSettings",
     "__version__",
     "build_network",
     "compare",
+    "export_model",
     "family_of",
     "from_tensors",
     "inherit",
@@ -196,6 +208,8 @@ _EXPORTS = {  # by module, imported when first used: `archloom --version` needs 
     "data.augment": ("Augment",),
     "data.loader": ("Batch", "Loader"),
     "data.source": ("ImageData",),
+    "data.text": ("TextData", "TextLoader"),
+    "export": ("export_model",),
     "families": ("Depth", "Family", "OperationKind", "Size", "Source", "build_network", "family_of"),
     "objectives": ("CostTable",),
     "operations": ("DARTS_OPERATIONS", "NB201_OPERATIONS", "Place", "ReluConvNorm"),
@@ -234,6 +248,7 @@ _EXPORTS = {  # by module, imported when first used: `archloom --version` needs 
         "inherit",
         "path_gates",
     ),
+    "tasks": ("ACCURACY", "PERPLEXITY", "ImageShape", "Metric", "Task", "TextShape"),
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 

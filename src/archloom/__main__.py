@@ -1,6 +1,6 @@
 """`python -m archloom` is the command `archloom`."""
 
-from archloom.cli.main import run
+from archloom.cli.start import run
 
 if __name__ == "__main__":
     run()

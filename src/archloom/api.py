@@ -6,12 +6,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from archloom.comparisons.results import ComparisonResult
+from archloom.comparisons.run import compare, write_comparison_report
 from archloom.core.events import Listener
+from archloom.core.progress_display import show_api_progress
+from archloom.core.run_kinds import require_kind
 from archloom.core.settings import Settings
 from archloom.core.trust import trusting
 from archloom.execution.places import PROCESSES
 from archloom.execution.run import RunOptions
 from archloom.execution.run_folder import RunFolder
+from archloom.pipelines.results import PipelineResult
+from archloom.pipelines.run import run as run_recipe
+from archloom.pipelines.run import write_pipeline_report
 from archloom.retrainings.folder import RetrainFolder, is_retraining
 from archloom.retrainings.report import write_retrain_report
 from archloom.retrainings.result import RetrainResult
@@ -33,23 +40,27 @@ def resume(
     plugins: bool = False,
     on: str = PROCESSES,
     ranks: Ranks = ALONE,
-) -> SearchResult | RetrainResult:
+    progress: bool | None = None,
+) -> SearchResult | RetrainResult | ComparisonResult | PipelineResult:
     """Resume a run where it was interrupted; the end is the same as without the interruption.
 
     Args:
-        folder: The run folder of a search or a retraining; a complete one only returns its result.
+        folder: The folder of a search, a retraining, a comparison or a pipeline; a complete one only returns its
+            result.
         data: The data, if the run was given its data in Python.
-        settings: What may differ from before: {"machine": {"device": "cpu"}, "data": {"directory": ...}}.
-        listeners: Called with every event: `Started`, `Advanced`, `Recorded`, ...
+        settings: What may differ from before: {"machine": {"device": "cpu"}, "data": {"directory": ...}}. Those of a
+            comparison or a pipeline are as in `compare` and `run`.
+        listeners: Called with every event of a search or a retraining: `Started`, `Advanced`, `Recorded`, ...
         stop: Asked after every step; once true, the run saves and stops.
         warn: Called with a line for every checkpoint that is damaged.
         report: Whether to write the report of a search.
         plugins: Whether to import plug-ins that only the folder names; see SECURITY.md.
         on: Where the jobs of a search run: "processes", "serial", "ray", "ray://HOST:PORT" or "slurm".
         ranks: The processes of a run on several devices, which torchrun started.
+        progress: Whether to show progress. Default: in a terminal or a notebook.
 
     Returns:
-        A `SearchResult` or a `RetrainResult`.
+        A `SearchResult`, `RetrainResult`, `ComparisonResult` or `PipelineResult`.
 
     Raises:
         SettingError: If there is no run in the folder, or only the folder names a plug-in.
@@ -63,9 +74,14 @@ def resume(
         >>> archloom.resume(run).text == result.text
         True
     """
+    kind = require_kind(Path(folder))
+    if kind == "pipeline":
+        return run_recipe(folder, settings=settings, note=warn, stop=stop, plugins=plugins, progress=progress)
+    if kind == "comparison":
+        return compare(folder, settings=settings, stop=stop, plugins=plugins, progress=progress)
     run = RunFolder.open(Path(folder))
-    options = RunOptions(listeners, stop, warn, report, ranks, on)
-    with trusting(settings, plugins=plugins):
+    with trusting(settings, plugins=plugins), show_api_progress(progress, listeners) as listening:
+        options = RunOptions(listening, stop, warn, report, ranks=ranks, on=on)
         if is_retraining(run.path):
             return resume_retraining(RetrainFolder(run.path), data=data, settings=settings, options=options)
         return resume_search(run, data=data, settings=settings, options=options)
@@ -75,7 +91,7 @@ def write_report(folder: str | Path, *, out: str | Path | None = None, plugins: 
     """Write the report of a run, finished or not.
 
     Args:
-        folder: The run folder of a search or a retraining.
+        folder: The folder of a search, a retraining, a comparison or a pipeline.
         out: The folder to write to. Default: the run folder.
         plugins: Whether to import plug-ins that only the folder names; see SECURITY.md.
 
@@ -92,9 +108,13 @@ def write_report(folder: str | Path, *, out: str | Path | None = None, plugins: 
         >>> archloom.write_report(run).name
         'report.html'
     """
-    run = RunFolder.open(Path(folder))
-    place = None if out is None else Path(out)
+    kind, place = require_kind(Path(folder)), None if out is None else Path(out)
     with trusting(plugins=plugins):
+        if kind == "pipeline":
+            return write_pipeline_report(Path(folder), out=place)
+        if kind == "comparison":
+            return write_comparison_report(Path(folder), out=place)
+        run = RunFolder.open(Path(folder))
         if is_retraining(run.path):
             return write_retrain_report(run.path, out=place)
         return write_search_report(run, out=place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import sys
@@ -12,7 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-Try = Callable[[random.Random], str]
+
+class Draws(random.Random):
+    """The randomness of one try, which follows from its kind and its number."""
+
+    def __init__(self, kind: str, number: int) -> None:
+        super().__init__(f"{kind} {number}")
+        self.number = number
+
+
+Try = Callable[[Draws], str]
 """Tries one thing and returns what happened in a word; an exception is a failure."""
 
 
@@ -39,7 +49,9 @@ def read_options(description: str, kinds: Mapping[str, Try], tries: int) -> argp
     parser.add_argument("--tries", type=int, default=tries, help="of each kind")
     parser.add_argument("--seed", type=int, default=0, help="of the first try; the others count on from it")
     parser.add_argument("--only", type=int, help="repeat the try of this seed, with its traceback")
-    parser.add_argument("--kind", action="append", choices=list(kinds), help="may be repeated; default: all")
+    parser.add_argument(
+        "--kind", action="append", default=[], help="the end of its name is enough; may be repeated; default: all"
+    )
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no try starts after this time")
     return parser.parse_args()
 
@@ -47,21 +59,24 @@ def read_options(description: str, kinds: Mapping[str, Try], tries: int) -> argp
 def run_campaign(name: str, description: str, kinds: Mapping[str, Try], *, tries: int) -> None:
     """Run all kinds of tries in rounds, so that a campaign cut short has tried each; exit with 1 after a failure."""
     options = read_options(description, kinds, tries)
-    chosen = {kind: kinds[kind] for kind in options.kind or kinds}
+    chosen = {kind: one for kind, one in kinds.items() if kind.endswith(tuple(options.kind) or "")}
+    if not chosen:
+        sys.exit(f"no kind ends with {options.kind}; there are {', '.join(kinds)}")
     os.environ.pop("ARCHLOOM_PLUGINS", None)
     summary, end = Summary(), time.monotonic() + options.seconds
     seeds = [options.only] if options.only is not None else range(options.seed, options.seed + options.tries)
-    for seed in seeds:
-        for kind, one in chosen.items():
-            if time.monotonic() < end:
-                _try(summary, kind, seed, one, verbose=options.only is not None)
+    with contextlib.suppress(KeyboardInterrupt):  # what was tried until then counts
+        for seed in seeds:
+            for kind, one in chosen.items():
+                if time.monotonic() < end:
+                    _try(summary, kind, seed, one, verbose=options.only is not None)
     sys.exit(summary.print(name))
 
 
 def _try(summary: Summary, kind: str, seed: int, one: Try, *, verbose: bool) -> None:
     summary.tries += 1
     try:
-        summary.outcomes[one(random.Random(f"{kind} {seed}"))] += 1
+        summary.outcomes[one(Draws(kind, seed))] += 1
     except Exception as error:  # whatever it is: that is what a campaign looks for
         summary.outcomes["failed"] += 1
         message = f"{type(error).__name__}: {str(error)[:300]}"

@@ -2,12 +2,16 @@
 
     python tests/campaigns/kills.py --tries 10
 
-Every try kills a run up to three times. Processes are forked, so that torch is imported only once.
+Every try kills a run up to three times: real processes, forked so that torch is imported only once. The first kill of
+try N is at file operation N, so as many tries as a run has operations kill at each of them. Pools of worker processes
+lose their parent or a worker; no worker may outlive its parent.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import multiprocessing
 import os
 import random
 import shutil
@@ -20,8 +24,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from campaign import run_campaign
-from workloads import WORKLOADS, draw_nothing, final_state, refuse_differences
+from campaign import Draws, run_campaign
+from workloads import ALL, POOLS, WORKLOADS, final_state, prepare, refuse_differences
 
 from archloom.core import files
 from archloom.core.errors import ArchloomError
@@ -30,51 +34,74 @@ MOST_KILLS = 3
 REFUSED = 2  # exit code of a run that ends with an error for the user
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS, errno.EDQUOT)
 SECONDS = 300  # a run that takes longer hangs
+SECONDS_TO_END = 20  # of workers whose parent was killed
 ROOT = Path(tempfile.mkdtemp(prefix="archloom-kills-"))
 
-
-def kill_at_an_operation(workload: str, rng: random.Random) -> str:
-    """Kill before a random file operation of the run, and perhaps again while it resumes."""
-    return _torture(workload, rng, lambda: partial(_kill_before, rng.randrange(_reference(workload)[1])))
+Strike = Callable[[], None]
+"""Called in the process of a run, before it begins: arranges what interrupts it."""
 
 
-def kill_at_a_time(workload: str, rng: random.Random) -> str:
+def kill_at_an_operation(workload: str, rng: Draws) -> str:
+    """Kill before a file operation of the run, and perhaps again while it resumes."""
+    return _torture(workload, rng, lambda number: partial(_kill_before, _operation(workload, rng, number)))
+
+
+def kill_at_a_time(workload: str, rng: Draws) -> str:
     """Kill at a random moment, and perhaps again while it resumes."""
-    return _torture(workload, rng, lambda: partial(_kill_after, rng.uniform(0, 1.05 * _reference(workload)[2])))
+    return _torture(workload, rng, lambda number: partial(_kill_after, _moment(workload, rng)))
 
 
-def fail_at_an_operation(workload: str, rng: random.Random) -> str:
-    """Let the disk fail at a random file operation, and perhaps again while the run resumes."""
+def kill_a_worker(workload: str, rng: Draws) -> str:
+    """Kill one worker process at a random moment; its job is retried, and the run must not end."""
+    return _torture(workload, rng, lambda number: partial(_kill_worker_after, _moment(workload, rng)))
 
-    def choose() -> Callable[[], None]:
-        return partial(_fail_before, rng.randrange(_reference(workload)[1]), rng.choice(ERRORS))
+
+def fail_at_an_operation(workload: str, rng: Draws) -> str:
+    """Let the disk fail at a file operation, and perhaps again while the run resumes."""
+
+    def choose(number: int) -> Strike:
+        return partial(_fail_before, _operation(workload, rng, number), rng.choice(ERRORS))
 
     return _torture(workload, rng, choose)
 
 
-def _torture(workload: str, rng: random.Random, choose: Callable[[], Callable[[], None]]) -> str:
+def _operation(workload: str, rng: Draws, number: int) -> int:
+    """Return the operation to strike at: those of first kills go through all, later ones are random."""
+    count = _reference(workload)[1]
+    return rng.number % count if number == 0 else rng.randrange(count)
+
+
+def _moment(workload: str, rng: random.Random) -> float:
+    return rng.uniform(0, 1.05 * _reference(workload)[2])
+
+
+def _torture(workload: str, rng: Draws, choose: Callable[[int], Strike]) -> str:
     wanted, _, _ = _reference(workload)
     folder = ROOT / f"{workload.replace(' ', '-')}-{rng.getrandbits(64):x}"
-    killed = 0
+    struck = 0
     try:
-        for _ in range(rng.randint(1, MOST_KILLS)):
-            code = _run(workload, folder, prepare=choose())
-            assert code in (0, REFUSED, -signal.SIGKILL), f"it ended with {code}: {(ROOT / 'error').read_text()[-300:]}"
-            killed += code != 0
+        for number in range(rng.randint(1, MOST_KILLS)):
+            code = _run(workload, folder, strike=choose(number))
+            assert code in (0, REFUSED, -signal.SIGKILL), f"it ended with {code}: {_read_error()}"
+            struck += code != 0 or (ROOT / "struck").exists()
         _finish(workload, folder)
         refuse_differences(wanted, final_state(folder))
         strays = list(folder.rglob(".*.tmp"))
         assert not strays, f"{strays[0].name} is left over"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return f"interrupted {killed} times" if killed != 1 else "interrupted once"
+    return f"interrupted {struck} times" if struck != 1 else "interrupted once"
 
 
 def _finish(workload: str, folder: Path) -> None:
     """Resume twice: the second time finds a complete run."""
     for _ in range(2):
-        code = _run(workload, folder, prepare=lambda: None)
-        assert code == 0, f"resuming ended with {code}: {(folder.parent / 'error').read_text()[-300:]}"
+        code = _run(workload, folder, strike=lambda: None)
+        assert code == 0, f"resuming ended with {code}: {_read_error()}"
+
+
+def _read_error() -> str:
+    return (ROOT / "error").read_text()[-300:]
 
 
 @cache
@@ -82,34 +109,61 @@ def _reference(workload: str) -> tuple[Any, int, float]:
     """Return the final state without a kill, the number of file operations, and the seconds that it takes."""
     folder, count = ROOT / f"{workload.replace(' ', '-')}-reference", ROOT / "count"
     start = time.monotonic()
-    code = _run(workload, folder, prepare=partial(_count_operations, count))
+    code = _run(workload, folder, strike=partial(_count_operations, count))
     seconds = time.monotonic() - start
-    assert code == 0, f"the reference ended with {code}: {(ROOT / 'error').read_text()[-300:]}"
+    assert code == 0, f"the reference ended with {code}: {_read_error()}"
     return final_state(folder), len(count.read_bytes()), seconds
 
 
-def _run(workload: str, folder: Path, *, prepare: Callable[[], None]) -> int:
+def _run(workload: str, folder: Path, *, strike: Strike) -> int:
     """Begin or resume a run in a process of its own; return its exit code, negative for a signal."""
+    (ROOT / "struck").unlink(missing_ok=True)
     process = os.fork()
     if process == 0:
-        _be_the_run(workload, folder, prepare)
+        _be_the_run(workload, folder, strike)
     end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        done, status = os.waitpid(process, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.005)
-    os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
-    raise AssertionError(f"{workload} hangs")
+    try:
+        while time.monotonic() < end:
+            done, status = os.waitpid(process, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.005)
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        raise AssertionError(f"{workload} hangs")
+    finally:
+        _await_workers(process)
 
 
-def _be_the_run(workload: str, folder: Path, prepare: Callable[[], None]) -> None:
+def _await_workers(group: int) -> None:
+    """Wait until no process of a run is left; one that outlives its parent is a failure."""
+    end = time.monotonic() + SECONDS_TO_END
+    while left := _processes_of(group):
+        if time.monotonic() > end:
+            for number in left:
+                os.kill(number, signal.SIGKILL)
+            raise AssertionError(f"{len(left)} worker processes outlived their parent")
+        time.sleep(0.02)
+
+
+def _processes_of(group: int) -> list[int]:
+    """Return the living processes of a process group."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended by now
+            state, _, its_group = status.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                found.append(int(status.parent.name))
+    return found
+
+
+def _be_the_run(workload: str, folder: Path, strike: Strike) -> None:
     code = 1
     try:
+        os.setpgid(0, 0)
         sys.stdout = sys.stderr = (ROOT / "error").open("w")
-        prepare()
-        WORKLOADS[workload](folder)
+        strike()
+        ALL[workload](folder)
         code = 0
     except ArchloomError as error:
         code = REFUSED
@@ -154,6 +208,16 @@ def _kill_after(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-4))
 
 
+def _kill_worker_after(seconds: float) -> None:
+    def strike(number: int, frame: object) -> None:
+        for worker in multiprocessing.active_children()[:1]:
+            worker.kill()
+            (ROOT / "struck").touch()
+
+    signal.signal(signal.SIGALRM, strike)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-4))
+
+
 KINDS = {
     f"{workload}, {when}": partial(one, workload)
     for workload in WORKLOADS
@@ -162,10 +226,14 @@ KINDS = {
         ("at a time", kill_at_a_time),
         ("by a failing disk", fail_at_an_operation),
     )
+} | {
+    f"{workload}, {when}": partial(one, workload)
+    for workload in POOLS
+    for when, one in (("at a time", kill_at_a_time), ("a worker", kill_a_worker))
 }
 
 if __name__ == "__main__":
-    draw_nothing()
+    prepare()
     try:
         run_campaign("kills", __doc__ or "", KINDS, tries=10)
     finally:

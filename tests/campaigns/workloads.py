@@ -4,48 +4,76 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import archloom
-from archloom.execution.executors import SerialExecutor
+from archloom.comparisons import report as comparison_reports
+from archloom.core.settings import Settings, merge
+from archloom.data import digits, strokes
+from archloom.execution.executors import Executor, ProcessExecutor, SerialExecutor
 from archloom.execution.run_folder import RunFolder
+from archloom.pipelines import run as pipelines
+from archloom.retrainings import report as retraining_reports
 from archloom.retrainings.folder import RetrainFolder, is_retraining
+from archloom.searches import run as searches
+from archloom.searches.result import SearchResult
+from archloom.strategies import STRATEGIES
+from archloom.strategies.base import OneShot
 
 TEXT = "|nor_conv_3x3~0|+|none~0|skip_connect~1|"
 SMALL: dict[str, Any] = {
     "data": {"train_images": 64, "valid_images": 64},
-    "search": {
-        "batch_size": 32, "evaluation_images": 32, "random_baseline_samples": 2, "finalist_steps": 2, "trials": 6,
-    },
+    "search": {"batch_size": 32, "evaluation_images": 32, "random_baseline_samples": 2, "trials": 6},
     "network": {"channels": 2},
     "machine": {"torch_threads": 1, "loader_threads": 0},
-}  # fmt: skip
+}
 MEASURED = {  # what differs between two runs of the same seed: times, memory, places
     "seconds", "images_per_second", "memory_mb", "peak_memory_mb", "total_seconds", "valid_seconds", "run", "settings",
     "finalists_seconds", "path", "folder", "exported", "seconds_since_start", "average_seconds", "device",
 }  # fmt: skip
-ONE_SHOT = ("gdas", "darts", "pc_darts", "enas", "rsps", "fair_darts", "gibbs", "amended_darts", "setn", "drnas")
-BLACK_BOX = ("random_search", "regularized_evolution", "tpe")
+NEEDED: Mapping[str, Settings] = {  # what some strategies need to be small, or to run at all
+    "pc_darts": {"network": {"channels": 4}},
+    "p_darts": {"search": {**SMALL["search"], "epochs": 3}},  # an epoch for each stage
+}
+DRAWS = {"logits": {"images": 32, "weight_steps": 1}, "posterior": {"burn_in": 0.25}}  # one at each step
+RACE = {"contestants": 4, "steps": 2, "random": 1, "samples": 1}
 
 Start = Callable[[Path], object]
 """Begins the run in a folder, or resumes it."""
 
 
-def search(strategy: str, **sections: Any) -> Start:
+def search(strategy: str, space: str = "nb201_mini", /, **sections: Any) -> Start:
     """Return a search with this strategy."""
+    settings = {**SMALL, **NEEDED.get(strategy, {}), **sections}
+    if is_one_shot(strategy) and "epochs" not in settings["search"]:
+        settings = merge(settings, {"search": {"epochs": 2}})
 
     def start(folder: Path) -> object:
         if RunFolder(folder).config_path.is_file():
             return archloom.resume(folder)
-        settings = {**SMALL, **sections}
-        epochs = None if strategy in BLACK_BOX else 2
-        return archloom.search("nb201_mini", strategy, epochs=epochs, out=folder, settings=settings)
+        return archloom.search(space, strategy, out=folder, settings=settings)
 
     return start
+
+
+def is_one_shot(strategy: str) -> bool:
+    """Return whether a strategy trains shared weights."""
+    return issubclass(STRATEGIES.find(strategy).load(), OneShot)
+
+
+def draw_from_posterior(folder: Path) -> object:
+    """Begin or resume a search that draws at every step; its draws are on disk at the end."""
+    result = search("gibbs", strategy=DRAWS, race=RACE)(folder)
+    assert isinstance(result, SearchResult) and result.posterior is not None, "the search has no posterior"
+    assert archloom.posterior(folder).architectures, "the folder holds no draws"
+    return result
 
 
 def retrain(folder: Path) -> object:
@@ -60,15 +88,15 @@ def retrain(folder: Path) -> object:
     return archloom.retrain(TEXT, recipe="nb201_12", data="digits", out=folder, settings=settings)
 
 
-def compare(folder: Path) -> object:
+def compare(folder: Path, *, executor: Executor | None = None) -> object:
     """Begin or resume a comparison."""
     small = {name: value for name, value in SMALL.items() if name != "search"}
     entry = {"space": {"name": "nb201_mini"}, "strategy": {"name": "random_search"}, **small, "search": {"trials": 3}}
     entries = {"random": entry, "evolution": {**entry, "strategy": {"name": "regularized_evolution"}}}
-    return archloom.compare({"seeds": "0-1", "entry": entries}, out=folder, executor=SerialExecutor())
+    return archloom.compare({"seeds": "0-1", "entry": entries}, out=folder, executor=executor or SerialExecutor())
 
 
-def pipeline(folder: Path) -> object:
+def pipeline(folder: Path, *, executor: Executor | None = None) -> object:
     """Begin or resume a pipeline."""
     member = {"space": {"name": "nb201_mini"}, "strategy": {"name": "random_search"}, "search": {"trials": 3}}
     retraining = {
@@ -78,34 +106,48 @@ def pipeline(folder: Path) -> object:
         "data": {"split": "random", "train_images": 64},
     }
     given = {"searches": 2, "retrainings": 1, "search": member, "retrain": retraining}
-    return archloom.run(given, out=folder, executor=SerialExecutor())
+    return archloom.run(given, out=folder, executor=executor or SerialExecutor())
 
 
-def known(strategies: tuple[str, ...]) -> Iterator[str]:
-    """Yield those strategies that this version has."""
-    from archloom.strategies import STRATEGIES
-
-    return (name for name in strategies if name in STRATEGIES)
+def in_pool(workload: Callable[..., object]) -> Start:
+    """Return a workload whose jobs run in two worker processes."""
+    return lambda folder: workload(folder, executor=ProcessExecutor(2))
 
 
-def draw_nothing() -> None:
-    """Write reports without drawing them, which takes longer than a small run; all file operations stay."""
-    from archloom.pipelines import run as pipelines
-    from archloom.retrainings import report as retrainings
-    from archloom.searches import run as searches
+def prepare() -> None:
+    """Make runs short: reports are written but not drawn, images are made once, modules and kernels are loaded.
 
+    All file operations stay. Call it in a process that then forks: torch starts no threads where it uses one.
+    """
     searches.render = lambda report: "a page"
-    retrainings._render = lambda run, result: "a page"
+    retraining_reports._render = lambda run, result: "a page"
     pipelines.render_pipeline = lambda result, folder: "a page"
+    comparison_reports.render_page = lambda result: "a page"
+    strokes.strokes, digits.digits = cache(strokes.strokes), cache(digits.digits)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ("gibbs posterior", "retrain", "compare"):
+            WORKLOADS[name](Path(folder) / name)
 
 
 WORKLOADS: Mapping[str, Start] = {
-    **{name: search(name) for name in (*known(ONE_SHOT), *known(BLACK_BOX))},
+    **{name: search(name) for name in STRATEGIES},
+    "gdas race": search("gdas", race=RACE),
     "gdas roll_back": search("gdas", monitor={"action": "roll_back", "quiet": 0.0, "largest_share": 0.99}),
+    "gibbs posterior": draw_from_posterior,
+    "tunas, mobile, target": search(
+        "tunas", "proxylessnas_32", network={"width_multiplier": 0.25}, target={"metric": "parameters", "value": 1e6}
+    ),
     "retrain": retrain,
     "compare": compare,
     "pipeline": pipeline,
 }
+POOLS: Mapping[str, Start] = {
+    "compare, pool": in_pool(compare),
+    "pipeline, pool": in_pool(pipeline),
+    "gdas race, pool": search("gdas", race=RACE, machine={**SMALL["machine"], "worker_processes": 2}),
+}
+ALL = {**WORKLOADS, **POOLS}
 
 
 def final_state(folder: Path) -> Any:

@@ -27,5 +27,7 @@ def test_problems_are_raised_together() -> None:
 def test_own_images_are_a_data_set_and_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given = data_settings(None, Path("data"), Path("photos"))
-    assert given == {"name": "folder", "directory": str(tmp_path / "data"), "path": str(tmp_path / "photos")}
+    assert given == {"name": str(tmp_path / "photos"), "directory": str(tmp_path / "data"), "path": None}
+    given = data_settings("folder", None, Path("photos"))
+    assert given == {"name": "folder", "directory": None, "path": str(tmp_path / "photos")}
     assert data_settings("cifar10", None) == {"name": "cifar10", "directory": None, "path": None}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from archloom.data.places import KINDS
 from archloom.retrainings.loop import RetrainLoop
 
 Archloom = Callable[..., Any]
@@ -97,7 +98,7 @@ MINI = [CELL, "--space", "nb201_mini"]
 )
 def test_a_mistake_is_a_line(archloom: Archloom, arguments: list[str], line: str | None, tmp_path: Path) -> None:
     finished = archloom("retrain", *arguments, "--quiet")
-    wanted = line or f"there is no folder '{tmp_path / 'nowhere'}'"
+    wanted = line or f"there are no data at '{tmp_path / 'nowhere'}'; data are {KINDS}"
     assert (finished.code, finished.lines) == (2, [f"error: {wanted}"])
     assert not Path("runs").exists()
 

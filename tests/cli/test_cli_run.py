@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from archloom.core.events import Failure
 from archloom.execution.executors import ProcessExecutor, SerialExecutor
@@ -53,8 +55,46 @@ def test_from_a_file_to_a_model_and_back(archloom: Archloom, file: Path, monkeyp
     assert "try it: archloom predict runs/run-tiny/retrainings/search-" in done.out
     again = archloom("run", "runs/run-tiny", "--quiet")
     assert (again.code, again.out, again.err) == (0, done.out, "")
-    changed = archloom("run", file, "--set", "search.search.epochs=2")
-    assert changed.code == 2 and "was begun with search.epochs = 1, now it is 2" in changed.lines[-1]
+    for more in ((), ("--dry-run",)):
+        changed = archloom("run", file, "--set", "search.search.epochs=2", *more)
+        assert changed.code == 2 and "was begun with search.epochs = 1, now it is 2" in changed.lines[-1]
+    resumed = archloom("resume", "runs/run-tiny", "--quiet")
+    assert (resumed.code, resumed.out) == (0, done.out)
+    check_folder_is_an_argument(archloom)
+
+
+def check_folder_is_an_argument(archloom: Archloom) -> None:
+    """The folder of a pipeline is an argument of every command that takes a run."""
+    Path("runs/run-tiny/report.html").unlink()
+    written = archloom("report", "runs/run-tiny")
+    assert (written.code, written.out.strip()) == (0, "runs/run-tiny/report.html")
+    page = Path("runs/run-tiny/report.html").read_text()
+    assert 'id="architecture"' in page and 'class="cells"' in page and 'id="curves"' in page
+    assert "a dot per retraining" not in page  # one model is no chart
+    Image.new("L", (16, 16), 90).save("picture.png")
+    labelled = archloom("predict", "runs/run-tiny", "picture.png")
+    assert labelled.code == 0, labelled.err
+    assert labelled.lines[0].startswith("using runs/run-tiny/retrainings/search-")
+    assert "the only model in runs/run-tiny (validation accuracy" in labelled.lines[0]
+    exported = archloom("export", "runs/run-tiny", "--format", "standalone")
+    assert exported.code == 0 and exported.lines[0].startswith("using runs/run-tiny/retrainings/search-")
+
+
+def test_a_log_has_a_line_per_phase_and_epoch_with_the_time_left(
+    archloom: Archloom, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ProcessExecutor", lambda workers: SerialExecutor())
+    monkeypatch.setattr(module, "write_search_report", lambda run: run.report_path)
+    monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, images=None: path)
+    done = archloom("run", file, "--set", "search.search.epochs=2", "--set", "searches=1")
+    assert done.code == 0, done.err
+    lines = [line for line in done.lines if line.startswith(("seed-0: epoch", "search-0-seed-0: epoch"))]
+    assert [line.split("  ")[0] for line in lines] == [
+        "seed-0: epoch 1/2",
+        "seed-0: epoch 2/2",
+        "search-0-seed-0: epoch 1/1",
+    ]
+    assert all(re.search(r"\d+:\d\d elapsed, \d+:\d\d left$", line) for line in lines)
 
 
 def test_mistakes_are_lines(archloom: Archloom, file: Path) -> None:

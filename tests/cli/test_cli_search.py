@@ -8,10 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from archloom.cli.search import resolve_search
 from archloom.core.errors import SettingError
+from archloom.spaces import SPACES, Nb201
 
 Archloom = Callable[..., Any]
 
@@ -104,16 +107,22 @@ def test_every_option_reaches_the_configuration(
             ["unknown setting 'strategy.temperature_strat'; did you mean 'temperature_start'?"],
         ),
         (
-            ["--set", "nonsense", "--epochs", "-1", "--set", "strategy.warmup=-1", "--channels", "0"],
+            ["--set", "nonsense", "--epochs", "-1", "--set", "search.trials=0"],
             [
                 "--set needs section.name=value, got 'nonsense'",
                 "search.epochs must be at least 0, got -1",
+                "search.trials must be at least 1, got 0",
+            ],
+        ),
+        (
+            ["--set", "strategy.warmup=-1", "--channels", "0"],
+            [
                 "strategy.warmup must lie in [0, 1), got -1.0",
                 "network.channels must lie in 1..65536, got 0",
             ],
         ),
         (["--preset", "papre"], ["unknown preset 'papre' of the strategy; did you mean 'paper'?"]),
-        (["firts"], ["no recipe 'firts'; did you mean 'first'? (or the path of a .toml file)"]),
+        (["firts"], ["no recipe or data set 'firts'; did you mean 'first'? (or a path of data or of a .toml file)"]),
         (["nowhere/mine.toml"], ["no file nowhere/mine.toml; there is no folder nowhere"]),
         (["--data", "cifar10"], ["data set 'cifar10' needs a data folder; give --data-dir or set ARCHLOOM_DATA"]),
         (["--device", "gpu"], ["machine.device must be auto, cpu, cuda, cuda:N or mps, got 'gpu'"]),
@@ -195,3 +204,77 @@ def test_at_most_sets_a_limit_that_the_result_keeps(
 def test_limits_that_cannot_be_are_refused_in_one_line(archloom: Archloom, given: str, message: str) -> None:
     wrong = archloom("search", "--space", "nb201_mini", "--at-most", given, "--out", "run")
     assert wrong.code == 2 and message in wrong.err and "Traceback" not in wrong.err
+
+
+def write_pictures(root: Path) -> Path:
+    """Write nine pictures of each of two classes."""
+    for shade, name in ((40, "cat"), (200, "dog")):
+        (root / name).mkdir(parents=True)
+        for number in range(9):
+            Image.new("RGB", (8, 8), (shade, 10 * number, 0)).save(root / name / f"{number}.png")
+    return root
+
+
+def write_npz(root: Path) -> Path:
+    pixels = np.arange(18 * 8 * 8, dtype=np.uint32).reshape(18, 8, 8).astype(np.uint8)
+    np.savez(root / "mine.npz", images=pixels, labels=np.arange(18) % 2, classes=np.array(["cat", "dog"]))
+    return root / "mine.npz"
+
+
+def test_a_path_is_data_whether_an_argument_or_an_option(tmp_path: Path) -> None:
+    pictures, arrays = write_pictures(tmp_path / "pictures"), write_npz(tmp_path)
+    for recipe, option in (("pictures/", None), ("pictures", None), (None, "pictures")):
+        found = resolve_search(recipe, {"data": {"name": option}}, [])
+        assert (found.data_set.name, found.data_set.settings["path"]) == ("folder", str(pictures))
+    found = resolve_search("mine.npz", {}, ["data.flip=false"])
+    assert (found.data_set.name, found.data_set.settings["path"]) == ("npz", str(arrays))
+    assert resolve_search("cifar10", {}, []).data_set.name == "cifar10"
+    assert resolve_search("first", {"data": {"name": "pictures"}}, []).data_set.name == "folder"
+
+
+def test_a_search_on_pictures_by_their_path(archloom: Archloom, without_report: None, tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pictures")
+    small = ("--epochs", "1", "--channels", "4", "--space", "nb201_mini", "--set", "search.random_baseline_samples=2")
+    finished = archloom("search", "pictures/", *small, "--set", "data.size=8", "--batch-size", "4", *NO_RACE, "-q")
+    assert finished.code == 0, finished.err
+    config = tomllib.loads((tmp_path / "runs" / "nb201_mini-gibbs-folder-1" / "config.toml").read_text())
+    assert config["data"]["path"] == str(tmp_path / "pictures")
+
+
+def test_relative_paths_of_data_start_at_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = write_pictures(tmp_path / "pictures")
+    elsewhere = write_pictures(tmp_path / "data" / "pictures").parent
+    monkeypatch.setenv("ARCHLOOM_DATA", str(elsewhere))
+    found = resolve_search(None, {"data": {"name": "folder"}}, ["data.path=pictures"])
+    assert found.data_set.settings["path"] == str(pictures)
+
+
+def test_a_table_of_ones_own_is_looked_up_and_guides_only_by_validation(
+    archloom: Archloom, without_report: None, tmp_path: Path
+) -> None:
+    space = Nb201(**SPACES["nb201_mini"].settings)
+    rows = [f"{space.format(one)},{row / 2},{row / 3}" for row, one in enumerate(space.enumerate())]
+    (tmp_path / "mine.csv").write_text("\n".join(["architecture,test,valid", *rows]))
+    options = (
+        "--space",
+        "nb201_mini",
+        "--strategy",
+        "random_search",
+        "--trials",
+        "3",
+        "--set",
+        "search.table=mine.csv",
+    )
+    finished = archloom("search", *options, "--out", "run", "-q")
+    assert finished.code == 0, finished.err
+    found = json.loads((tmp_path / "run" / "architecture.json").read_text())
+    assert found["table_entry"]["count"] == 125 and found["table_entry"]["dataset"] == "strokes"
+    row = found["table_entry"]["test"] * 2
+    assert found["table_entry"]["rank"] == 125 - row and found["table_entry"]["valid"] == pytest.approx(
+        row / 3, abs=1e-4
+    )
+    config = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert config["search"]["table"] == str(tmp_path / "mine.csv")
+    (tmp_path / "mine.csv").write_text("\n".join(line.rpartition(",")[0] for line in ["architecture,test,", *rows]))
+    refused = archloom("search", *options, "--set", "search.score=table", "-q")
+    assert refused.code == 2 and "has test scores only, and a search must not see them" in refused.lines[0]

@@ -25,11 +25,16 @@ SMALL_SPACES = {
     },
     "mobilenet_v3_like_32": {"stem": 8, "blocks": [8, 16], "layers": [2, 1], "strides": [1, 2], "head": [16, 24]},
     "nats_size": {"options": [2, 4, 6]},
+    "recurrent": {"nodes": 3},
+    "recurrent_enas": {"nodes": 3},
 }
+TEXTS = ("recurrent", "recurrent_enas")
 WIDTHS_CHOSEN = ("proxylessnas_enlarged_32", "mobilenet_v3_like_32", "nats_size")
 
 
 def network_of(space: str) -> dict[str, Any]:
+    if space in TEXTS:
+        return {"hidden": 4}
     return {} if space in WIDTHS_CHOSEN else {"channels": 2}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from small_searches import make_small_search
+from small_searches import TEXTS, make_small_search
 from toy import GOOD, ToySpace, toy_images
 
 from archloom.core.errors import SettingError
@@ -40,6 +40,7 @@ SMALL = {  # settings that keep a tiny search tiny
 }
 NEEDS_CELLS = ("pc_darts", "bayes_nas")  # strategies that weigh the edges into a node
 WITHOUT_CELLS = ("proxylessnas_enlarged_32", "mobilenet_v3_like_32", "nats_size")
+ONLY_FOR_IMAGES = ("pc_darts", "p_darts", "drnas", "bayes_nas", "amended_darts")  # channels, cells, halves of a batch
 SECTIONS = {"p_darts": {"search": {"epochs": 3}}}  # an epoch for each stage
 ON_THE_TOY = {"pc_darts": {"parts": 1}, "drnas": {"parts": 1}}  # its network has one channel
 PLAIN = [(name, SMALL.get(name, {})) for name in STRATEGIES]
@@ -162,6 +163,8 @@ BAD_SETTINGS = {
         ("logits.update", "newton"),
     ],
     "gdas": [
+        ("anneal", "never"),
+        ("first_beta", 1.0),
         ("temperature_start", 0.0),
         ("temperature_end", 11.0),
         ("learning_rate", -1.0),
@@ -238,6 +241,34 @@ class TestVariant(ChosenStrategy):
     test_presets_resolve = None
 
 
+ON_TEXT = [  # on a recurrent cell: what a checkpoint holds includes the states of two streams of text
+    *((name, SMALL.get(name, {})) for name in STRATEGIES if name not in ONLY_FOR_IMAGES),
+    ("darts", {"order": "second", "clip_virtual": True}),
+    ("darts", {"order": "second", "products": "differences", "clip_virtual": True}),
+    ("gdas", {"gradient": "soft", "anneal": "epoch"}),
+    ("gdas", {"gradient": "all"}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), ON_TEXT, ids=str)
+class TestOnText(StrategyContract):
+    """Strategies on a recurrent cell."""
+
+    test_a_resumed_search_with_a_target_ends_in_the_state_of_an_uninterrupted_one = None  # all cells cost the same
+    test_every_setting_has_help = None
+    test_presets_resolve = None
+
+    @pytest.fixture(autouse=True)
+    def _choose(self, name: str, settings: dict[str, Any]) -> None:
+        self.strategy, self.settings, self.space = name, settings, "recurrent"
+        self.sections = merge(
+            {"space": {"nodes": 3}, "network": {"hidden": 4}, "search": {"score": "training"}}
+            if name in BLACK_BOX
+            else {"space": {"nodes": 3}, "network": {"hidden": 4}},
+            SECTIONS.get(name, {}),
+        )
+
+
 def test_every_strategy_is_of_one_of_the_two_families():
     assert sorted(ONE_SHOT + BLACK_BOX) == sorted(STRATEGIES)
 
@@ -251,11 +282,13 @@ def test_every_strategy_is_of_one_of_the_two_families():
         if space not in ("nb201_mini", *OF_THE_SAME_CLASS)  # that one: in the contract above
         and (settings == SMALL.get(name, {}) or space == VARIED)
         and not (name in NEEDS_CELLS and space in WITHOUT_CELLS)
+        and not (name in ONLY_FOR_IMAGES and space in TEXTS)
     ],
     ids=str,
 )
 def test_runs_on_every_space(name, settings, space):
-    search = merge({"search": {"epochs": 1, "batch_size": 24, "trials": 2}}, SECTIONS.get(name, {}))
+    batch_size = 8 if space in TEXTS else 24
+    search = merge({"search": {"epochs": 1, "batch_size": batch_size, "trials": 2}}, SECTIONS.get(name, {}))
     check_result(make_small_search(name, space, strategy=settings, **search))
 
 

@@ -28,7 +28,7 @@ def target(*, mode: Annotated[Literal["a", "b"], Doc("which")] = "a", inner: Inn
         (bool, {"type": "boolean"}),
         (int | None, {"type": "integer"}),
         (float, {"type": "number"}),
-        (Path, {"type": "string"}),
+        (Path, {"type": "string", "format": "path"}),
         (str | list[int], {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "integer"}}]}),
         (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}),
         (

@@ -150,3 +150,29 @@ def test_npz_setting_errors_stay_setting_errors(tmp_path: Path) -> None:
     save(tmp_path, images=images(15, 4, 4), labels=LABELS)
     with pytest.raises(SettingError, match=r"data\.test_fraction must lie in"):
         npz(tmp_path, test_fraction=1.5)
+
+
+def test_npz_reads_the_names_of_the_classes(tmp_path: Path) -> None:
+    for names in (np.array(["ant", "bee", "cat"]), np.array([b"ant", b"bee", b"cat"])):
+        data = npz(save(tmp_path, images=images(15, 4, 4), labels=LABELS, classes=names))
+        assert data.classes == ("ant", "bee", "cat")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (np.array(["ant", "bee"]), "'classes' must hold a different name for each of 3 classes, got 2 names"),
+        (np.array(["ant", "ant", "bee"]), "a different name for each of 3 classes"),
+        (np.array([1, 2, 3]), r"'classes' must hold text, as numpy.array\(\['cat', 'dog'\]\) does, got int64"),
+    ],
+)
+def test_names_that_do_not_fit_the_classes_are_refused(tmp_path: Path, names: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        npz(save(tmp_path, images=images(15, 4, 4), labels=LABELS, classes=names))
+
+
+@pytest.mark.parametrize(("side", "shift"), [(32, 4), (8, 1), (4, 0)])
+def test_npz_has_the_augmentation_of_a_folder_scaled_to_its_images(tmp_path: Path, side: int, shift: int) -> None:
+    root = save(tmp_path, images=images(15, side, side, 3), labels=LABELS)
+    assert npz(root).augment == Augment(crop_padding=shift, flip=True)
+    assert npz(root, crop_padding=0, flip=False).augment == Augment()

@@ -99,7 +99,7 @@ def test_a_plug_in_is_a_function_of_the_folder(tmp_path: Path, monkeypatch: pyte
     monkeypatch.syspath_prepend(str(tmp_path))
     trust_texts(["noise_plugin:noise", "noise_plugin:nothing", "noise_plugin:unreadable"])
     assert len(load("noise_plugin:noise", directory=None, count=6).train) == 6
-    with pytest.raises(DataError, match="'noise_plugin:nothing' must return an ImageData, got NoneType"):
+    with pytest.raises(DataError, match="'noise_plugin:nothing' must return an ImageData or a TextData, got NoneType"):
         load("noise_plugin:nothing", directory=None)
     with pytest.raises(DataError, match=r"data set 'noise_plugin:unreadable' cannot be read: .*No such file"):
         load("noise_plugin:unreadable", directory=None)

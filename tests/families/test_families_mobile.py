@@ -18,6 +18,7 @@ from archloom.objectives import CostTable, cost_of
 from archloom.spaces import SPACES, Architecture, Mobile
 from archloom.spaces.mobile import REFERENCES
 from archloom.supernet import EveryOption, Gate, Gates, Only, SharedWeights, WeightSettings, inherit, path_gates
+from archloom.tasks import ImageShape
 
 V2 = Mobile(
     stem=16,
@@ -342,7 +343,7 @@ def test_mobile_sizes_grow_and_include_the_published_width() -> None:
     space = entry.load()(**entry.settings)
     family, path = family_of(space), Only(space.sample(random.Random(0)))
     sizes = [size.network for size in family.sizes_of(space)]
-    networks = [family.build(space, path, classes=3, colours=1, **size) for size in sizes]
+    networks = [family.build(space, path, ImageShape(3, 1), **size) for size in sizes]
     costs = [cost_of(network, (1, 16, 16)).multiply_adds for network in networks]
     assert costs == sorted(set(costs))
     assert {"width_multiplier": 1.0} in sizes

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def use_doubles_without_normalisation() -> None:
 
     def in_double(self: Loader, epoch: int, step: int) -> Batch:
         found = batch(self, epoch, step)
-        return Batch(found.images.double(), found.labels)
+        return replace(found, inputs=found.inputs.double())
 
     def place_in_double(network: nn.Module, **options: Any) -> nn.Module:
         return place(network, **options).double()
@@ -96,7 +97,7 @@ def run_case(name: str, ranks: Ranks) -> dict[str, Any]:
 
 def run_retraining(ranks: Ranks) -> dict[str, Any]:
     """Return everything that a retraining holds after its last step."""
-    space = {"name": "nb201_mini"}
+    space = {"name": "nb201", "nodes": 3, "cells_per_stage": 1}
     architecture = {"0->1": "nor_conv_3x3", "0->2": "skip_connect", "1->2": "nor_conv_1x1"}
     spec = RetrainSpec.resolve(
         {
@@ -104,7 +105,7 @@ def run_retraining(ranks: Ranks) -> dict[str, Any]:
             "space": space,
             "architecture": architecture,
             "network": {"channels": 2},
-            "data": {"name": "given", "split": "random"},
+            "data": {"name": "given", "split": "random", "train_images": 40, "valid_images": 5},
             "training": {"epochs": 3, "batch_size": 8, "ema": 0.9},
             "machine": PLAIN["machine"],
         }

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from archloom.core.errors import CheckpointError, SettingError
-from archloom.retrainings.model_file import BEST, LAST, ModelCard, ModelDetails, find_model, load_model, save_model
+from archloom.retrainings.model_file import BEST, ModelCard, ModelDetails, load_model, save_model
 
 ARCHITECTURE = {"0->1": "nor_conv_3x3"}
 CARD = ModelCard(
@@ -152,18 +152,6 @@ def test_a_packaged_space_may_go_by_its_import_path(tmp_path: Path) -> None:
     assert load_model(tmp_path / "m.safetensors")[0] == named
 
 
-def test_the_best_model_of_a_run_is_found(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="holds no trained model"):
-        find_model(tmp_path)
-    (tmp_path / LAST).touch()
-    assert find_model(tmp_path) == tmp_path / LAST
-    (tmp_path / BEST).touch()
-    assert find_model(tmp_path) == tmp_path / BEST
-    assert find_model(tmp_path / LAST) == tmp_path / LAST
-    with pytest.raises(SettingError, match="there is no model"):
-        find_model(tmp_path / "other.safetensors")
-
-
 @pytest.mark.parametrize("written", [{"epoch": 3}, {"best_epoch": 3}])
 def test_details_of_both_editions_are_read(written: dict[str, int]) -> None:
     found = ModelDetails.from_json({**written, "test_accuracy": 91.5, "data": "digits", "unknown": 1})
@@ -172,6 +160,6 @@ def test_details_of_both_editions_are_read(written: dict[str, int]) -> None:
 
 def test_a_model_of_the_first_edition_opens() -> None:
     stored = Path(__file__).resolve().parents[1] / "data_files" / "first_edition" / "retrain"
-    card, network = load_model(find_model(stored))
+    card, network = load_model(stored / BEST)
     assert card.details.recipe == "nb201_12" and card.details.epoch == 1
     assert network(torch.zeros(1, *card.image_shape)).shape == (1, len(card.classes))

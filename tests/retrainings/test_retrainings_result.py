@@ -64,7 +64,8 @@ def test_a_run_without_a_result_has_none(tmp_path: Path) -> None:
 def test_what_users_see(result: RetrainResult) -> None:
     lines = repr(result).splitlines()
     assert lines[0] == f"architecture: {CELL} (nb201_mini trained on digits, recipe nb201_12, seed 1)"
-    assert lines[1].endswith("% of 355 test images") and "parameters" in lines[-3]
+    assert lines[1].startswith("caution: Hardly trained: 2 epochs of 6 steps.")
+    assert lines[2].endswith("% of 355 test images") and "parameters" in lines[-3]
     assert "for 2 epochs on cpu" in lines[-2] and lines[-1] == f"model: {result.folder / 'best.safetensors'}"
     page = result._repr_html_()
     assert page.count("<svg") == 2 and "of 355 test images" in page

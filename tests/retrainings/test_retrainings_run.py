@@ -190,7 +190,7 @@ def test_a_cell_found_on_one_data_set_is_taken_to_another(tmp_path: Path) -> Non
 
 
 def test_auto_chooses_writes_it_down_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "seconds_per_image", lambda retrain, data: 1e-4 * retrain.training.batch_size)
+    monkeypatch.setattr(auto, "seconds_per_image", lambda retrain, data, most: 1e-4 * retrain.training.batch_size)
     lines: list[str] = []
     settings = {
         "space": {"name": "nb201_mini"},
@@ -208,7 +208,7 @@ def test_auto_chooses_writes_it_down_and_says_why(tmp_path: Path, monkeypatch: p
 
 
 def test_auto_has_sizes_for_mobile_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "seconds_per_image", lambda retrain, data: 1e-4)
+    monkeypatch.setattr(auto, "seconds_per_image", lambda retrain, data, most: 1e-4)
     lines: list[str] = []
     result = archloom.retrain(
         "16:k3 | 16:k3 | 16:k3e3,zero,zero | 32:k5e3,zero,zero | 64:k3e3,zero,zero | 128",

@@ -43,6 +43,29 @@ def test_without_parameters_the_prior_is_left():
     assert abs(found.mean() - 1.5) < 4 * math.sqrt(0.75 / DRAWS)
 
 
+@pytest.mark.parametrize("temperature", [0.25, 4.0])
+def test_drawing_parameters_and_then_their_precision_keeps_its_prior_at_any_temperature(temperature):
+    """Without data, a sweep over both leaves the Gamma prior of the precision as it was.
+
+    Ten logits in two centred rows have eight free directions. Counting ten, or leaving the temperature out, does not.
+    """
+    shape, rate, generator, count = 6.0, 3.0, seeded(2), 4_000
+    precisions = torch._standard_gamma(torch.full((count,), shape, dtype=torch.float64), generator=generator) / rate
+
+    def mean_after_sweep(constraints: int, assumed: float) -> float:
+        found = []
+        for precision in precisions:
+            values = torch.randn(2, 5, dtype=torch.float64, generator=generator) * (temperature / precision).sqrt()
+            values = values - values.mean(dim=1, keepdim=True)
+            options = {"shape": shape, "rate": rate, "constraints": constraints, "temperature": assumed}
+            found.append(draw_precision([values], generator, **options))
+        return sum(found) / count
+
+    assert mean_after_sweep(2, temperature) == pytest.approx(shape / rate, rel=0.03)
+    assert mean_after_sweep(0, temperature) > 1.05 * shape / rate
+    assert abs(mean_after_sweep(2, 1.0) / (shape / rate) - 1) > 0.2
+
+
 def test_leaves_the_global_generator_alone_and_follows_its_own():
     before = torch.get_rng_state()
     one, two = (draw_precision([torch.ones(3)], seeded(7), shape=1.0, rate=1.0) for _ in range(2))

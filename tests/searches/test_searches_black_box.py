@@ -100,6 +100,7 @@ def test_strategy_that_never_prunes_gets_every_epoch():
 class Table:
     name = "small"
     epochs = (200, 12)
+    metrics = ("test", "valid")
 
     def query(self, architecture, dataset, *, metric, epochs=None):
         return {("digits", "valid", None): 71.0, ("digits", "valid", 12): 55.0}[dataset, metric, epochs]

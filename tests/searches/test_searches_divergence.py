@@ -12,8 +12,6 @@ import torch
 import archloom
 from archloom.core.errors import DivergedError
 from archloom.searches.divergence import (
-    chance_sentence,
-    guessing_accuracy,
     guessing_loss,
     refuse_bad_probabilities,
     refuse_high_loss,
@@ -28,9 +26,8 @@ TINY: dict[str, Any] = {
 ADVICE = {"epoch": 2, "remedy": "do this"}
 
 
-def test_guessing_has_the_loss_and_accuracy_of_the_classes() -> None:
+def test_guessing_has_the_loss_of_the_classes() -> None:
     assert guessing_loss(10) == pytest.approx(math.log(10))
-    assert guessing_accuracy([3, 5, 2]) == 0.5
 
 
 def test_a_loss_far_above_guessing_is_refused() -> None:
@@ -58,18 +55,6 @@ def test_probabilities_that_are_no_numbers_are_refused() -> None:
     refuse_bad_probabilities(None, **ADVICE)
     with pytest.raises(DivergedError, match=r"the probabilities of decision 'edge' are nan, 0\.5; do this"):
         refuse_bad_probabilities({"node": [1.0], "edge": [math.nan, 0.5]}, **ADVICE)
-
-
-@pytest.mark.parametrize(("accuracy", "warned"), [(0.10, True), (0.159, True), (0.161, False), (0.9, False)])
-def test_an_accuracy_of_guessing_is_said(accuracy: float, warned: bool) -> None:
-    said = chance_sentence(accuracy, [10] * 10)  # two deviations are 6 points
-    assert bool(said) is warned
-    if warned:
-        assert said.startswith("The network has learned nothing: its accuracy, ") and "10.0 %." in said
-
-
-def test_nothing_is_said_without_images() -> None:
-    assert chance_sentence(0.0, []) == ""
 
 
 def test_a_search_with_an_absurd_rate_stops_with_a_diagnosis(tmp_path: Path) -> None:

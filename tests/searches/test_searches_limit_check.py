@@ -10,6 +10,7 @@ import pytest
 
 import archloom
 from archloom.core.errors import SettingError
+from archloom.data import Facts
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives.limits import Limit, LimitSettings
 from archloom.searches.final_network import FinalNetwork
@@ -19,7 +20,7 @@ from archloom.searches.targets import find_limit
 from archloom.spaces import Architecture, Nb201
 
 SPACE = Nb201(nodes=3, cells_per_stage=1)
-FINAL = FinalNetwork(SPACE, {"channels": 4}, 10, (1, 8, 8))
+FINAL = FinalNetwork(SPACE, {"channels": 4}, Facts(10, (1, 8, 8)))
 COSTS = sorted({FINAL.cost_table().cost(one).multiply_adds for one in SPACE.enumerate()})
 TINY: dict[str, Any] = {
     "network": {"channels": 4},

@@ -15,7 +15,7 @@ from archloom.data.source import InMemory
 from archloom.execution.loop import Interrupted
 from archloom.families import build_network
 from archloom.searches.finalist_race import RaceOutcome
-from archloom.searches.one_shot import OneShotLoop, SharedAccuracy
+from archloom.searches.one_shot import OneShotLoop, SharedScore
 from archloom.searches.race_verdict import summarize_race
 from archloom.searches.records import FinalistRecord
 from archloom.spaces import Nb201
@@ -190,7 +190,7 @@ def test_infinite_loss_stops_the_search_with_advice(weights, loss):
 def test_shared_accuracy_is_that_of_the_path_over_all_images(weights):
     images = loader(torch.arange(22), batch_size=8, drop_last=False)
     architecture = SPACE.parse("|nor_conv_1x1~0|")
-    value = SharedAccuracy(SPACE, weights, images)(architecture)
+    value = SharedScore(SPACE, weights, images)(architecture)
     right = 0
     for step in range(images.steps):
         batch = images.batch(0, step)
@@ -201,7 +201,7 @@ def test_shared_accuracy_is_that_of_the_path_over_all_images(weights):
 
 def test_evaluating_leaves_the_network_as_it_was(weights):
     before = {name: value.clone() for name, value in weights._network.state_dict().items()}
-    SharedAccuracy(SPACE, weights, loader(torch.arange(10), batch_size=5))(SPACE.parse("|avg_pool_3x3~0|"))
+    SharedScore(SPACE, weights, loader(torch.arange(10), batch_size=5))(SPACE.parse("|avg_pool_3x3~0|"))
     assert all(torch.equal(before[name], value) for name, value in weights._network.state_dict().items())
     assert not any(isinstance(module, nn.Dropout) for module in weights._network.modules())
 
@@ -217,7 +217,7 @@ def test_random_baseline_is_evaluated_on_images_that_the_search_did_not_use(weig
     strategy = Picking()
     search = make(weights, strategy)
     outcome = search.run()
-    expected = SharedAccuracy(SPACE, weights, loader(torch.arange(17, 22), batch_size=5))
+    expected = SharedScore(SPACE, weights, loader(torch.arange(17, 22), batch_size=5))
     assert outcome.shared_accuracy == expected(SPACE.parse("|skip_connect~0|"))
     seen, compared = (
         {float(image.sum()) for batch in images for image in batch.images}

@@ -9,6 +9,7 @@ from archloom.core.durations import format_duration, parse_duration
 from archloom.core.settings import flatten, merge
 from archloom.data.arrays import from_tensors
 from archloom.searches import plan
+from archloom.searches.budget import CLOCKS
 from archloom.searches.plan import FEWEST_CONTESTANTS, MOST_CONTESTANTS, MOST_STEPS, complete_search
 from archloom.searches.race_settings import RaceSettings
 from archloom.searches.run import search
@@ -35,7 +36,7 @@ def steady(monkeypatch):
         now[0] += 0.01
         return now[0]
 
-    monkeypatch.setitem(plan.CLOCKS, "wall", tick)
+    monkeypatch.setitem(CLOCKS, "wall", tick)
     return now
 
 
@@ -113,12 +114,6 @@ def test_a_race_uses_its_steps_and_no_more(steps_in_all: int) -> None:
     most = race.units(MOST_CONTESTANTS) * MOST_STEPS
     assert used <= max(steps_in_all, least)
     assert used >= 0.8 * min(steps_in_all, most) or used <= least
-
-
-def test_a_step_is_timed_by_the_difference_unless_that_is_absurd() -> None:
-    assert plan.seconds_per_step(1.0 + 2 * 0.5, 1.0 + 14 * 0.5) == pytest.approx(0.5)
-    assert plan.seconds_per_step(9.0, 7.0) == pytest.approx(0.4 * 7.0 / 14)  # the first was disturbed
-    assert plan.seconds_per_step(0.0, 0.0) > 0
 
 
 def test_more_time_trains_more_contestants_for_longer() -> None:

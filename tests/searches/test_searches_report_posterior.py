@@ -16,7 +16,9 @@ from archloom.searches.report_posterior import (
     decision_table,
     describe_posterior,
     has_mixed,
+    not_converged,
     round_share,
+    share_text,
 )
 from archloom.spaces import Architecture
 
@@ -58,14 +60,17 @@ def test_the_level_is_the_one_that_credible_sets_have() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "trusted"),
-    [({}, True), ({"r_hat": 1.11}, False), ({"effective_draws": 49.0}, False)],
+    [({}, True), ({"r_hat": 1.06}, False), ({"effective_draws": 49.0}, False)],
 )
 def test_chain_that_has_not_mixed_has_a_warning(changes: dict[str, Any], trusted: bool) -> None:
     mixing = replace(MIXED, **changes)
     assert has_mixed(posterior(mixing=mixing)) is trusted
     assert has_mixed(posterior(mixing=None)) is None
     text = describe(mixing=mixing)
-    assert ("The chain has not mixed: read these probabilities as a rough indication." in text) is (trusted is False)
+    assert ("The chain has not converged: their shares are no probabilities and are left out." in text) is not trusted
+    rows = decision_table(posterior(mixing=mixing)).rows
+    assert any("%" in cell for row in rows for cell in row) is trusted
+    assert share_text(posterior(mixing=mixing), 0.5) == ("50 %" if trusted else "")
     assert ("count as 80 independent draws" in text and "is 1.02 at worst" in text) is (trusted is True)
 
 
@@ -73,16 +78,24 @@ def test_several_chains_are_compared_with_each_other() -> None:
     text = describe(runs=("a", "b"), mixing=replace(MIXED, chains=2, r_hat=3.0))
     assert "100 draws of the logits from 2 chains" in text
     assert "1 where the chains agree, is 3.00" in text
-    assert "The chains have not mixed" in text
+    assert "The chains have not converged" in text
     assert "1 where the two halves of the chain agree" in describe()
 
 
 def test_unknown_mixing_names_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert "Install archloom[chains] to see effective sample size" in describe(mixing=None)
+    assert "Install archloom[chains] to measure effective sample size" in describe(mixing=None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     assert "was not measured" in describe(mixing=None)
     assert "archloom[chains]" not in describe(mixing=None)
+
+
+def test_what_has_not_converged_says_by_how_much() -> None:
+    mixing = replace(MIXED, r_hat=1.54, effective_draws=12.0)
+    assert not_converged(posterior(mixing=mixing)) == "not converged (R-hat 1.54, 12 effective draws)"
+    assert not_converged(posterior(mixing=None)).startswith("not converged, as far as is known")
+    text = describe(given_weights=True)
+    assert "100 draws of the logits given the shared weights, which are frozen;" in text
 
 
 def test_a_path_without_noise_is_no_posterior() -> None:

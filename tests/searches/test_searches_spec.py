@@ -8,7 +8,8 @@ from archloom.core.errors import SettingError
 from archloom.core.renames import RenamedSettingWarning
 from archloom.core.seeds import derive_seed
 from archloom.core.settings import read_toml, write_toml
-from archloom.searches.spec import SearchSettings, SearchSpec
+from archloom.searches.search_settings import SearchSettings
+from archloom.searches.spec import SearchSpec
 
 
 def problems(given: dict) -> tuple[str, ...]:

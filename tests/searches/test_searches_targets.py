@@ -12,6 +12,7 @@ import pytest
 from archloom.benchmarks.digits import DigitsTable
 from archloom.core.errors import ArchloomError, BenchmarkError, DataError, SettingError
 from archloom.core.settings import settings_of
+from archloom.data import Facts
 from archloom.objectives import CostTable
 from archloom.objectives.cost_model_file import CostModelFile, TimingSetup
 from archloom.objectives.linear_cost import fit_linear_cost
@@ -53,7 +54,7 @@ def write(path: Path) -> Path:
 
 def found(table=None, **settings):
     section = TargetSettings(**settings)
-    final = FinalNetwork(SPACE, {"channels": 4}, 10, (3, 8, 8))
+    final = FinalNetwork(SPACE, {"channels": 4}, Facts(10, (3, 8, 8)))
     return find_target(section, SPACE, table=table, final=final)
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from smooth import SPACE, batch, smooth_weights
 
+from archloom.core.metrics import ACCURACY
 from archloom.policies.lstm import SampledPaths
 from archloom.strategies.base import Plan, SearchBatch, Validation
 from archloom.strategies.enas import Enas, SpreadValidation
@@ -113,6 +114,8 @@ def test_the_baseline_is_an_exponential_moving_average_of_single_rewards():
 
 class Weights:
     """Shared weights that note who saw what; an accuracy is known for every path."""
+
+    metric = ACCURACY
 
     def __init__(self) -> None:
         self.weights, self.trained, self.scored = smooth_weights(), [], []

@@ -166,7 +166,7 @@ def test_weights_warm_up_alone():
 @pytest.mark.parametrize(
     ("settings", "plan", "wanted"),
     [
-        ({}, Plan(25_000, 25_000, 64, 64, 1), Validation(every=4, batches=4)),
+        ({"logits": {"images": 256}}, Plan(25_000, 25_000, 64, 64, 1), Validation(every=4, batches=4)),
         ({"logits": {"images": 2048}}, Plan(25_000, 25_000, 64, 64, 1), Validation(every=32, batches=32)),
         (
             {"logits": {"images": 2048, "weight_steps": 1}},
@@ -176,6 +176,10 @@ def test_weights_warm_up_alone():
         ({"logits": {"images": 500}}, Plan(25_000, 25_000, 64, 250, 1), Validation(every=8, batches=2)),
         ({"logits": {"images": 2048}}, Plan(700, 700, 32, 64, 1), Validation(every=20, batches=10)),
         ({}, Plan(700, 30, 32, 30, 1), Validation(every=1, batches=1)),
+        # 0.1 * 25,000 * (1/B - 1/25,000) <= 0.5 * 1.9 for B = 38 * 64, and not for 37 * 64
+        ({}, Plan(25_000, 25_000, 64, 64, 5_000), Validation(every=38, batches=38)),
+        ({}, Plan(2_000, 1_000, 64, 64, 310), Validation(every=14, batches=14)),  # few draws at a higher rate
+        ({"posterior": {"observations": 100}}, Plan(2_000, 1_000, 64, 64, 5_000), Validation(every=2, batches=2)),
     ],
 )
 def test_a_draw_takes_its_images_and_waits_for_as_many_training_images(settings, plan, wanted):
@@ -214,12 +218,13 @@ def test_precisions_are_drawn_around_the_mean_of_their_conditional():
         posterior={"gamma_shape": 200.0, "gamma_rate": 100.0, "observations": 50}, logits={"images": 12}
     )
     strategy.step(weights, step_batch(0))
-    for optimizer, tensors in (
-        (strategy.optimizer, [strategy.policy.values]),
-        (weights._optimizer, list(weights.parameters.values())),
+    moved = [tensor for tensor in weights.parameters.values() if tensor.grad is not None]
+    for optimizer, tensors, constraints in (
+        (strategy.optimizer, [strategy.policy.center(strategy.policy.values)], len(SPACE.decisions)),
+        (weights._optimizer, moved, 0),
     ):
         count, squares = sum(t.numel() for t in tensors), sum(float(t.detach().square().sum()) for t in tensors)
-        shape = 200 + count / 2
+        shape = 200 + (count - constraints) / 2
         mean = shape / (100 + squares / 2) / 50
         assert optimizer.param_groups[0]["decay"] == pytest.approx(mean, rel=5 / math.sqrt(shape))
     first, weights = make(order="first", posterior={"gamma_shape": 1.0}, logits={"images": 12})

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from archloom import fast as kernels
+from archloom.supernet import EveryOption
 from archloom.supernet.normalization import BatchNorm, to_nhwc
 
 
@@ -58,3 +59,16 @@ def test_pixels_last_copies_only_what_lies_otherwise() -> None:
     assert to_nhwc(last).data_ptr() == last.data_ptr()
     assert to_nhwc(image()).stride(3) == 1
     torch.testing.assert_close(to_nhwc(image()), image().permute(0, 2, 3, 1))
+
+
+def test_an_activation_in_place_gives_the_same_values_and_gradients() -> None:
+    normalize = EveryOption().normalize(4)
+    image = torch.randn(6, 4, 5, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    found = []
+    for inplace in (False, True):
+        result = nn.ReLU(inplace=inplace)(normalize(image * 1.0))
+        found.append(
+            (result.detach().clone(), *torch.autograd.grad((result.square() * torch.arange(5.0)).sum(), image))
+        )
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])

@@ -31,7 +31,7 @@ class TableEntry:
     Attributes:
         dataset: the data set of the table.
         test: test accuracy.
-        valid: validation accuracy.
+        valid: validation accuracy, None where the table has none.
         rank: the rank by test accuracy; 1 is the best, equals share a rank.
         count: architectures in the table.
         regret: the best test accuracy minus this one, in points.
@@ -46,7 +46,7 @@ class TableEntry:
 
     dataset: str
     test: float
-    valid: float
+    valid: float | None
     rank: int  # by test accuracy, 1 is the best; equals share a rank
     count: int
     regret: float  # the best test accuracy minus this one, in points
@@ -145,11 +145,12 @@ class Benchmark(ABC):
         return [(self.architecture(int(row)), self._entry(int(row), dataset)) for row in order]
 
     def _entry(self, row: int, dataset: str) -> TableEntry:
-        test, valid = self.column(dataset), self.column(dataset, metric="valid")
+        test = self.column(dataset)
+        valid = self.column(dataset, metric="valid")[row] if "valid" in self.metrics else None
         return TableEntry(
             dataset=dataset,
             test=plain_number(test[row]),
-            valid=plain_number(valid[row]),
+            valid=None if valid is None else plain_number(valid),
             rank=1 + int(np.count_nonzero(test > test[row])),
             count=len(test),
             regret=round(plain_number(test.max()) - plain_number(test[row]), DIGITS_KEPT),

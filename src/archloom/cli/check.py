@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from archloom.cli.console import make_table, open_result_console, print_line
+from archloom.cli.options import FAILED
 from archloom.core.errors import SettingError
 from archloom.core.lazy_imports import lazy_imports
 from archloom.core.settings import Settings, parse_assignments
@@ -18,6 +19,7 @@ with lazy_imports():  # help needs no torch
     import archloom.searches.gradient_check as gradient_check
     import archloom.searches.spec as search_spec
     import archloom.strategies.base as strategy_base
+    import archloom.testing.plugin_report as plugin_report
 
 
 app = typer.Typer(no_args_is_help=True)
@@ -25,7 +27,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def check() -> None:
-    """Check that a strategy computes the right gradient."""
+    """Check that a strategy computes the right gradient, or that a plug-in keeps all rules."""
 
 
 @app.command()
@@ -61,6 +63,28 @@ def gradients(
     console.print(make_table(("strategy", "cosine", "size", "cosine with the direct part", "verdict"), rows))
     print_line("", console=console)
     print_line("Cosine and size are relative to the exact gradient: both are 1 if it is exact.", console=console)
+
+
+@app.command()
+def plugin(
+    name: Annotated[
+        str, typer.Argument(metavar="MODULE:CLASS", help="A space, strategy, data set or table of your own.")
+    ],
+) -> None:
+    """Run the contract tests on a plug-in, and say which rules it keeps; exit code 1 if it breaks one.
+
+    archloom check plugin chain:Chain
+    """
+    report = plugin_report.check_plugin(name)
+    console = open_result_console()
+    rows = [("broken" if finding.problem else "kept", finding.rule) for finding in report.findings]
+    console.print(make_table(("", f"rules for a {report.kind}"), rows))
+    print_line("", console=console)
+    for finding in report.broken:
+        print_line(f"broken: {finding.problem}", console=console)
+    print_line(f"{len(report.findings) - len(report.broken)} of {len(report.findings)} rules kept", console=console)
+    if report.broken:
+        raise typer.Exit(FAILED)
 
 
 def _differentiable_strategies() -> list[str]:

@@ -18,7 +18,6 @@ from archloom.cli.console import (
     print_line,
 )
 from archloom.cli.interactive import note_unless, stop_cleanly
-from archloom.cli.job_progress import show_job_progress
 from archloom.cli.options import (
     FAILED,
     Assignments,
@@ -34,7 +33,9 @@ from archloom.cli.options import (
     recipe_or_folder,
     where_option,
 )
+from archloom.core.job_display import show_job_progress
 from archloom.core.lazy_imports import lazy_imports
+from archloom.core.recipes import RUNS, find_spec
 
 with lazy_imports():  # help needs no torch
     import archloom.comparisons.report as comparison_report
@@ -42,8 +43,8 @@ with lazy_imports():  # help needs no torch
     import archloom.comparisons.run as comparison_run
     import archloom.comparisons.spec as comparison_spec
     import archloom.execution.places as places
+    import archloom.searches.early_check as early_check
     import archloom.searches.jobs as search_jobs
-    import archloom.searches.run as search_run
 
 
 WIDEST = 1000
@@ -73,9 +74,8 @@ def compare(
     Finished searches are kept, interrupted ones resume, and a failed one is retried once.
     """
     settings = merge_options({"data": data_settings(None, data_dir)}, assignments)
-    spec, folder = comparison_spec.ComparisonSpec.open(
-        comparison, search_run.RUNS, out=out, seeds=seeds, overrides=settings
-    )
+    early_check.check_file_early("compare", find_spec("compare", comparison, RUNS), {}, in_searches=settings)
+    spec, folder = comparison_spec.ComparisonSpec.open(comparison, RUNS, out=out, seeds=seeds, overrides=settings)
     folder = folder.absolute()  # machines of a cluster have other working directories
     searches = spec.jobs(folder, only=only or ())
     if dry_run:

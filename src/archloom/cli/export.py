@@ -15,7 +15,7 @@ with lazy_imports():  # help needs no torch
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="A run of `archloom retrain`, or a model file (.safetensors).")],
+    model: Annotated[Path, typer.Argument(help="The folder of any run with a trained model, or a model file.")],
     *,
     formats: Annotated[
         list[str] | None,
@@ -32,7 +32,7 @@ def export(
     Each file is compared with the model itself before it is written. All take images in 0..1 and give logits; mean and
     std are applied inside.
 
-        archloom export runs/retrained
+        archloom export runs/run-pictures
 
         archloom export model.safetensors --format onnx --out deployed
     """

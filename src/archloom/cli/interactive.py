@@ -15,9 +15,9 @@ import typer
 from rich.console import Console
 
 from archloom.cli.console import open_message_console, open_result_console, print_line
-from archloom.cli.progress import BAR_LINES, show_progress
 from archloom.core.events import Listener
 from archloom.core.lazy_imports import lazy_imports
+from archloom.core.progress_display import BAR_LINES, show_progress
 from archloom.core.stop_signals import STOP_SIGNALS
 
 with lazy_imports():  # help needs no torch

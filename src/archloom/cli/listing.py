@@ -26,7 +26,9 @@ with lazy_imports():  # help needs no torch
 SECTIONS = Catalogue(
     "section",
     {
-        "search": Entry("archloom.searches.spec:SearchSettings", summary="How long and how closely to search."),
+        "search": Entry(
+            "archloom.searches.search_settings:SearchSettings", summary="How long and how closely to search."
+        ),
         "target": Entry(
             "archloom.objectives.target:TargetSettings", summary="What the architecture found should cost."
         ),

@@ -9,20 +9,30 @@ from typing import Annotated, Any
 
 import typer
 
-from archloom.core.errors import SettingError
+from archloom.core.errors import SettingError, suggestion
+from archloom.core.recipes import recipes, shipped
 from archloom.core.settings import Settings, merge, parse_assignments
+from archloom.data import DATA
+from archloom.data.places import is_data_path
 
 what_option = partial(typer.Option, rich_help_panel="What to run")
 how_option = partial(typer.Option, rich_help_panel="How to run it")
 cost_option = partial(typer.Option, rich_help_panel="What it may cost")
 where_option = partial(typer.Option, rich_help_panel="Where to run it")
-OWN_IMAGES = "folder"  # the data set of a folder with one folder per class
 FAILED = 1  # exit code where jobs failed
 
+AnyRun = Annotated[
+    Path, typer.Argument(help="The folder of any run: a search, a retraining, a comparison or a pipeline.")
+]
 DataDir = Annotated[
     Path | None, what_option(help="The folder of data sets and benchmark tables. Default: $ARCHLOOM_DATA.")
 ]
-OwnImages = Annotated[Path | None, what_option(help="Your own images: a folder with one folder per class.")]
+OwnImages = Annotated[
+    Path | None, what_option(help="Your own images: a folder with one folder per class, or an .npz file.")
+]
+Data = Annotated[
+    str | None, what_option(help="Data set (archloom list data) or the path of your images. Default: strokes.")
+]
 Seed = Annotated[int | None, how_option(help="Everything random follows from it.")]
 Seeds = Annotated[str | None, how_option(help="Seeds of the searches: 0-4, or 0-4,9.")]
 Assignments = Annotated[
@@ -65,6 +75,21 @@ RunOut = Annotated[Path | None, where_option("--out", help="The run folder. Defa
 JobsOut = Annotated[Path | None, where_option("--out", help="The folder of all runs. Default: one in runs/.")]
 DryRun = Annotated[bool, where_option("--dry-run", help="Only list the runs and the state of each.")]
 Quiet = Annotated[bool, where_option("--quiet", "-q", help="Print only the result.")]
+
+
+def split_recipe_and_data(given: str | None) -> tuple[str | None, str | None]:
+    """Return the recipe and the data that a first argument names, one of them at most.
+
+    A shipped recipe or a .toml file is a recipe; a data set or a path is data.
+    """
+    if given is None or given in shipped() or given.endswith(".toml"):
+        return given, None
+    if given in DATA or is_data_path(given):
+        return None, given
+    known = [*recipes(), *DATA]
+    raise SettingError(
+        f"no recipe or data set '{given}'{suggestion(given, known)} (or a path of data or of a .toml file)"
+    )
 
 
 def recipe_or_folder(metavar: str, kind: str) -> Any:
@@ -110,9 +135,11 @@ def drop_unset(options: Settings) -> Settings:
 
 
 def data_settings(name: str | None, data_dir: Path | None, path: Path | None = None) -> dict[str, str | None]:
-    """Return the section `data`; a folder of own images is a data set itself."""
+    """Return the section `data`; own images are a data set by where they are."""
+    if path is not None and name is None:
+        name, path = str(path.expanduser().absolute()), None
     return {
-        "name": name or (None if path is None else OWN_IMAGES),
+        "name": name,
         "directory": None if data_dir is None else str(data_dir.expanduser().absolute()),
         "path": None if path is None else str(path.expanduser().absolute()),
     }

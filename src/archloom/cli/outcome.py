@@ -51,7 +51,7 @@ def print_outcome(result: search_result.SearchResult, console: Console) -> None:
     for line in _finalists(result):
         print_line(line, console=console)
     if result.posterior is not None:
-        for line in summarize(result.posterior, result=result.text):
+        for line in summarize(result.posterior, result=result.text, run=shlex.quote(str(result.folder))):
             print_line(line, console=console)
         console.print()
     print_line(f"report: {result.report}", console=console)

@@ -22,7 +22,8 @@ UNREADABLE = 2  # exit code, as for any bad input
 
 def predict(
     model: Annotated[
-        Path, typer.Argument(help="A run of `archloom retrain`, a model file (.safetensors), or an .onnx file.")
+        Path,
+        typer.Argument(help="The folder of any run with a trained model, a model file, or an .onnx file."),
     ],
     images: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
     *,
@@ -40,7 +41,10 @@ def predict(
     if top < 1:
         raise SettingError(f"--top must be at least 1, got {top}")
     files = predictions.find_pictures(images)
-    found = list(predictions.predict_pictures(predictions.open_predictor(model), files, top=top))
+    predictor = predictions.open_predictor(model, tell=lambda line: print_line(line, console=open_message_console()))
+    if predictor.caution:
+        print_line(f"note: {predictor.caution}", console=open_message_console())
+    found = list(predictions.predict_pictures(predictor, files, top=top))
     if as_json:
         typer.echo(json.dumps([_as_json(answer) for answer in found], indent=2))
     else:

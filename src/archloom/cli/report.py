@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from archloom.cli.console import open_result_console, print_line
+from archloom.cli.options import AnyRun
 from archloom.core.lazy_imports import lazy_imports
 
 with lazy_imports():  # help needs no torch
@@ -15,7 +16,7 @@ with lazy_imports():  # help needs no torch
 
 
 def report(
-    directory: Annotated[Path, typer.Argument(help="The folder of the run.")],
+    directory: AnyRun,
     *,
     out: Annotated[Path | None, typer.Option(help="Another folder to write to, for a run on a read-only disk.")] = None,
 ) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from archloom.cli.compare import compare
 from archloom.cli.console import print_warning
 from archloom.cli.interactive import note_unless, run_interactively
-from archloom.cli.options import DataDir, Device, Devices, On, Quiet, Threads, data_settings, drop_unset
+from archloom.cli.options import AnyRun, DataDir, Device, Devices, On, Quiet, Threads, data_settings, drop_unset
 from archloom.cli.outcome import print_outcome
 from archloom.cli.retrain import print_model
+from archloom.cli.run import run
 from archloom.core.lazy_imports import lazy_imports
+from archloom.core.run_kinds import Kind, require_kind
 
 with lazy_imports():  # help needs no torch
     import archloom.api as api
@@ -22,7 +23,7 @@ with lazy_imports():  # help needs no torch
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(help="The run folder of a search or a retraining.")],
+    folder: AnyRun,
     *,
     device: Device = None,
     threads: Threads = None,
@@ -35,9 +36,13 @@ def resume(
 
     The end is the same as that of a run without an interruption. Options are for what may differ from before.
     """
+    kind = require_kind(folder)
+    if kind in ("comparison", "pipeline"):
+        _resume_jobs(kind, folder, device=device, threads=threads, data_dir=data_dir, quiet=quiet)
+        return
     ranks = launch.start_or_join(devices, device)
     quiet = quiet or not ranks.is_first
-    is_model = retrain_folder.is_retraining(folder)
+    is_model = kind == "retraining"
     machine = {"device": launch.device_of(ranks, device), "torch_threads": threads}
     settings = drop_unset({"machine": machine, "data": data_settings(None, data_dir)})
     show: Any = print_model if is_model else print_outcome
@@ -45,9 +50,32 @@ def resume(
         note_unless(quiet)(f"{folder} is complete; this is its result")
     run_interactively(
         lambda listener, stop: api.resume(
-            folder, settings=settings, listeners=[listener], stop=stop, warn=print_warning, on=on, ranks=ranks
+            folder,
+            settings=settings,
+            listeners=[listener],
+            stop=stop,
+            warn=print_warning,
+            progress=False,
+            on=on,
+            ranks=ranks,
         ),
         show,
         folder=folder,
         quiet=quiet,
     )
+
+
+def _resume_jobs(
+    kind: Kind, folder: Path, *, device: str | None, threads: int | None, data_dir: Path | None, quiet: bool
+) -> None:
+    """Continue a comparison or a pipeline as its own command does."""
+    machine = {"device": device, "torch_threads": threads}
+    sections = ("search", "retrain") if kind == "pipeline" else ("",)
+    assigned = [
+        f"{section}{'.' if section else ''}machine.{name}={value}"
+        for section in sections
+        for name, value in machine.items()
+        if value is not None
+    ]
+    command = run if kind == "pipeline" else compare
+    command(str(folder), data_dir=data_dir, assignments=assigned, quiet=quiet)

@@ -28,12 +28,12 @@ from archloom.cli.options import (
     merge_options,
     what_option,
 )
+from archloom.cli.start import seconds_since_start
 from archloom.core.errors import (
     escape_controls,
 )
-from archloom.core.lazy_imports import (
-    lazy_imports,
-)
+from archloom.core.lazy_imports import lazy_imports
+from archloom.core.recipes import RUNS, find_retraining
 
 with lazy_imports():  # help needs no torch
     import archloom.execution.launch as launch
@@ -43,7 +43,7 @@ with lazy_imports():  # help needs no torch
     import archloom.retrainings.evaluation as evaluations
     import archloom.retrainings.result as retrain_result
     import archloom.retrainings.run as retrain_run
-    import archloom.searches.run as search_run
+    import archloom.searches.early_check as early_check
 
 
 def retrain(
@@ -61,7 +61,10 @@ def retrain(
     seed: Seed = None,
     assignments: Assignments = None,
     space: Annotated[str | None, what_option(help="The space of a text form that fits several.")] = None,
-    data: Annotated[str | None, what_option(help="Data set (archloom list data). Default: that of the run.")] = None,
+    data: Annotated[
+        str | None,
+        what_option(help="Data set (archloom list data) or the path of your images. Default: that of the run."),
+    ] = None,
     data_dir: DataDir = None,
     path: OwnImages = None,
     out: RunOut = None,
@@ -86,14 +89,16 @@ def retrain(
     is_missing = data_dir is not None and not data_dir.expanduser().exists()
     problems = [f"no data folder {data_dir}; check --data-dir"] if is_missing else []
     overrides = merge_options(options, assignments, problems)
+    find_retraining(recipe)
+    early_check.check_early({name: value for name, value in overrides.items() if name != "seed"}, kind="retrain")
     request = retrain_run.resolve_request(architecture, recipe=recipe, budget=budget, overrides=overrides)
-    folder, note = out or run_folder.RunFolder.next_free(search_run.RUNS, request.spec.stem), note_unless(quiet)
+    folder, note = out or run_folder.RunFolder.next_free(RUNS, request.spec.stem), note_unless(quiet)
     note(f"{request.spec.title}; run folder {folder}")
     run_interactively(
         lambda listener, stop: retrain_run.run_retraining(
             request,
             out=folder,
-            options=execution_run.RunOptions([listener], stop, warn=note, ranks=ranks),
+            options=execution_run.RunOptions([listener], stop, warn=note, ranks=ranks, spent=seconds_since_start()),
             note=note,
         ),
         print_model,
@@ -105,11 +110,11 @@ def retrain(
 def print_model(result: retrain_result.RetrainResult, console: Console) -> None:
     """Print how good the model is, what it confuses, and what to do with it; readable in 80 columns."""
     console.print(Rule(Text(escape_controls(result.title), style="bold"), align="left", characters="─"))
-    print_line(result.text, console=console)  # whole and on a line of its own, to be copied
-    console.print()
     if result.caution:
         console.print(result.caution)
         console.print()
+    print_line(result.text, console=console)  # whole and on a line of its own, to be copied
+    console.print()
     console.print(make_fact_table(_list_facts(result)))
     console.print()
     run = shlex.quote(str(result.folder))

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from archloom.cli.console import make_table, open_message_console, open_result_console, print_line
 from archloom.cli.interactive import note_unless, stop_cleanly
-from archloom.cli.job_progress import show_job_progress
 from archloom.cli.options import (
     FAILED,
     Assignments,
@@ -31,10 +30,13 @@ from archloom.cli.options import (
     how_option,
     limit_settings,
     merge_options,
-    recipe_or_folder,
+    what_option,
 )
 from archloom.core.events import JobListener
+from archloom.core.job_display import show_job_progress
 from archloom.core.lazy_imports import lazy_imports
+from archloom.core.recipes import RUNS
+from archloom.pipelines.source import find_pipeline_source
 
 with lazy_imports():  # help needs no torch
     import archloom.pipelines.report as pipeline_report
@@ -42,13 +44,21 @@ with lazy_imports():  # help needs no torch
     import archloom.pipelines.run as pipeline_run
     import archloom.pipelines.spec as pipeline_spec
     import archloom.retrainings.jobs as retrain_jobs
+    import archloom.searches.early_check as early_check
     import archloom.searches.jobs as search_jobs
-    import archloom.searches.run as search_run
 
 
 def run(
-    recipe: Annotated[str, recipe_or_folder("RECIPE|FOLDER", "pipeline")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA|RECIPE|FOLDER",
+            help="Your images (a folder with one folder per class, an .npz file), a TOML file, a shipped pipeline "
+            "(archloom list recipes), or the folder of an earlier one.",
+        ),
+    ],
     *,
+    data: Annotated[str | None, what_option(help="Data set (archloom list data) or the path of your images.")] = None,
     path: OwnImages = None,
     data_dir: DataDir = None,
     budget: Annotated[
@@ -72,14 +82,13 @@ def run(
 
     Finished runs are kept and interrupted ones resume: repeat the command, or name the folder.
     """
-    data = data_settings(None, data_dir, path)
-    sections = {"data": data, "limit": limit_settings(at_most, latency_source)}
+    sections = {"data": data_settings(data, data_dir, path), "limit": limit_settings(at_most, latency_source)}
     options = {"budget": budget, "seeds": seeds, "retrainings": retrainings, "export": export, "search": sections}
-    note = note_unless(quiet)
-    pipeline, folder = pipeline_spec.PipelineSpec.open(
-        recipe, search_run.RUNS, out=out, overrides=merge_options(options, assignments), note=note
-    )
+    note, overrides = note_unless(quiet), merge_options(options, assignments)
+    early_check.check_file_early("run", *find_pipeline_source(recipe, RUNS, out=out, overrides=overrides))
+    pipeline, folder = pipeline_spec.PipelineSpec.open(recipe, RUNS, out=out, overrides=overrides, note=note)
     if dry_run:
+        pipeline_run.check_pipeline(pipeline, folder)
         _list_runs(pipeline, folder, open_result_console())
         return
     note(f"{pipeline.settings.title}: {pipeline.search.title}; folder {folder}")

@@ -11,6 +11,7 @@ from archloom.cli.interactive import note_unless, run_interactively
 from archloom.cli.options import (
     Assignments,
     AtMost,
+    Data,
     DataDir,
     Device,
     Devices,
@@ -26,33 +27,41 @@ from archloom.cli.options import (
     how_option,
     limit_settings,
     parse_cost,
+    split_recipe_and_data,
     what_option,
     where_option,
 )
 from archloom.cli.outcome import print_outcome
 from archloom.cli.serve import serve_beside
-from archloom.core.errors import SettingError
+from archloom.cli.start import seconds_since_start
+from archloom.core.errors import SettingError, require
 from archloom.core.lazy_imports import lazy_imports
-from archloom.core.recipes import find_recipe
+from archloom.core.recipes import RUNS, find_recipe
 from archloom.core.settings import Settings, merge, parse_assignments, read_toml
 
 with lazy_imports():  # help needs no torch
     import archloom.execution.launch as launch
     import archloom.execution.run as execution_run
     import archloom.execution.run_folder as run_folder
+    import archloom.searches.early_check as early_check
     import archloom.searches.run as search_run
     import archloom.searches.spec as search_spec
 
 
 def search(
     recipe: Annotated[
-        str | None, typer.Argument(help="A TOML file, or the name of a shipped recipe (archloom list recipes).")
+        str | None,
+        typer.Argument(
+            metavar="[DATA|RECIPE]",
+            help="Your images (a folder with one folder per class, an .npz file, a Hugging Face data set on disk), a "
+            "data set (archloom list data), or a recipe (a TOML file, or archloom list recipes).",
+        ),
     ] = None,
     *,
     space: Annotated[str | None, what_option(help="Search space (archloom list spaces). Default: nb201.")] = None,
     strategy: Annotated[str | None, what_option(help="Strategy (archloom list strategies). Default: gibbs.")] = None,
     preset: Annotated[str | None, what_option(help="A named set of settings of the strategy.")] = None,
-    data: Annotated[str | None, what_option(help="Data set (archloom list data). Default: strokes.")] = None,
+    data: Data = None,
     data_dir: DataDir = None,
     budget: Annotated[
         str | None,
@@ -107,13 +116,15 @@ def search(
         "machine": {"device": launch.device_of(ranks, device), "torch_threads": threads},
     }
     spec = resolve_search(recipe, options, assignments or [])
-    folder = out or run_folder.RunFolder.next_free(search_run.RUNS, spec.stem)
+    folder = out or run_folder.RunFolder.next_free(RUNS, spec.stem)
     quiet = quiet or not ranks.is_first
     note_unless(quiet)(f"{spec.title}; run folder {folder}")
     with serve_beside(folder) if serve else nullcontext():
         run_interactively(
             lambda listener, stop: search_run.run_search(
-                spec, out=folder, options=execution_run.RunOptions([listener], stop, ranks=ranks, on=on)
+                spec,
+                out=folder,
+                options=execution_run.RunOptions([listener], stop, ranks=ranks, on=on, spent=seconds_since_start()),
             ),
             print_outcome,
             folder=folder,
@@ -123,12 +134,17 @@ def search(
 
 def resolve_search(recipe: str | None, options: Settings, assignments: list[str]) -> search_spec.SearchSpec:
     """Return the search that a user asks for; a SettingError lists everything that is wrong with it."""
+    recipe, data = split_recipe_and_data(recipe)
     given = {} if recipe is None else read_toml(find_recipe(recipe))
+    named = {} if data is None else {"data": {"name": data}}
     assigned, problems = parse_assignments(assignments)
+    settings = merge(given, named, drop_unset(options), assigned)
     try:
-        spec = search_spec.SearchSpec.resolve(merge(given, drop_unset(options), assigned))
+        early_check.check_early(settings)
+        require(dict.fromkeys(problems, False))
+        spec = search_spec.SearchSpec.resolve(settings)
     except SettingError as error:
-        raise SettingError([*problems, *error.problems]) from error
+        raise SettingError(list(dict.fromkeys([*problems, *error.problems]))) from error
     folder = spec.data.directory
     if folder is not None and not folder.exists():  # even if the data need none: the table would not be found
         problems.append(f"no data folder {folder}; check --data-dir")

@@ -6,17 +6,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
 from archloom.cli.console import open_message_console, open_result_console, print_line
 from archloom.core.errors import SettingError
+from archloom.core.recipes import RUNS
+from archloom.core.run_kinds import find_kind
 
 
 def serve(
-    folders: Annotated[list[Path] | None, typer.Argument(help="Folders with runs. Default: runs/.")] = None,
+    folders: Annotated[list[Path] | None, typer.Argument(help="Folders with runs, or of one. Default: runs/.")] = None,
     *,
     host: Annotated[
         str, typer.Option(help="Address to listen on. Any but this machine's own needs the token that is printed.")
@@ -33,10 +37,13 @@ def serve(
     from archloom.dashboard.server import serve as run_server
 
     def announce(address: Address) -> None:
-        print_line(address.link, console=open_result_console())
+        is_run = len(shown) == 1 and find_kind(shown[0]) is not None  # its page, not a list with one line
+        page = f"page/{quote(shown[0].resolve().name)}" if is_run else ""
+        print_line(replace(address, page=page).link, console=open_result_console())
         print_line("Ctrl-C ends it", console=open_message_console())
 
-    run_server(folders or [Path("runs")], host=host, port=port, announce=announce)
+    shown = folders or [RUNS]
+    run_server(shown, host=host, port=port, announce=announce)
 
 
 @contextmanager

@@ -5,13 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from types import FrameType
 
 from archloom.core.stop_signals import STOP_SIGNALS
 
+_started: float | None = None  # when the script began; None where Python code calls a command
+
+
+def seconds_since_start() -> float:
+    """Return the seconds since the script began, which count against a budget: imports can be slow."""
+    return 0.0 if _started is None else time.perf_counter() - _started
+
 
 def run() -> None:
     """Run the command line; a signal before a run begins ends it with one line, since there is nothing to save."""
+    global _started
+    _started = time.perf_counter()
     for number in STOP_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
             signal.signal(number, leave)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from archloom.benchmarks import Benchmark, find_benchmark
+from archloom.benchmarks import Benchmark
 from archloom.comparisons.entries import EntryResult, SeedResult, Timing
 from archloom.comparisons.spec import ComparisonSpec, Contender, ResultLimit
 from archloom.core.errors import ArchloomError, BenchmarkError, SettingError
+from archloom.families import family_of
 from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.jobs import SearchJob
 from archloom.searches.records import EpochRecord, SearchRecord, TrialRecord
@@ -54,7 +55,7 @@ class EntryReader:
         self._spec = contender.spec
         self._seconds_per_trial = comparison.settings.seconds_per_trial
         self._space = self._spec.build_space()
-        self._table = find_benchmark(self._space, self._spec.data_set.name, self._spec.data.directory)
+        self._table = self._spec.find_table(self._space)
         self._limits = _list_limits(self._spec, self._table, comparison.limit)
 
     @property
@@ -63,7 +64,9 @@ class EntryReader:
         if self._table is not None:
             return f"test accuracy in the {self._table[1]} table"
         if not self.black_box:
-            return "accuracy under the shared weights of its own search"
+            metric = family_of(self._space).task.metric
+            figure = metric.name if metric.higher_is_better else f"100 / {metric.name}"
+            return f"{figure} under the shared weights of its own search"
         score = self._spec.search.score
         return f"best score, by {'training' if score == 'auto' else score}"
 

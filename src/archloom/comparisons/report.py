@@ -17,7 +17,8 @@ from archloom.reports.pages import render_template
 from archloom.reports.pictures import Picture
 from archloom.reports.tables import UNKNOWN, Table, decimal, duration, whole
 
-FILES = ("comparison.csv", "comparison.tex", ComparisonResult.file_name, "comparison.html")
+PAGE = "comparison.html"
+FILES = ("comparison.csv", "comparison.tex", ComparisonResult.file_name, PAGE)
 TIMINGS: Mapping[Timing, str] = {
     "looked up": "that of looking scores up, without the trainings behind them",
     "by seconds_per_trial": "what their trainings would take, by seconds_per_trial",

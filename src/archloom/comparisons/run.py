@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from archloom.comparisons.evaluation import check_limit, evaluate_comparison
-from archloom.comparisons.report import render_files
+from archloom.comparisons.report import PAGE, render_files
 from archloom.comparisons.results import ComparisonResult
 from archloom.comparisons.spec import ComparisonSpec, longest_first
 from archloom.core.events import Failure, JobEnded, JobEvent, JobListener
 from archloom.core.files import write_atomically
+from archloom.core.job_display import show_api_job_progress
 from archloom.core.leases import waiting_for_leases
+from archloom.core.recipes import RUNS
 from archloom.core.settings import Settings
 from archloom.core.trust import trusting
 from archloom.execution.executors import Executor
@@ -21,7 +23,6 @@ from archloom.execution.places import PROCESSES, make_executor
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.sharing import SharingExecutor
 from archloom.searches.jobs import SearchJob, refuse_changed
-from archloom.searches.run import RUNS
 
 JOIN_PATIENCE = 20.0  # seconds for which others that join may write the comparison's own files
 
@@ -40,6 +41,7 @@ def compare(
     executor: Executor | None = None,
     join: bool = False,
     plugins: bool = False,
+    progress: bool | None = None,
 ) -> ComparisonResult:
     """Run every entry of a comparison with every seed in worker processes, and compare the results.
 
@@ -58,6 +60,7 @@ def compare(
         executor: Runs the searches instead of worker processes.
         join: Share the searches with other processes that join the same folder, on any machine that sees it.
         plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
+        progress: Whether to show progress. Default: in a terminal or a notebook.
 
     Returns:
         The table and the verdicts, also written to the folder.
@@ -79,7 +82,24 @@ def compare(
         )
         folder = folder.absolute()  # machines of a cluster have other working directories
         executor = executor or make_executor(on, workers=resolved.jobs_at_once, most=jobs, place=folder)
-        return run_comparison(resolved, folder, executor=executor, only=only, emit=listen, stop=stop, join=join)
+        left = sum(job.state != "finished" for job in resolved.jobs(folder, only=only))
+        with show_api_job_progress(progress, left) as show:
+
+            def emit(event: JobEvent) -> None:
+                show(event)
+                listen(event)
+
+            return run_comparison(resolved, folder, executor=executor, only=only, emit=emit, stop=stop, join=join)
+
+
+def write_comparison_report(folder: Path, *, out: Path | None = None) -> Path:
+    """Write the page and the tables of a comparison, finished or not, into its folder or `out`."""
+    comparison, _ = ComparisonSpec.open(folder, RUNS)
+    result = evaluate_comparison(comparison, comparison.jobs(folder), {}, folder)
+    place = out or folder
+    for name, text in render_files(result).items():
+        write_atomically(place / name, text.encode())
+    return place / PAGE
 
 
 def run_comparison(

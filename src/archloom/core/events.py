@@ -179,6 +179,14 @@ class JobProgressed:
 
 
 @dataclass(frozen=True)
+class JobLogged:
+    """A job wrote a line that a log would have: an epoch with its figures and the time left, or the next phase."""
+
+    job: str
+    line: str
+
+
+@dataclass(frozen=True)
 class JobEnded:
     """A job is done, was stopped on request, or failed; a failed one may be retried.
 
@@ -192,5 +200,5 @@ class JobEnded:
     retrying: bool = False
 
 
-JobEvent = JobStarted | JobProgressed | JobEnded
+JobEvent = JobStarted | JobProgressed | JobLogged | JobEnded
 JobListener = Callable[[JobEvent], None]

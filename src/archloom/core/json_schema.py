@@ -12,6 +12,7 @@ from archloom.core.settings import Setting, is_class, is_of_fixed_length, is_sec
 Schema = dict[str, Any]  # JSON: its shape is that of the standard
 
 NAMES: Mapping[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "string"}
+PATH = "path"  # the format of a string
 
 
 def table_schema(settings: Mapping[str, Setting], **more: Schema) -> Schema:
@@ -49,7 +50,7 @@ def type_schema(wanted: Any) -> Schema:
     if kind is Literal:
         return {"enum": list(arguments)}
     if kind in NAMES:
-        return {"type": NAMES[kind]}
+        return {"type": NAMES[kind], **({"format": PATH} if kind is Path else {})}
     if is_section(kind):
         return {**table_schema(schema(kind)), "required": []}  # what is left out may be in the default
     if is_class(kind, Mapping):

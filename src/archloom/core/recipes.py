@@ -15,6 +15,7 @@ from archloom.core.settings import Settings, read_toml
 
 _PACKAGE = Path(__file__).parents[1]
 PLACES = (_PACKAGE / "recipes", _PACKAGE.parents[1] / "recipes")  # installed from a wheel, or a checkout in use
+RUNS = Path("runs")  # where run folders are made
 COMPARISONS, RETRAININGS, PIPELINES = "compare/", "retrain/", "run/"
 NOT_SEARCHES = {  # folders of files for other commands than `archloom search`
     COMPARISONS: "a comparison of several searches: archloom compare",

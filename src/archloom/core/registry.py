@@ -92,7 +92,10 @@ class Catalogue(Mapping[str, Entry]):
             raise SettingError(f"{self.kind} '{name}': {error}") from error
         except Exception as error:  # an import of foreign code may fail in any way
             raise SettingError(f"{self.kind} '{name}' cannot be imported: {one_line(error)}") from error
-        if not _makes(thing, Entry(self.makes).load()):
+        kind = Entry(self.makes).load()
+        if missing := _missing_methods(thing, kind):
+            raise SettingError(f"{self.kind} '{name}' must implement {', '.join(missing)}")
+        if not _makes(thing, kind):
             wanted = self.makes.partition(":")[2]
             raise SettingError(
                 f"{self.kind} '{name}' must be a complete class derived from {wanted}, "
@@ -117,13 +120,24 @@ def _import(entry: Entry) -> Any:
     return entry.load()
 
 
+def _missing_methods(thing: Any, kind: type) -> list[str]:
+    """Return the names of the abstract methods that a class of the right kind leaves out."""
+    if not isinstance(thing, type) or not issubclass(thing, kind) or thing is kind:
+        return []
+    return sorted(f"{name}()" for name in getattr(thing, "__abstractmethods__", ()))
+
+
 def _makes(thing: Any, kind: type) -> bool:
     if isinstance(thing, type):
         return issubclass(thing, kind) and not inspect.isabstract(thing)
     try:
-        return inspect.isfunction(thing) and typing.get_type_hints(thing).get("return") is kind
+        return inspect.isfunction(thing) and _is_kind(typing.get_type_hints(thing).get("return"), kind)
     except (NameError, TypeError):
         return False
+
+
+def _is_kind(annotation: object, kind: type) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, kind)
 
 
 def _first_docstring_line(module: str) -> str:

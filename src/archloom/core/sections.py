@@ -41,6 +41,11 @@ class Sections:
         """Remove what is no setting from a table, such as the name of a strategy, and return it."""
         return self._tables[section].pop(name, default)
 
+    def put(self, section: str, values: Settings) -> None:
+        """Add settings that were derived from what the user gave, or replace them."""
+        self._tables[section] |= values
+        self.given = merge(self.given, {section: values})
+
     def seed(self) -> int:
         """Return the seed of a run."""
         seed = self.given.get("seed", 0)

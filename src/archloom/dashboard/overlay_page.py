@@ -76,7 +76,10 @@ def read_curves(view: View) -> RunCurves:
         name: [100 * value for value in values] if name.endswith("accuracy") else values
         for name, values in metric_series(epochs).items()
     }
-    derived = {"derived accuracy": [100 * one.derived_accuracy for one in epochs]}
+    derived: dict[str, list[float]] = {}
+    if epochs:
+        metric = epochs[0].measure
+        derived[f"derived {metric.name}"] = [metric.to_value(one.derived_accuracy) for one in epochs]
     return _keep_known(view.key, [one.epoch + 1 for one in epochs], {**known, **derived, **metrics})
 
 

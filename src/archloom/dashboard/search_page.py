@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from archloom.core.metrics import ACCURACY
 from archloom.dashboard.page import Page
 from archloom.dashboard.views import SearchView
+from archloom.families import family_of
 from archloom.reports.relaxed_cells import draw_relaxed
-from archloom.reports.tables import Table, decimal, percent, whole
+from archloom.reports.tables import Table, decimal, measured, whole
 from archloom.searches.records import EpochRecord, FinalistRecord, SearchRecord
 from archloom.searches.report import finalists_table, make_context
 from archloom.searches.report_health import group_alarms
@@ -40,7 +42,7 @@ def tabulate_race(notes: Sequence[FinalistRecord], space: SearchSpace | None) ->
         return -note.steps, math.inf if note.valid_loss is None else note.valid_loss
 
     named = [replace(note, text=note.text or _write_architecture(note, space)) for note in notes]
-    return finalists_table(sorted(named, key=order))
+    return finalists_table(sorted(named, key=order), ACCURACY if space is None else family_of(space).task.metric)
 
 
 def _write_architecture(note: FinalistRecord, space: SearchSpace | None) -> str:
@@ -64,7 +66,8 @@ def describe_moment(history: Sequence[SearchRecord], place: int) -> str:
     if isinstance(record, EpochRecord):
         parts = [f"After epoch {record.epoch + 1} of {len(history)}"]
         if not math.isnan(record.derived_accuracy):
-            parts.append(f"{percent(record.derived_accuracy)} with the shared weights")
+            name = "" if record.measure.unit else f"{record.measure.name} "
+            parts.append(f"{name}{measured(record.derived_accuracy, record.measure)} with the shared weights")
     else:
         parts = [f"Trial {record.trial}", f"score {decimal(record.score)}"]
     entry = record.table_entry

@@ -21,13 +21,14 @@ class Address:
     host: str
     port: int
     token: str | None = None
+    page: str = ""  # of one run, below the root
 
     @property
     def link(self) -> str:
         """Return what a user opens."""
         host = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(self.host, self.host)
         name = f"[{host}]" if ":" in host else host
-        return f"http://{name}:{self.port}/" + (f"?token={self.token}" if self.token else "")
+        return f"http://{name}:{self.port}/{self.page}" + (f"?token={self.token}" if self.token else "")
 
 
 def open_socket(host: str, port: int | None) -> socket.socket:

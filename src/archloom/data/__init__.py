@@ -1,22 +1,21 @@
 """Data sets by name. A new one is a row here, or `package.module:function` in a configuration.
 
-A data set is a function of the data folder and its own keyword settings that returns an `ImageData`.
+A data set is a function of the data folder and its own keyword settings that returns an `ImageData`
+or a `TextData`.
 """
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from archloom.core.errors import DataError, SettingError, one_line, suggestion
 from archloom.core.files import FOLDER_VARIABLE, data_folder
-from archloom.core.lazy_imports import lazy_imports
 from archloom.core.registry import Catalogue, Entry
+from archloom.data.facts import FACTS, DataSet, Facts
 
-with lazy_imports():  # listing the data sets does not import torch
-    import archloom.data.source as source
+_CORPORA = "archloom.data.corpora"
 
 DATA = Catalogue(
     "data set",
@@ -30,31 +29,24 @@ DATA = Catalogue(
             "archloom.data.cifar:cifar100", summary="CIFAR-100: 60,000 colour images of 32x32 pixels in 100 classes."
         ),
         "folder": Entry("archloom.data.folder:folder"),
+        "ptb": Entry(
+            f"{_CORPORA}:ptb", summary="Penn Treebank: 0.93 million words to train on, 10,000 different ones."
+        ),
+        "wikitext2": Entry(
+            f"{_CORPORA}:wikitext2", summary="WikiText-2: 2.1 million words to train on, 33,278 different."
+        ),
+        "text": Entry(f"{_CORPORA}:text", summary="A folder with train.txt, valid.txt and test.txt."),
+        "pydoc": Entry(f"{_CORPORA}:pydoc", summary="The language reference of this Python, as text: no download."),
         "npz": Entry("archloom.data.arrays:npz", summary="A numpy .npz file of images and labels."),
+        "huggingface": Entry("archloom.data.hugging_face:huggingface"),
     },
-    makes="archloom.data.source:ImageData",
+    makes="archloom.data.facts:DataSet",
 )
 
 DEFAULT_DATA = "strokes"  # needs no download, and architectures differ clearly on it
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What the size of a network depends on."""
-
-    classes: int
-    image_shape: tuple[int, int, int]  # C, H, W
-
-
-FACTS = {  # of published data sets: looking scores up in a table does not need the images
-    "digits": Facts(classes=10, image_shape=(1, 8, 8)),
-    "strokes": Facts(classes=10, image_shape=(1, 16, 16)),
-    "cifar10": Facts(classes=10, image_shape=(3, 32, 32)),
-    "cifar100": Facts(classes=100, image_shape=(3, 32, 32)),
-}
-
-
-def load(name: str, *, directory: Path | None, **settings: Any) -> source.ImageData:
+def load(name: str, *, directory: Path | None, **settings: Any) -> DataSet:
     """Return the data set of this name, checked; without `directory` it is looked for in $ARCHLOOM_DATA."""
     entry = DATA.find(name)
     function = entry.load()
@@ -69,10 +61,10 @@ def load(name: str, *, directory: Path | None, **settings: Any) -> source.ImageD
     return _check(name, data)
 
 
-def _check(name: str, data: object) -> source.ImageData:
-    if not isinstance(data, source.ImageData):  # an annotation is only a promise
-        raise DataError(f"data set '{name}' must return an ImageData, got {type(data).__name__}")
+def _check(name: str, data: object) -> DataSet:
+    if not isinstance(data, DataSet):  # an annotation is only a promise
+        raise DataError(f"data set '{name}' must return an ImageData or a TextData, got {type(data).__name__}")
     return data.check()
 
 
-__all__ = ["DATA", "DEFAULT_DATA", "FACTS", "FOLDER_VARIABLE", "Facts", "load"]
+__all__ = ["DATA", "DEFAULT_DATA", "FACTS", "FOLDER_VARIABLE", "DataSet", "Facts", "load"]

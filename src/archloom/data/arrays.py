@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +30,8 @@ from archloom.data.splits import hold_out
 
 TRAIN_NAMES = (("images", "labels"), ("x_train", "y_train"))  # the second as Keras writes them
 TEST_NAMES = (("test_images", "test_labels"), ("x_test", "y_test"))
+CLASSES = "classes"
+SHIFTED_SHARE = 8  # a training image may be shifted by an eighth of its side, as a folder's 32 pixels by 4
 
 
 def from_tensors(
@@ -84,20 +87,25 @@ def npz(
     test_fraction: Annotated[
         float, Doc("share of every class that is tested on, where the file has no test images")
     ] = 0.2,
-    crop_padding: Annotated[int, Doc("pixels around an image from which crops of its size are taken at random")] = 0,
-    flip: Annotated[bool, Doc("mirror training images at random")] = False,
+    crop_padding: Annotated[
+        int | None,
+        Doc("augmentation: pixels by which a training image may be shifted; left out: an eighth of its side"),
+    ] = None,
+    flip: Annotated[bool, Doc("augmentation: left to right, one image in two; false for digits and text")] = True,
 ) -> ImageData:
     """Load a file of `images` and `labels`, or of `x_train`, `y_train`, `x_test`, `y_test` as Keras writes them.
 
-    The file is `path` in the data folder, or the only .npz there. Images are [n, H, W], [n, H, W, C] or [n, C, H, W],
-    uint8 or float. Where the file has no test images, the last `test_fraction` of every class are held out.
+    The file is `path`, or the only .npz of the data folder. Images are [n, H, W], [n, H, W, C] or [n, C, H, W], uint8
+    or float. An array `classes` names the classes in the order of their numbers. Where the file has no test images, the
+    last `test_fraction` of every class are held out.
     """
     file = _npz_file(directory, path)
-    augment = Augment(crop_padding=crop_padding, flip=flip)
     wanted = [name for pairs in (TRAIN_NAMES, TEST_NAMES) for pair in pairs for name in pair]
-    arrays, names = read_npz(file, wanted)
+    arrays, names = read_npz(file, wanted, texts=(CLASSES,))
     try:
-        return _from_arrays(file.stem, arrays, names, test_fraction, augment)
+        data = _from_arrays(file.stem, arrays, names, test_fraction)
+        shift = min(data.resolution) // SHIFTED_SHARE if crop_padding is None else crop_padding
+        return replace(data, augment=Augment(crop_padding=shift, flip=flip))
     except DataError as error:
         raise DataError(f"'{file}': {error}") from error
 
@@ -114,7 +122,7 @@ def _npz_file(directory: Path | None, path: str) -> Path:
     return place
 
 
-def _from_arrays(name: str, content: Arrays, names: Sequence[str], test_fraction: float, augment: Augment) -> ImageData:
+def _from_arrays(name: str, content: Arrays, names: Sequence[str], test_fraction: float) -> ImageData:
     train = _find_pair(content, TRAIN_NAMES)
     if train is None:
         wanted = " or ".join(f"'{images}' and '{labels}'" for images, labels in TRAIN_NAMES)
@@ -124,7 +132,18 @@ def _from_arrays(name: str, content: Arrays, names: Sequence[str], test_fraction
         kept, held = hold_out(train.labels, fraction=test_fraction)
         test = InMemory(train.images[held], train.labels[held]) if len(held) else None
         train = InMemory(train.images[kept], train.labels[kept])
-    return _assemble(name, train, test, None, augment)
+    return _assemble(name, train, test, _class_names(content.get(CLASSES), train.labels), NO_AUGMENT)
+
+
+def _class_names(names: np.ndarray[Any, Any] | None, labels: Tensor) -> list[str] | None:
+    """Return the names of the classes in a file, None where it has none."""
+    if names is None:
+        return None
+    listed = [name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names.ravel()]
+    count = int(labels.max()) + 1
+    if len(listed) != count or len(set(listed)) != count:
+        raise DataError(f"'{CLASSES}' must hold a different name for each of {count} classes, got {len(listed)} names")
+    return listed
 
 
 def _find_pair(content: Arrays, pairs: Sequence[tuple[str, str]]) -> InMemory | None:

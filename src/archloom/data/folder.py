@@ -7,11 +7,11 @@ decoded as batches ask for it, in threads, since Pillow lets other threads run w
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from archloom.core.errors import DataError, one_line, require
 from archloom.data.augment import Augment
-from archloom.data.source import ImageData, InMemory, Source, locate, measure_statistics
+from archloom.data.source import ImageData, InMemory, Shape, Source, locate, measure_statistics
 from archloom.data.splits import hold_out
 
 EXTENSIONS = frozenset([".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"])
@@ -124,7 +124,7 @@ def _list_files(root: Path, test_fraction: float) -> tuple[Files, Files, tuple[s
         )
     tests = [root / name for name in TESTS if divided and name in present]
     if not tests:
-        kept, held = _hold_out(train.labels, test_fraction)
+        kept, held = hold_out_each(train.labels, test_fraction)
         return train.part(kept), train.part(held), classes
     unknown = [place for place in _subfolders(tests[0]) if place.name not in classes]
     if unknown:
@@ -135,7 +135,7 @@ def _list_files(root: Path, test_fraction: float) -> tuple[Files, Files, tuple[s
     return train, test, classes
 
 
-def _hold_out(labels: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
+def hold_out_each(labels: Tensor, fraction: float) -> tuple[Tensor, Tensor]:
     """Return indices to keep and to hold out; a class of few images still holds one out, if it has two."""
     kept, held = hold_out(labels, fraction=fraction)
     if fraction == 0:
@@ -177,16 +177,21 @@ class ImageFiles(Source):
 
     def fetch(self, index: Tensor) -> Tensor:
         """Return the decoded images at the given positions."""
-        images = torch.empty(len(index), *self.shape, dtype=torch.uint8)
-        positions = index.tolist()
+        return decode_in_threads(lambda position: decode_image(self.paths[position], size=self.size), index, self.shape)
 
-        def read(row: int) -> None:
-            images[row] = decode_image(self.paths[positions[row]], size=self.size)
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for _ in pool.map(read, range(len(positions))):  # going through the results raises what a thread raised
-                pass
-        return images
+def decode_in_threads(decode: Callable[[int], Tensor], index: Tensor, shape: Shape) -> Tensor:
+    """Return the images that `decode` returns for each position, as one tensor."""
+    images = torch.empty(len(index), *shape, dtype=torch.uint8)
+    positions = index.tolist()
+
+    def read(row: int) -> None:
+        images[row] = decode(positions[row])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(read, range(len(positions))):  # going through the results raises what a thread raised
+            pass
+    return images
 
 
 def _source(files: Files, *, size: int, in_memory: bool) -> Source:
@@ -196,15 +201,15 @@ def _source(files: Files, *, size: int, in_memory: bool) -> Source:
     return InMemory(source.fetch(torch.arange(len(source))), source.labels)
 
 
-def decode_image(path: Path, *, size: int) -> Tensor:
-    """Return an image file as bytes [3, size, size]: the largest centred square, scaled."""
+def decode_image(file: Path | BinaryIO, *, size: int, name: str = "") -> Tensor:
+    """Return an image file as bytes [3, size, size]: the largest centred square, scaled; errors have its name."""
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with Image.open(file, formats=FORMATS) as image:
             _check_readable(image)
             image.draft("RGB", (2 * size, 2 * size))  # JPEG can shrink while decoding: photographs load much faster
             pixels = np.asarray(_square(image, size))
     except Exception as error:  # decoders of damaged files raise OSError, SyntaxError, struct.error and many more
-        raise DataError(f"cannot read the image '{path}': {one_line(error)}") from error
+        raise DataError(f"cannot read the image '{name or file}': {one_line(error)}") from error
     return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
 
 

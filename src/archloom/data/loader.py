@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,11 +26,15 @@ AHEAD = 2  # batches that each thread prepares in advance
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Images and what they show.
+    """What a network reads, and what it should predict.
 
     Attributes:
-        images: float32 [b, C, H, W], normalised.
-        labels: int64 [b].
+        inputs: images as float32 [b, C, H, W], normalised; or words as int64 [T, B].
+        labels: the class of each image, int64 [b]; or the word after each word, int64 [T * B].
+        stream: the text that a batch is a part of; '' for images, which need no order.
+        place: the number of the batch within its stream.
+        starts: whether a network begins to read here, with a state of zeros.
+        rate: what the learning rate is multiplied by: a short segment takes a short step.
 
     Examples:
         >>> import archloom, torch
@@ -37,14 +42,62 @@ class Batch:
         4
     """
 
-    images: Tensor  # float32 [b, C, H, W], normalised
-    labels: Tensor  # int64 [b]
+    inputs: Tensor
+    labels: Tensor
+    stream: str = ""
+    place: int = 0
+    starts: bool = True
+    rate: float = 1.0
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def images(self) -> Tensor:
+        """Return the inputs of a batch of images."""
+        return self.inputs
 
-class Loader:
+    def first(self, count: int) -> Batch:
+        """Return the first examples alone: so many images, or so many words of every column's beginning."""
+        if not self.stream:
+            return replace(self, inputs=self.inputs[:count], labels=self.labels[:count])
+        columns = self.inputs.shape[1]
+        rows = max(1, min(count // columns, len(self.inputs)))
+        return replace(self, inputs=self.inputs[:rows], labels=self.labels[: rows * columns])
+
+
+class Batches(ABC):
+    """Batches as a function of the epoch and the step."""
+
+    @property
+    @abstractmethod
+    def batch_size(self) -> int:
+        """Return the examples of a batch."""
+
+    @property
+    @abstractmethod
+    def examples(self) -> int:
+        """Return the examples of an epoch."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """Return the number of batches per epoch."""
+
+    def steps_of(self, epoch: int) -> int:
+        """Return the number of batches of an epoch, where it differs from epoch to epoch."""
+        return self.steps
+
+    @abstractmethod
+    def batch(self, epoch: int, step: int) -> Batch:
+        """Return the batch of this step; the same whenever it is asked for."""
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """Return the batches of an epoch from step `start` on."""
+        return (self.batch(epoch, step) for step in range(start, self.steps_of(epoch)))
+
+
+class Loader(Batches):
     """Normalised, augmented batches of the images at `indices`.
 
     Args:
@@ -93,7 +146,7 @@ class Loader:
         _check(source, indices, batch_size=batch_size, workers=workers)
         self.source = source
         self.indices = indices
-        self.batch_size = min(batch_size, len(indices))
+        self._batch_size = min(batch_size, len(indices))
         self.augment = augment or Augment()
         self.seed = seed
         self.shuffle = shuffle
@@ -103,6 +156,16 @@ class Loader:
         self.channels_last = channels_last
         self._mean, self._std = (self._spread(values) for values in (mean, std))
         self._order: tuple[int, Tensor] | None = None  # the epoch last asked for, and its order of indices
+
+    @property
+    def batch_size(self) -> int:
+        """Return the images of a batch."""
+        return self._batch_size
+
+    @property
+    def examples(self) -> int:
+        """Return the number of images."""
+        return len(self.indices)
 
     @property
     def steps(self) -> int:

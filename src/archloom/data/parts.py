@@ -1,4 +1,4 @@
-"""Which images train and which validate: the settings of every data set, in addition to its own."""
+"""Which examples train and which validate: the settings of every data set, in addition to its own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from annotated_doc import Doc
 
 from archloom.core.errors import DataError, require
 from archloom.data.splits import Split, limit_split, nb201_split, random_split
+from archloom.data.text import Lengths
 
 NB201_SPLIT = "cifar-split.txt"
+LONGEST_SEGMENT = 10_000  # words; beyond, a file asks for more memory than anybody has
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,3 +53,25 @@ class DataParts:
             raise DataError(f"data.split 'nb201' needs {NB201_SPLIT} in the data folder; pass --data-dir")
         candidates = [self.directory / part / NB201_SPLIT for part in ("nasbench201", "nb201", "")]
         return next((path for path in candidates if path.is_file()), candidates[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextParts:
+    """Where a text is, and how it is read; a search and a retraining have their own defaults."""
+
+    directory: Annotated[Path | None, Doc("the data folder; else $ARCHLOOM_DATA")] = None
+    segment: Annotated[int, Doc("words of a column in a batch, through which gradients flow")] = 35
+    lengths: Lengths
+    train_words: Annotated[int | None, Doc("take only so many of the training text")] = None
+    valid_words: Annotated[int | None, Doc("take only so many of the validation text")] = None
+
+    def __post_init__(self) -> None:
+        limits = {"train_words": self.train_words, "valid_words": self.valid_words}
+        require(
+            {
+                f"data.segment must lie in 1..{LONGEST_SEGMENT}, got {self.segment}": (
+                    1 <= self.segment <= LONGEST_SEGMENT
+                ),
+                **{f"data.{name} must be at least 2, got {n}": n is None or n >= 2 for name, n in limits.items()},
+            }
+        )

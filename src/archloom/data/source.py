@@ -23,6 +23,7 @@ from torch import Tensor
 from archloom.core.errors import DataError
 from archloom.core.state import StateDict
 from archloom.data.augment import Augment, to_units
+from archloom.data.facts import DataSet, Facts
 
 Shape = tuple[int, int, int]  # C, H, W
 
@@ -133,7 +134,7 @@ class FromTorchDataset(Source):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ImageData:
+class ImageData(DataSet):
     """A data set ready to be split: a search uses parts of `train`, and `test` is kept for the very end.
 
     Attributes:
@@ -169,6 +170,21 @@ class ImageData:
     def resolution(self) -> tuple[int, int]:
         """Return height and width."""
         return self.train.shape[1:]
+
+    @property
+    def amount(self) -> int:
+        """Return the number of pixels of all training images."""
+        return len(self.train) * math.prod(self.resolution)
+
+    @property
+    def side(self) -> int:
+        """Return the shorter side of an image."""
+        return min(self.resolution)
+
+    @property
+    def facts(self) -> Facts:
+        """Return what the size of a network depends on."""
+        return Facts(len(self.classes), self.train.shape)
 
     def check(self) -> Self:
         """Return the data set itself; raise a DataError where no search can use it."""
@@ -221,10 +237,11 @@ def measure_statistics(source: Source) -> tuple[tuple[float, ...], tuple[float, 
 
 
 def locate(name: str, directory: Path | None, path: str = "") -> Path:
-    """Return where a data set of this name is: `path` in the data folder."""
+    """Return where a data set of this name is: `path` as the user sees it, or in the data folder."""
     if directory is None and not path:
         raise DataError(f"data set '{name}' needs a data folder; give --data-dir or set ARCHLOOM_DATA")
-    return (directory or Path()) / path
+    own = Path(path).expanduser()
+    return own if directory is None or (path and own.exists()) else directory / own
 
 
 def to_channels_first(images: np.ndarray[Any, Any]) -> Tensor:

@@ -38,11 +38,13 @@ from archloom.core.events import (
     JobEnded,
     JobEvent,
     JobListener,
+    JobLogged,
     JobProgressed,
     JobStarted,
     Listener,
     Started,
 )
+from archloom.core.progress_lines import LogLines
 from archloom.core.stop_signals import STOP_SIGNALS
 from archloom.execution.loop import Interrupted
 
@@ -168,7 +170,7 @@ class ProcessExecutor:
             worker.start_next(waiting, pickled)
         for _ in range(count - len(self._pool)):
             self._start_worker()
-        while any(worker.is_busy for worker in self._pool.values()):
+        while any(worker.is_busy for worker in self._pool.values() if worker.is_ready or not waiting.is_stopping):
             for connection in wait(list(self._pool), timeout=SECONDS_BETWEEN_CHECKS):
                 assert isinstance(connection, Connection)
                 self._receive(self._pool[connection], waiting, pickled)
@@ -438,11 +440,13 @@ def _receive_messages(connection: Connection, jobs: queue.SimpleQueue[Any], stop
 
 
 def progress_listener(job: str, emit: JobListener, clock: Callable[[], float] = time.perf_counter) -> Listener:
-    """Return a listener to a loop that emits the progress of its job, a few times a second at most."""
-    total, emitted = 1, clock()
+    """Return a listener to a loop that emits the progress of its job, a few times a second at most, and its log."""
+    total, emitted, lines = 1, clock(), LogLines()
 
     def listen(event: Event) -> None:
         nonlocal total, emitted
+        for line in lines(event):
+            emit(JobLogged(job, line))
         if isinstance(event, Started):
             total = max(1, event.total)
         elif isinstance(event, Advanced) and clock() >= emitted + SECONDS_BETWEEN_PROGRESS:

@@ -30,7 +30,7 @@ OutcomeT = TypeVar("OutcomeT")
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a caller may ask of any run: to listen, to stop, to hear warnings, to leave the report out."""
+    """What a caller may ask of any run: to listen, to stop, to hear warnings, to leave out the report."""
 
     listeners: Sequence[Listener] = ()
     stop: Callable[[], bool] = lambda: False
@@ -38,6 +38,7 @@ class RunOptions:
     report: bool = True
     ranks: Ranks = ALONE  # the processes of one run
     on: str = PROCESSES  # where the jobs of a search run: short trainings and trials
+    spent: float = 0.0  # seconds that the caller took before, which count against a budget
 
     def emit(self, event: Event) -> None:
         """Call every listener with an event."""

@@ -13,7 +13,7 @@ from archloom.export.onnx import NEEDS as ONNX_NEEDS
 from archloom.export.onnx import export_onnx
 from archloom.export.program import export_program
 from archloom.export.standalone import export_standalone
-from archloom.retrainings.model_file import find_model
+from archloom.retrainings.best_model import find_best_model
 
 FOLDER = "export"  # of a run
 
@@ -55,13 +55,36 @@ def export_model(
     plugins: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> list[Exported]:
-    """Write a trained model (a run or its file) in each format, all that can be if none is named, into a folder.
+    """Write a trained model in other formats; each file is compared with the model before it is written.
 
-    Without `out` that is `export` beside the model's file. `tell` hears what is begun, and what is left out and why.
+    Args:
+        model: A model file, or the folder of a run, whose best model is taken.
+        formats: `onnx`, `torch`, `standalone`. Default: all that can be written here.
+        out: The folder to write to. Default: `export` beside the model's file.
+        plugins: Whether to import a plug-in that only the file names; see SECURITY.md.
+        tell: Called with what is begun, and what is left out and why.
+
+    Returns:
+        The files of each format.
+
+    Raises:
+        SettingError: If there is no model, or a format that was asked for needs a missing package.
+
+    Examples:
+        >>> import archloom, tempfile
+        >>> settings = {"space": {"name": "nb201_mini"}, "training": {"epochs": 1}, "network": {"channels": 4}}
+        >>> settings["data"] = {"split": "random"}
+        >>> cell, run = "|nor_conv_3x3~0|+|none~0|skip_connect~1|", tempfile.mkdtemp() + "/run"
+        >>> result = archloom.retrain(cell, recipe="nb201_12", data="digits", out=run, settings=settings)
+        >>> [path.name for form in archloom.export_model(run, formats=["standalone"]) for path in form.paths][-1]
+        'model.py'
     """
     names = list(dict.fromkeys(FORMATS if formats is None else formats))
     _check(names, insisted=formats is not None)
-    path = find_model(Path(model))
+    found = find_best_model(Path(model))
+    path = found.path
+    if found.reason:
+        tell(found.reason)
     folder = path.parent / FOLDER if out is None else Path(out)
     loaded = Deployed.load(path, plugins=plugins)
     exported = []

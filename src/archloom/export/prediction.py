@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from archloom.core.errors import ArchloomError, DataError, SettingError
 from archloom.data.folder import EXTENSIONS, decode_image
 from archloom.export.deployed import Deployed, Predict
 from archloom.export.onnx import FILE_NAME, open_onnx
-from archloom.retrainings.model_file import BEST, LAST, find_model
+from archloom.retrainings.best_model import find_best_model
+from archloom.retrainings.model_file import BEST, LAST
 
 CHUNK = 64  # pictures in memory at a time
 GREY, RGB = 1, 3
@@ -31,6 +32,7 @@ class Predictor:
     image_shape: tuple[int, int, int]
     square: int  # the side that a picture is scaled to before its middle is taken
     logits: Predict
+    caution: str = ""  # what a user must know before using the model
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,23 @@ class Answer:
     problem: str = ""
 
 
-def open_predictor(given: Path, *, plugins: bool = False) -> Predictor:
-    """Return the model of a path: a run that trained one, a model file, an ONNX file, or a folder that holds one."""
+def open_predictor(given: Path, *, plugins: bool = False, tell: Callable[[str], None] = lambda line: None) -> Predictor:
+    """Return the model of a path: a model file, an ONNX file, or the best model in the folder of a run.
+
+    `tell` is called with the choice where a folder holds several.
+    """
     exported = given / FILE_NAME
     if given.is_dir() and exported.is_file() and not any((given / name).is_file() for name in (BEST, LAST)):
         given = exported
     if given.suffix == ".onnx":
         predictor = _from_onnx(given)
     else:
-        model = Deployed.load(find_model(given), plugins=plugins)
-        predictor = Predictor(model.card.classes, model.card.image_shape, model.card.square, model)
+        found = find_best_model(given)
+        if found.reason:
+            tell(found.reason)
+        model = Deployed.load(found.path, plugins=plugins)
+        card = model.card
+        predictor = Predictor(card.classes, card.image_shape, card.square, model, card.details.caution)
     if predictor.image_shape[0] not in (GREY, RGB):
         raise SettingError(
             f"pictures have {GREY} or {RGB} channels, but the images of this model have {predictor.image_shape[0]}"

@@ -10,20 +10,30 @@ from archloom.families.base import FAMILIES, Depth, Family, OperationKind, Size,
 from archloom.families.regularization import select_deployed_settings, select_deployed_weights, set_progress
 from archloom.spaces import SearchSpace
 from archloom.supernet import Resolve
+from archloom.tasks import ImageShape, NetworkShape
 
 
-def build_network(space: SearchSpace, resolve: Resolve, *, classes: int, colours: int, **settings: Any) -> nn.Module:
-    """Build the space's network for images of so many colours and classes; `settings` are the network's own.
+def build_network(
+    space: SearchSpace,
+    resolve: Resolve,
+    shape: NetworkShape | None = None,
+    *,
+    classes: int = 0,
+    colours: int = 0,
+    **settings: Any,
+) -> nn.Module:
+    """Build the space's network for data of a shape; `settings` are the network's own.
 
     Args:
         space: what can be chosen.
         resolve: `EveryOption()` for a supernet, `Only(architecture)` for one architecture.
-        classes: the number of classes.
+        shape: what the data need; left out: images of `classes` and `colours`.
+        classes: the number of classes of images.
         colours: channels of an image.
         settings: the network's own settings.
 
     Returns:
-        The network, called with (images, gates).
+        The network, called with (inputs, gates); of text, with (words, gates, state).
 
     Raises:
         SettingError: a setting breaks a rule of the network.
@@ -36,7 +46,7 @@ def build_network(space: SearchSpace, resolve: Resolve, *, classes: int, colours
         >>> network(torch.rand(4, 3, 8, 8), gates).shape
         torch.Size([4, 2])
     """
-    return family_of(space).build(space, resolve, classes=classes, colours=colours, **settings)
+    return family_of(space).build(space, resolve, shape or ImageShape(classes, colours), **settings)
 
 
 __all__ = [

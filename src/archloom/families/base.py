@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import nn
 
-from archloom.core.errors import SettingError
+from archloom.core.errors import SettingError, one_line
 from archloom.core.registry import Catalogue, Entry
 from archloom.core.settings import Settings
 from archloom.spaces import NONE, Architecture, SearchSpace
 from archloom.supernet import Resolve
+from archloom.tasks import CLASSIFICATION, NetworkShape, Task
 
 Space = TypeVar("Space", bound=SearchSpace)
 
@@ -118,36 +119,41 @@ class Family(ABC, Generic[Space]):
         ('nb201', 'pool', '5 cells per stage')
     """
 
+    task: ClassVar[Task] = CLASSIFICATION  # what its networks predict
+    search_defaults: ClassVar[Mapping[str, Settings]] = {}  # by section, where a search of it needs others than usual
+    costs_differ: ClassVar[bool] = True  # between architectures of one size
     sizes: ClassVar[Sequence[Size]] = ()  # from small to published, each larger than the one before; for `auto`
     depth_settings: ClassVar[tuple[str, ...]] = ()  # of the space; the first that is not 0 is in force
 
     @property
     @abstractmethod
     def network(self) -> Callable[..., nn.Module]:
-        """Return the class of the network, called with (space, resolve, classes, colours, **settings)."""
+        """Return the class of the network, called with (space, resolve, *shape, **settings).
+
+        The shape of images is classes and colours.
+        """
 
     @property
     def name(self) -> str:
         """Return the name that recipes use for the family, as in `[darts.network]`: that of its module."""
         return type(self).__module__.rpartition(".")[2]
 
-    def build(self, space: Space, resolve: Resolve, *, classes: int, colours: int, **settings: Any) -> nn.Module:
+    def build(self, space: Space, resolve: Resolve, shape: NetworkShape, **settings: Any) -> nn.Module:
         """Build the network of a space.
 
         Args:
             space: what can be chosen.
             resolve: `EveryOption()` for a supernet, `Only(architecture)` for one architecture.
-            classes: how many classes there are.
-            colours: channels of an image.
+            shape: what the data need: classes and colours of images, words of text.
             settings: the network's own keywords.
 
         Returns:
-            The network, called with (images, gates).
+            The network, called with (inputs, gates); of text, with (words, gates, state).
 
         Raises:
             SettingError: a setting breaks a rule of the network.
         """
-        return self.network(space, resolve, classes, colours, **settings)
+        return self.network(space, resolve, *shape, **settings)
 
     # --- size and depth
 
@@ -244,6 +250,7 @@ FAMILIES = Catalogue(
         "darts": Entry("archloom.families.darts:DartsFamily"),
         "mobile": Entry("archloom.families.mobile:MobileFamily"),
         "nb201": Entry("archloom.families.nb201:Nb201Family"),
+        "recurrent": Entry("archloom.families.recurrent:RecurrentFamily"),
         "widths": Entry("archloom.families.widths:WidthsFamily"),
     },
     makes="archloom.families.base:Family",
@@ -273,8 +280,23 @@ def family_of(space: SearchSpace | type[SearchSpace]) -> Family[Any]:
         if isinstance(named := vars(base).get("family"), str):
             return _load_family(named)
         if isinstance(named := vars(base).get("network"), str):
-            return NetworkFamily(Entry(named).load())
+            return NetworkFamily(_load_network(kind, named))
     raise SettingError(f"{kind.__name__} must name its family (or its network): family = 'package.module:Class'")
+
+
+def _load_network(space: type[SearchSpace], name: str) -> Callable[..., nn.Module]:
+    """Return the network that a space names; a SettingError says what is wrong with the name."""
+    try:
+        network: Callable[..., nn.Module] = Entry(name).load()
+    except ModuleNotFoundError as error:
+        what = f"no module named '{error.name}'"
+    except Exception as error:  # an import of foreign code may fail in any way
+        what = one_line(error) if ":" in name else "expected package.module:Class"
+    else:
+        if callable(network):
+            return network
+        what = f"it is {one_line(repr(network))}"
+    raise SettingError(f"{space.__name__}.network must name a class as package.module:Class, got '{name}': {what}")
 
 
 @cache

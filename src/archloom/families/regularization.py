@@ -19,7 +19,18 @@ DropoutRate = Annotated[float, Doc("share of features dropped before the last la
 DropPathRate = Annotated[
     float, Doc("probability, at the end of training, that an image skips an edge; identities aside; 0 is off")
 ]
-TRAINING_ONLY = (AUXILIARY, "drop_path", "dropout")  # settings that only the training of a network needs
+TRAINING_ONLY = (  # settings that only the training of a network needs
+    AUXILIARY,
+    "drop_path",
+    "dropout",
+    "dropout_output",
+    "dropout_hidden",
+    "dropout_input",
+    "dropout_embedding",
+    "dropout_words",
+    "activation_penalty",
+    "change_penalty",
+)
 
 
 class DropPath(nn.Dropout):

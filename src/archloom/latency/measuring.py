@@ -21,7 +21,8 @@ from archloom.families import family_of
 from archloom.latency.prediction_timing import REPEATS, Latency, measure_latencies, use_torch_threads
 from archloom.latency.step_timing import Clock, Step
 from archloom.objectives import cost_of
-from archloom.retrainings.model_file import BEST, LAST, ModelCard, find_model
+from archloom.retrainings.best_model import find_best_model
+from archloom.retrainings.model_file import BEST, LAST, ModelCard
 from archloom.searches.architectures import find_architecture
 from archloom.searches.short_training import seeded
 
@@ -88,7 +89,7 @@ def is_model(given: str) -> bool:
 
 def load_trained(given: str, *, plugins: bool = False) -> Deployed:
     """Return a trained model."""
-    return Deployed.load(find_model(Path(given)), plugins=plugins)
+    return Deployed.load(find_best_model(Path(given)).path, plugins=plugins)
 
 
 def build_untrained(given: str, *, space: str | None, size: Size, seed: int = 0) -> Deployed:
@@ -97,7 +98,8 @@ def build_untrained(given: str, *, space: str | None, size: Size, seed: int = 0)
     deep = found.space if size.cells is None else family_of(found.space).with_depth(found.space, size.cells)
     facts = FACTS.get(str(found.content.get("data")))
     known_classes, known_shape = (facts.classes, facts.image_shape) if facts else (CLASSES, (COLOURS, SIZE, SIZE))
-    shape = known_shape if size.side is None else (known_shape[0], size.side, size.side)
+    colours, height, width = known_shape
+    shape = (colours, size.side or height, size.side or width)
     card = ModelCard(
         space={"name": found.space_name, **{f.name: getattr(deep, f.name) for f in fields(deep)}},
         architecture=dict(deep.check(found.architecture)),

@@ -25,11 +25,12 @@ from archloom.fast import use_kernels
 from archloom.spaces import Architecture, SearchSpace
 from archloom.supernet import Choice, EveryOption, Gate, Only
 from archloom.supernet.masked_width import SharedKernel
+from archloom.tasks import ImageShape, NetworkShape, TextShape
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a network: trainable numbers, and multiply-adds of its convolutions and linear layers per image."""
+    """The cost of a network: trainable numbers, and multiply-adds of its layers per image, or per word."""
 
     parameters: int
     multiply_adds: int
@@ -55,8 +56,8 @@ FREE_KINDS = frozenset(
 CACHED = 10_000  # architectures whose cost is remembered
 
 
-def cost_of(network: nn.Module, image_shape: tuple[int, int, int], *inputs: Any) -> Cost:
-    """Return the cost of a built network for one image."""
+def cost_of(network: nn.Module, image_shape: tuple[int, ...], *inputs: Any) -> Cost:
+    """Return the cost of a built network for one image; for one word, where `image_shape` is empty."""
     return sum(_module_costs(network, image_shape, *inputs).values(), FREE)
 
 
@@ -67,6 +68,7 @@ class CostTable:
         space: what can be chosen.
         classes: the number of classes.
         image_shape: channels, height and width of an image.
+        words: instead of both, the number of words that a network of text knows.
         network_settings: settings of the network.
 
     Examples:
@@ -80,13 +82,18 @@ class CostTable:
     """
 
     def __init__(
-        self, space: SearchSpace, *, classes: int, image_shape: tuple[int, int, int], **network_settings: Any
+        self,
+        space: SearchSpace,
+        *,
+        classes: int = 0,
+        image_shape: tuple[int, ...] = (),
+        words: int = 0,
+        **network_settings: Any,
     ) -> None:
         self._space = space
-        colours = image_shape[0]
         with torch.device("meta"):
             settings = select_deployed_settings(network_settings)
-            supernet = build_network(space, _Counted(), classes=classes, colours=colours, **settings)
+            supernet = build_network(space, _Counted(), _shape(classes, image_shape, words), **settings)
             gates = {d.name: Gate(weights=torch.ones(len(d.options))) for d in space.decisions}
         self._fixed = FREE
         self._options: dict[tuple[str, str], Cost] = {}
@@ -125,12 +132,23 @@ class _CountedOnly(Only):
 
 
 def count_alone(
-    space: SearchSpace, architecture: Architecture, *, image_shape: tuple[int, int, int], **settings: Any
+    space: SearchSpace,
+    architecture: Architecture,
+    *,
+    classes: int = 0,
+    image_shape: tuple[int, ...] = (),
+    words: int = 0,
+    **settings: Any,
 ) -> Cost:
     """Return the cost of one architecture: its network is built without memory. For many, a `CostTable` is faster."""
     with torch.device("meta"):
-        network = build_network(space, _CountedOnly(architecture), colours=image_shape[0], **settings)
+        shape = _shape(classes, image_shape, words)
+        network = build_network(space, _CountedOnly(architecture), shape, **settings)
     return cost_of(network, image_shape)
+
+
+def _shape(classes: int, image_shape: tuple[int, ...], words: int) -> NetworkShape:
+    return TextShape(words) if words else ImageShape(classes, image_shape[0])
 
 
 class _Scale(nn.Module):
@@ -158,16 +176,17 @@ def _prefixes(name: str) -> Iterator[str]:
     return (".".join(parts[:end]) for end in range(len(parts), 0, -1))
 
 
-def _module_costs(network: nn.Module, image_shape: tuple[int, int, int], *inputs: Any) -> dict[str, Cost]:
-    """Return each module's own cost by name, measured by one pass of an image."""
+def _module_costs(network: nn.Module, image_shape: tuple[int, ...], *inputs: Any) -> dict[str, Cost]:
+    """Return each module's own cost by name, measured by one pass of an image, or of a word."""
     # two images: batch statistics of one 1x1 image are undefined
-    image = next(network.parameters()).new_zeros(2, *image_shape)
+    like = next(network.parameters())
+    examples = like.new_zeros(2, *image_shape) if image_shape else like.new_zeros(1, 2, dtype=torch.int64)
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}  # running statistics must not move
     _refuse_uncountable(network)
     with _count_calls(network) as multiply_adds, torch.no_grad(), use_kernels("plain"):  # fused cells call no module
-        functional_call(network, buffers, (image, *inputs))
+        functional_call(network, buffers, (examples, *inputs))
     return {
-        name: Cost(sum(p.numel() for p in module.parameters(recurse=False)), multiply_adds[name] // len(image))
+        name: Cost(sum(p.numel() for p in module.parameters(recurse=False)), multiply_adds[name] // 2)
         for name, module in network.named_modules()
     }
 

@@ -125,7 +125,7 @@ class CostModelFile:
         path: Path,
         *,
         network: Settings | None = None,
-        image_shape: tuple[int, int, int] | None = None,
+        image_shape: tuple[int, ...] | None = None,
     ) -> ModelledCost:
         """Return the model as the cost of a target, for a space with the decisions that it was fitted on.
 
@@ -143,7 +143,7 @@ class CostModelFile:
         caveat = self._describe_differences(space, network or {}, image_shape or self.setup.image_shape)
         return ModelledCost(model, unit=self.unit, provenance=f"{path.name} ({machine})", caveat=caveat)
 
-    def _describe_differences(self, space: SearchSpace, network: Settings, image_shape: tuple[int, int, int]) -> str:
+    def _describe_differences(self, space: SearchSpace, network: Settings, image_shape: tuple[int, ...]) -> str:
         """Return how the timed networks differ from those of a space with the same decisions."""
         own = json.loads(json.dumps(settings_of(space)))  # as a file holds it
         other = [f"space.{name}" for name, value in self.setup.space_settings.items() if own.get(name) != value]

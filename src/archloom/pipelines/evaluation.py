@@ -59,7 +59,7 @@ def summarize_searches(jobs: Sequence[SearchJob], short: Sequence[RetrainJob] = 
             if short:
                 model = trained.get(job.seed)
                 figure, kind = model.valid.top1 if model is not None and model.valid else None, "short"
-            seconds, parameters = found.run.seconds, found.cost.parameters
+            seconds, parameters = found.run.seconds + (found.finalists_seconds or 0.0), found.cost.parameters
             summaries.append(SearchSummary(job.seed, job.folder, found.text, figure, kind, seconds, parameters))
     return tuple(summaries)
 
@@ -104,6 +104,7 @@ def _summarize_models(jobs: Sequence[RetrainJob]) -> tuple[ModelSummary, ...]:
             valid=model.valid.top1 if model.valid else None,
             seconds=model.run.seconds,
             parameters=model.cost.parameters,
+            caution=model.caution,
         )
         for job, model in models
         if model is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject
 from archloom.core.result_file import StoredResult
+from archloom.export import export_model
 from archloom.pipelines.plots import draw_models, plot_models
 from archloom.pipelines.spread import VarianceSplit, split_variance
 from archloom.reports.frames import make_frame
@@ -45,6 +46,7 @@ class ModelSummary:
     valid: float | None
     seconds: float | None
     parameters: int | None
+    caution: str = ""  # what a user must know before using the model
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,8 +147,9 @@ class PipelineResult(StoredResult):
 
     @property
     def sentences(self) -> list[str]:
-        """Return how good the models are, how much they vary, and which one to use."""
-        lines, best, variance = [], self.best, self.spread
+        """Return a warning if the best model has one, how good the models are and vary, and which one to use."""
+        best, variance = self.best, self.spread
+        lines = [best.caution] if best is not None and best.caution else []
         tests = [model.test for model in self.models if model.test is not None]
         if tests:
             if self.picked is not None and self.search_count > 1:
@@ -222,6 +225,24 @@ class PipelineResult(StoredResult):
         return make_frame(
             [{**asdict(model), "text": texts.get(model.search), "path": str(model.path)} for model in self.models]
         )
+
+    def export(self, formats: Sequence[str] | None = None, *, out: str | Path | None = None) -> tuple[Path, ...]:
+        """Write the best model as ONNX, a torch.export program and plain PyTorch source; each file is checked.
+
+        Args:
+            formats: `onnx`, `torch`, `standalone`. Default: all that can be written here.
+            out: The folder to write to. Default: `export` in the run folder of the model.
+
+        Returns:
+            The files.
+
+        Raises:
+            ArchloomError: If no model has been trained yet.
+        """
+        if self.best is None:
+            raise ArchloomError("export() needs a trained model, and this pipeline has none yet")
+        written = export_model(self.best.path, formats=formats, out=out)
+        return tuple(path for form in written for path in form.paths)
 
     def plot(self) -> Figure:
         """Return a matplotlib figure with a line per search and a dot per retraining.

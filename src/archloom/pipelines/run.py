@@ -11,6 +11,8 @@ from pathlib import Path
 from archloom.core.errors import ArchloomError, SettingError, one_line
 from archloom.core.events import JobListener
 from archloom.core.files import write_atomically
+from archloom.core.job_display import show_api_job_progress
+from archloom.core.recipes import RUNS
 from archloom.core.settings import Settings, merge
 from archloom.core.trust import trusting
 from archloom.execution.executors import Executor, Job
@@ -27,7 +29,7 @@ from archloom.retrainings.jobs import RetrainJob
 from archloom.retrainings.report import write_retrain_report
 from archloom.retrainings.run import resolve_request, resume_retraining
 from archloom.searches.jobs import SearchJob, refuse_changed
-from archloom.searches.run import RUNS, write_search_report
+from archloom.searches.run import write_search_report
 from archloom.spaces import SPACES
 
 Note = Callable[[str], None]
@@ -46,13 +48,15 @@ def run(
     on: str = PROCESSES,
     executor: Executor | None = None,
     plugins: bool = False,
+    progress: bool | None = None,
 ) -> PipelineResult:
     """Search with several seeds, pick by validation, train from scratch with several seeds, and report.
 
     Finished runs are kept, interrupted ones resume, and a failed one is retried once.
 
     Args:
-        pipeline: A TOML file, the name of a shipped pipeline, a mapping, or the folder of an earlier call.
+        pipeline: The path of your images or a data set, a TOML file, the name of a shipped pipeline, a mapping, or the
+            folder of an earlier call.
         out: The folder of the pipeline. Default: `runs/run-NAME`.
         jobs: How many runs run at the same time. Default: as many as the cores allow.
         settings: Settings that override the pipeline: {"pick_epochs": 5, "search": {"search": {"epochs": 10}}}.
@@ -61,6 +65,7 @@ def run(
         on: Where runs run: "processes", "serial", "ray", "ray://HOST:PORT" or "slurm".
         executor: Runs searches and retrainings instead of worker processes.
         plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
+        progress: Whether to show progress. Default: in a terminal or a notebook.
 
     Returns:
         What each search found and how good each trained model is, also written to the folder.
@@ -80,7 +85,13 @@ def run(
         resolved, folder = PipelineSpec.open(
             pipeline, RUNS, out=None if out is None else Path(out), overrides=settings, note=note
         )
-        return run_pipeline(resolved, folder, workers=jobs, on=on, executor=executor, note=note, stop=stop)
+
+        def attend(what: str, count: int) -> AbstractContextManager[JobListener]:
+            return show_api_job_progress(progress, count)
+
+        return run_pipeline(
+            resolved, folder, workers=jobs, on=on, executor=executor, attend=attend, note=note, stop=stop
+        )
 
 
 def run_pipeline(
@@ -95,12 +106,11 @@ def run_pipeline(
     stop: Callable[[], bool] = lambda: False,
 ) -> PipelineResult:
     """Begin or resume a resolved pipeline in its folder."""
-    check_retrainings(pipeline)
+    check_pipeline(pipeline, folder)
     folder = folder.absolute()  # machines of a cluster have other working directories
     make = partial(make_executor, on, most=workers, place=folder)
     stages = _Stages(lambda fitting: executor or make(workers=fitting), attend, stop)
     with RunFolder(folder).lock():
-        refuse_changed(pipeline.searches(folder))
         pipeline.write(folder)
         try:
             _run_stages(pipeline, folder, stages)
@@ -113,6 +123,17 @@ def run_pipeline(
     return result
 
 
+def write_pipeline_report(folder: Path, *, out: Path | None = None) -> Path:
+    """Write the page of a pipeline, finished or not, into its folder or `out`."""
+    pipeline, _ = PipelineSpec.open(folder, RUNS)
+    is_written = (folder / PipelineResult.file_name).is_file()
+    exported = PipelineResult.read(folder).exported if is_written else ()
+    page = (out or folder) / "report.html"
+    result = evaluate_pipeline(pipeline, folder, exported=exported)
+    write_atomically(page, render_pipeline(result, page.parent).encode())
+    return page
+
+
 def _run_stages(pipeline: PipelineSpec, folder: Path, stages: _Stages) -> None:
     """Run all jobs that are left, stage by stage: what is trained depends on what was found."""
     searches = pipeline.searches(folder)
@@ -122,6 +143,15 @@ def _run_stages(pipeline: PipelineSpec, folder: Path, stages: _Stages) -> None:
     chosen = choose_searches(pipeline, summarize_searches(searches, short))
     retrainings = pipeline.retrainings(folder, chosen) if chosen else []
     stages.run("training from scratch", retrainings, pipeline.retrain_jobs(len(retrainings)))
+
+
+def check_pipeline(pipeline: PipelineSpec, folder: Path) -> None:
+    """Raise an error for all that keeps a pipeline from beginning in its folder, or from reaching its end."""
+    check_retrainings(pipeline)
+    pipeline.refuse_folder(folder)
+    refuse_changed(pipeline.searches(folder))
+    if pipeline.search.facts is None:
+        pipeline.search.load_data()
 
 
 def check_retrainings(pipeline: PipelineSpec) -> None:
@@ -170,15 +200,18 @@ def _export(pipeline: PipelineSpec, result: PipelineResult, failures: dict[str, 
     except ArchloomError as error:  # it must not lose hours of training
         failures["export"] = one_line(error)
         return []
-    write_retrain_report(best.path)  # with links to the files
+    with RetrainFolder(best.path).lock():  # which removes what a kill left over
+        write_retrain_report(best.path)  # with links to the files
     return [path for form in exported for path in form.paths]
 
 
 def _write(result: PipelineResult, folder: Path) -> None:
     """Write the page, the figures, the pages of searches, which workers leave out, and what a kill left out."""
     for run in result.searches:
-        if not (run.path / "report.html").is_file():
-            write_search_report(RunFolder(run.path))
+        searched = RunFolder(run.path)
+        if not searched.report_path.is_file():
+            with searched.lock():  # which removes what a kill left over
+                write_search_report(searched)
     for run_folder in (RetrainFolder(model.path) for model in result.models):
         if run_folder.list_missing():
             resume_retraining(run_folder)  # it is complete: this writes only what is missing

@@ -20,12 +20,13 @@ from archloom.core.durations import format_duration, parse_duration
 from archloom.core.errors import SettingError, require, suggestion
 from archloom.core.files import write_atomically
 from archloom.core.problems import Problems
-from archloom.core.recipes import find_spec, recipe_path
+from archloom.core.recipes import recipe_path
 from archloom.core.sections import Sections
 from archloom.core.seeds import parse_seeds, seeds_text
 from archloom.core.settings import Settings, check, flatten, merge, read_toml, tables_of, write_toml
 from archloom.execution.machine import Machine, jobs_that_fit
 from archloom.execution.run_folder import RunFolder
+from archloom.pipelines.source import FILE_NAME, RETRAININGS, SEARCHES, find_pipeline_source
 from archloom.retrainings.jobs import RetrainJob
 from archloom.retrainings.sizes import AUTO
 from archloom.retrainings.spec import SECTIONS as RETRAIN_SECTIONS
@@ -37,7 +38,6 @@ from archloom.searches.spec import SECTIONS, SearchSpec, resolve_member
 from archloom.spaces import SPACES
 from archloom.strategies.base import BlackBox
 
-FILE_NAME = "pipeline.toml"
 MOST_RUNS = 1000  # of a kind
 FORMATS = ("onnx", "torch", "standalone")
 SEARCH_SHARE, RETRAIN_SHARE = 0.4, 0.5  # of a budget; the rest is for reading, evaluation and exports
@@ -151,14 +151,14 @@ class PipelineSpec:
 
         A budget becomes epochs when a pipeline begins; a pipeline that is resumed keeps them.
         """
-        source = find_spec("run", given, root, out=out)
+        source, overrides = find_pipeline_source(given, root, out=out, overrides=overrides or {})
         pipeline = cls.resolve(source.settings, beside=source.beside, overrides=overrides)
         return _with_epochs(pipeline, source.folder, note), source.folder
 
     def searches(self, folder: Path) -> list[SearchJob]:
         """Return the searches, one job for each seed."""
         return [
-            SearchJob("search", seed, self.search.with_seed(seed), folder / "searches" / f"seed-{seed}")
+            SearchJob("search", seed, self.search.with_seed(seed), folder / SEARCHES / f"seed-{seed}")
             for seed in self.seeds
         ]
 
@@ -171,7 +171,7 @@ class PipelineSpec:
             RetrainJob(
                 seed,
                 0,
-                folder / "searches" / f"seed-{seed}",
+                folder / SEARCHES / f"seed-{seed}",
                 folder / "picking" / f"search-{seed}",
                 self.recipe,
                 self._sections(len(self.seeds), short),
@@ -188,8 +188,8 @@ class PipelineSpec:
             RetrainJob(
                 search,
                 seed,
-                folder / "searches" / f"seed-{search}",
-                folder / "retrainings" / f"search-{search}-seed-{seed}",
+                folder / SEARCHES / f"seed-{search}",
+                folder / RETRAININGS / f"search-{search}-seed-{seed}",
                 self.recipe,
                 self._sections(count),
                 budget,
@@ -232,10 +232,14 @@ class PipelineSpec:
         top |= {"searches": len(self.seeds), "seeds": seeds_text(self.seeds)}
         return {**top, "search": sections, "retrain": {"recipe": self.recipe, **self.retrain}}
 
-    def write(self, folder: Path) -> None:
-        """Write the pipeline into its folder; a folder with other contents is refused."""
+    def refuse_folder(self, folder: Path) -> None:
+        """Raise a SettingError if a folder has other contents than a pipeline."""
         if not (folder / FILE_NAME).is_file():
             RunFolder(folder).refuse_if_taken()
+
+    def write(self, folder: Path) -> None:
+        """Write the pipeline into its folder; a folder with other contents is refused."""
+        self.refuse_folder(folder)
         write_atomically(folder / FILE_NAME, write_toml(self.to_settings()).encode())
 
 

@@ -27,12 +27,14 @@ class Chain:
 
     def __init__(self, size: int) -> None:
         self.draws = torch.empty(0, size)
+        self.newest: Tensor | None = None  # a thinned chain may have left it out
         self._seen, self._every = 0, 1
 
     def append(self, values: Tensor) -> None:
         """Add a draw; thin the chain if it is too long."""
+        self.newest = values.detach().to("cpu", torch.float32, copy=True).unsqueeze(0)
         if self._seen % self._every == 0:
-            self.draws = torch.cat([self.draws, values.detach().to("cpu", torch.float32).unsqueeze(0)])
+            self.draws = torch.cat([self.draws, self.newest])
         self._seen += 1
         if len(self.draws) > MOST_DRAWS:
             self.draws, self._every = self.draws[::2].clone(), 2 * self._every
@@ -41,17 +43,18 @@ class Chain:
         return len(self.draws)
 
     def last(self, share: float) -> Tensor:
-        """Return the latest share of the draws, at least one if there are any."""
+        """Return the latest share of the draws; at least the newest, if there are any."""
         count = max(1, round(share * len(self.draws)))
-        return self.draws[-count:]
+        return self.draws[-count:] if count > 1 or self.newest is None else self.newest
 
     def state_dict(self) -> StateDict:
         """Return the draws and how they are thinned."""
-        return {"draws": self.draws, "seen": self._seen, "every": self._every}
+        return {"draws": self.draws, "newest": self.newest, "seen": self._seen, "every": self._every}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore what `state_dict` returned."""
         self.draws, self._seen, self._every = state["draws"], state["seen"], state["every"]
+        self.newest = state.get("newest")
 
 
 def mean_probabilities(policy: Logits, draws: Tensor) -> Scores:

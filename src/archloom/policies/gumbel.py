@@ -12,7 +12,7 @@ from archloom.policies.logits import Logits
 from archloom.spaces import Scores
 from archloom.supernet import Gate, Gates
 
-Gradient = Literal["selected", "all", "nb201_code"]
+Gradient = Literal["selected", "all", "nb201_code", "soft"]
 
 
 def check_temperatures(start: float, end: float) -> None:
@@ -37,12 +37,16 @@ def sample_gumbel_gates(
 
     `gradient` says what reaches the logits: `selected`, through the option that runs (only it is computed); `all`,
     through every option (all are computed); `nb201_code`, as in the public NAS-Bench-201 code, where the options that
-    do not run enter as bare numbers of value zero. With `images`, every image gets its own sample.
+    do not run enter as bare numbers of value zero; `soft`, where nothing is hard: all options run, with the weights of
+    the sample. With `images`, every image gets its own sample.
     """
     gates = {}
     for name, row in policy.rows().items():
         shape = row.shape if images is None else (images, len(row))
         soft = ((row + sample_gumbel_noise(shape, generator).to(row)) / temperature).softmax(dim=-1)
+        if gradient == "soft":
+            gates[name] = Gate(weights=soft)
+            continue
         index = soft.detach().argmax(dim=-1)
         hard = torch.zeros_like(soft).scatter(-1, index.unsqueeze(-1), 1.0)
         weights = hard - soft.detach() + soft  # the value of the hard sample, the gradient of the soft one

@@ -64,6 +64,11 @@ class Logits(nn.Module):
         parts = zip(torch.split(movement * live, self._sizes, dim=-1), torch.split(live, self._sizes), strict=True)
         return torch.cat([part - mask * (part.sum(dim=-1, keepdim=True) / mask.sum()) for part, mask in parts], dim=-1)
 
-    def adam(self, *, learning_rate: float, weight_decay: float) -> torch.optim.Adam:
+    @property
+    def free_directions(self) -> int:
+        """Return in how many directions the logits can move once they are centred."""
+        return sum(int(part.sum()) - 1 for part in torch.split(self.live, self._sizes))
+
+    def adam(self, *, learning_rate: float, weight_decay: float, first_beta: float = 0.5) -> torch.optim.Adam:
         """Return the optimizer that the differentiable strategies use on their logits."""
-        return torch.optim.Adam([self.values], lr=learning_rate, betas=(0.5, 0.999), weight_decay=weight_decay)
+        return torch.optim.Adam([self.values], lr=learning_rate, betas=(first_beta, 0.999), weight_decay=weight_decay)

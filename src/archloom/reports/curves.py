@@ -31,11 +31,14 @@ def drop_unknown(values: Sequence[float]) -> list[float]:
 
 
 def learning_curves(epochs: Sequence[float], metrics: Series, *, left_out: Collection[str] = ()) -> str:
-    """Draw a panel for losses, one for accuracies (from 0 to 1), and a small one for every other metric."""
+    """Draw a panel for losses, one for accuracies (from 0 to 1) or perplexities, and a small one for the others."""
     losses = [name for name in metrics if name.endswith("loss")]
     accuracies = [name for name in metrics if name.endswith("accuracy")]
-    others = [name for name in metrics if name not in (*losses, *accuracies, *left_out)][:MOST_OTHER_METRICS]
-    panels = [(title, group) for title, group in (("loss", losses), ("accuracy, %", accuracies)) if group]
+    perplexities = [name for name in metrics if name.endswith("perplexity")]
+    named = (("loss", losses), ("accuracy, %", accuracies), ("perplexity", perplexities))
+    shown = {*losses, *accuracies, *perplexities, *left_out}
+    others = [name for name in metrics if name not in shown][:MOST_OTHER_METRICS]
+    panels = [(title, group) for title, group in named if group]
     panels += [(name.replace("_", " "), [name]) for name in others]
     if not panels:
         return ""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archloom.core.json_object import number
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.settings import Settings
 from archloom.execution.run_facts import RunFacts
 from archloom.reports.curves import Series, drop_unknown
@@ -42,6 +43,13 @@ def decimal(value: object, *, digits: int = 2, unit: str = "") -> str:
 def whole(value: object, *, unit: str = "") -> str:
     """Return `15,625`."""
     return decimal(value, digits=0, unit=unit)
+
+
+def measured(score: float | None, metric: Metric) -> str:
+    """Return a score as people read it: an accuracy in percent, or a perplexity."""
+    if metric is ACCURACY or score is None:
+        return percent(score)
+    return decimal(metric.to_value(score))
 
 
 def percent(fraction: object) -> str:

@@ -13,6 +13,9 @@ from archloom.retrainings.build import cost_of_model, seconds_per_image, shown_s
 from archloom.retrainings.sizes import AUTO, DEFAULT_BUDGET, Budget, choose_size
 from archloom.retrainings.spec import RetrainSpec
 from archloom.retrainings.transfer import Origin, adapt_network, list_differences
+from archloom.searches.threads import choose_threads
+
+TIMING_SHARE = 0.03  # of the budget that one timing takes at most, if a step does not take longer
 
 Note = Callable[[str], None]
 
@@ -58,10 +61,12 @@ def _choose(
     costs = [cost_of_model(option, data).multiply_adds for option in resolved]
     order = sorted(range(len(costs)), key=lambda size: costs[size])
     note("measuring how fast this machine trains")
+    most = TIMING_SHARE * budget.seconds
+    threads = _choose_threads(retrain, overrides)
     choice = choose_size(
         budget,
         [costs[size] for size in order],
-        lambda size: seconds_per_image(resolved[order[size]], data),
+        lambda size: seconds_per_image(resolved[order[size]], data, most=most),
         epochs=flatten(overrides).get("training.epochs"),
     )
     best = order[choice.size]
@@ -72,7 +77,14 @@ def _choose(
         f"{minutes:.1f} min of {time} for {budget.images:,} images of {side} pixels"
     )
     note(f"why: {choice.reason}")
-    return merge(options[best], {"training": {"epochs": choice.epochs}})
+    return merge(options[best], {"training": {"epochs": choice.epochs}}, threads)
+
+
+def _choose_threads(retrain: RetrainSpec, overrides: Settings) -> Settings:
+    """Return the number of torch threads that is faster now, unless the user wrote one."""
+    if "machine.torch_threads" in flatten(overrides) or retrain.machine.prepare().type != "cpu":
+        return {}
+    return {"machine": {"torch_threads": choose_threads()}}
 
 
 def _select(settings: Mapping[str, Settings], retrain: RetrainSpec) -> dict[str, Settings]:

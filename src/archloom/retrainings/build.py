@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,13 +22,14 @@ from archloom.objectives.cost import Cost, cost_of
 from archloom.retrainings.loop import RetrainLoop
 from archloom.retrainings.model_file import ModelCard, ModelDetails
 from archloom.retrainings.spec import RetrainSpec
-from archloom.searches.budget import Budget
-from archloom.searches.build import EVALUATION_BATCH
+from archloom.searches.budget import Budget, time_steps
+from archloom.searches.loaders import EVALUATION_BATCH
 from archloom.searches.short_training import seeded
 from archloom.supernet import Only
 from archloom.supernet.ranks import ALONE, Ranks
 
 UNBALANCED = 20  # times as many images of one class as of another
+TIMED_STEPS = 3
 
 
 def check_trainable(data: ImageData) -> list[str]:
@@ -159,13 +160,8 @@ def card_of(retrain: RetrainSpec, data: ImageData, details: ModelDetails = Model
 
 
 def seconds_per_image(
-    retrain: RetrainSpec, data: ImageData, *, steps: int = 3, clock: Callable[[], float] = time.perf_counter
+    retrain: RetrainSpec, data: ImageData, *, clock: Callable[[], float] = time.perf_counter, most: float = math.inf
 ) -> float:
-    """Return the training time of one image, measured by a few real steps on this machine."""
+    """Return the training time of one image, measured by a few real steps in about twice `most` seconds."""
     training = build_retraining(retrain, data)
-    seconds = []
-    for _ in range(1 + min(steps, training.total - 1)):  # the first one only warms up, unless it is the only one
-        start = clock()
-        training.advance()
-        seconds.append(clock() - start)
-    return statistics.median(seconds[1:] or seconds) / training.batch_size
+    return time_steps(training.advance, clock, before=1, count=TIMED_STEPS, most=most) / training.batch_size

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import math
+import statistics
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypedDict
@@ -29,12 +31,15 @@ from archloom.families import select_deployed_weights, set_progress
 from archloom.retrainings.evaluation import MOST_MISTAKES, Evaluation, evaluate
 from archloom.retrainings.optimization import OptimizerSettings, list_parameters
 from archloom.retrainings.records import RetrainOutcome, RetrainRecord
-from archloom.searches.budget import SLACK, Budget
+from archloom.retrainings.sizes import EVALUATION_COST
+from archloom.searches.budget import RECENT, SLACK, Budget
 from archloom.searches.divergence import refuse_high_loss, refuse_huge_weights
 from archloom.searches.short_training import seeded
+from archloom.searches.threads import ThreadWatch
 from archloom.supernet import Prediction
 from archloom.supernet.ranks import ALONE, Ranks
 
+CAREFUL = 1.5  # times the usual time of an evaluation, which cannot be shortened
 TRAINING_END = 0.97  # of a budget; the rest is for the test images and the report
 SECONDS_BETWEEN_SAVES = 180.0  # within an epoch, which may take an hour
 
@@ -109,7 +114,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         **common: Any,
     ) -> None:
         super().__init__(**common)
-        self._epochs, self._budget = training.epochs, budget
+        self._steps, self._budget = training.epochs * train.steps, budget
         self.network, self._ranks = network, ranks
         self.schedule, self.settings = optimizer, training
         self.optimizer = optimizer.build_optimizer(network)
@@ -119,14 +124,17 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self._parameters = list(list_parameters(self.optimizer))
         self.best: BestEpoch | None = None  # where validation picks the weights
         self._batches: Iterator[Batch] | None = None
+        self._recent: deque[float] = deque(maxlen=RECENT)  # seconds of the last steps
+        self._threads = None if budget is None else ThreadWatch()
         self._sums = {"loss": 0.0, "right": 0.0, "images": 0.0, "seconds": 0.0}
+        self._validated: tuple[int, Evaluation] | None = None  # the last validation, and its step
         self._save: Save | None = None
         self._saved = 0.0
 
     @property
     def total(self) -> int:
         """Return the number of steps of all epochs, or of those that the budget leaves time for."""
-        return self._epochs * self._train.steps
+        return self._steps
 
     @property
     def units_per_record(self) -> int:
@@ -170,29 +178,44 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self.position += 1
         for name, value in (("loss", loss * len(batch)), ("right", right), ("images", len(batch))):
             self._sums[name] += value
-        self._sums["seconds"] += self._clock() - start
+        self._count_seconds(self._clock() - start)
         self.emit(Advanced(self.position, len(batch), {"train_loss": loss, "train_accuracy": right / len(batch)}))
-        if step + 1 < self._train.steps:
+        self._keep_to_budget()
+        if step + 1 < self._train.steps and self.position < self.total:
             self._save_if_due()
             return None
         self._batches = None
-        record = self._record(epoch)
-        self._keep_to_budget(record)
-        return record
+        return self._record(epoch)
 
-    def _keep_to_budget(self, record: RetrainRecord) -> None:
-        """Take only the epochs that fit into the time left, by the last one; the schedule ends with them."""
+    def _count_seconds(self, seconds: float) -> None:
+        self._sums["seconds"] += seconds
+        self._recent.append(seconds)
+        if self._threads is not None:
+            self._threads.count(seconds)
+
+    def _keep_to_budget(self) -> None:
+        """Take only the steps that fit into the time left, by the last ones; the schedule ends with them."""
         if self._budget is None:
             return
-        done, left = record.epoch + 1, max(0.0, self._budget.left_until(TRAINING_END))
-        if record.total_seconds * (self._epochs - done) > SLACK * left:
-            self._epochs = done + int(left / record.total_seconds)
+        self._budget.watch_load()
+        step = statistics.fmean(self._recent)
+        image = CAREFUL * EVALUATION_COST * step / self._train.batch_size  # of an evaluation
+        valid, test = (0 if part is None else len(part.indices) for part in (self._valid, self._test))
+        left = self._budget.left_until(TRAINING_END) - image * (valid + test)  # of the last epoch
+        each, wanted = step + image * valid / self._train.steps, self._steps - self.position
+        if each * wanted > SLACK * max(0.0, left):
+            self._steps = self.position + max(0, int(left / each))
+
+    @property
+    def _epochs(self) -> float:
+        """Return the epochs of all steps; the last one may be shortened."""
+        return self._steps / self._train.steps
 
     def _set_progress(self, epoch: int, step: int) -> None:
         rate = self.schedule.rate_at(epoch + step / self._train.steps, epochs=self._epochs)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        set_progress(self.network, epoch / self._epochs)
+        set_progress(self.network, min(1.0, epoch / self._epochs))
 
     def _fit(self, batch: Batch) -> tuple[float, int]:
         """Take one step; return the loss of the classifier itself, and how many images it classified rightly."""
@@ -277,6 +300,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             return {}
         start = self._clock()
         found = evaluate(self.network, self._valid, classes=self._classes)
+        self._validated = (self.position, found)
         self._refuse_unbounded("the validation loss", found.loss)
         figures = {"valid_accuracy": found.top1, "valid_top5": found.top5, "valid_loss": found.loss}
         if self._average is not None:
@@ -306,9 +330,19 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         model.load_state_dict(self.chosen, strict=False)  # an auxiliary head takes no part in evaluation
         return RetrainOutcome(
             test=self._evaluate(model, self._test, mistakes=MOST_MISTAKES),
-            valid=self._evaluate(model, self._valid),
-            best_epoch=self._epochs - 1 if self.best is None else self.best["epoch"],
+            valid=self._find_validation() or self._evaluate(model, self._valid),
+            best_epoch=len(self.history) - 1 if self.best is None else self.best["epoch"],
+            steps=self.position,
+            planned_steps=self.settings.epochs * self._train.steps,
+            steps_per_epoch=self._train.steps,
         )
+
+    def _find_validation(self) -> Evaluation | None:
+        """Return the last validation if it was of the chosen weights."""
+        if self._validated is None or self._average is not None or self._validated[0] != self.position:
+            return None
+        is_last = self.best is None or self.best["epoch"] == len(self.history) - 1
+        return self._validated[1] if is_last else None
 
     def _evaluate(self, network: nn.Module, images: Loader | None, *, mistakes: int = 0) -> Evaluation | None:
         return None if images is None else evaluate(network, images, classes=self._classes, mistakes=mistakes)
@@ -324,7 +358,10 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             "average": None if self._average is None else self._average.state_dict(),
             "best": self.best,
             "partial": dict(self._sums),
-            "epochs": self._epochs,
+            "steps": self._steps,
+            "budget": None
+            if self._budget is None
+            else {"seconds": self._budget.seconds, "spent": self._budget.elapsed},
         }
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -336,7 +373,12 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             self._average.load_state_dict(state["average"])
         self.best = state["best"]
         self._sums = dict(state["partial"])
-        self._epochs = state.get("epochs", self._epochs)  # states of older versions have none
+        older = state.get("epochs", self.settings.epochs) * self._train.steps  # of older versions
+        self._steps = state.get("steps", older)
+        budget = state.get("budget")
+        if budget is not None:  # a resumed training keeps to it, too
+            self._budget = Budget.begin(budget["seconds"], spent=budget["spent"])
+            self._threads = ThreadWatch()
         self._batches = None
 
 

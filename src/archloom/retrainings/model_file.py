@@ -42,6 +42,7 @@ class ModelDetails:
     data: str = ""
     recipe: str = ""
     seed: int | None = None
+    caution: str = ""  # what a user must know before using the model
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
@@ -155,20 +156,6 @@ def load_model(path: Path, *, plugins: bool = False) -> tuple[ModelCard, nn.Modu
     card = card.deployed()
     with trusting(plugins=plugins):
         return card, _build_network(card, tensors, path)
-
-
-def find_model(given: Path) -> Path:
-    """Return the model file: the given file, or the best model of a run folder."""
-    if given.is_dir():
-        found = next((given / name for name in (BEST, LAST) if (given / name).is_file()), None)
-        if found is None:
-            raise SettingError(
-                f"{given} holds no trained model ({BEST}); `archloom retrain {given}` trains what a search found"
-            )
-        return found
-    if not given.is_file():
-        raise SettingError(f"there is no model {given}")
-    return given
 
 
 def _build_network(card: ModelCard, tensors: Mapping[str, Tensor], path: Path) -> nn.Module:

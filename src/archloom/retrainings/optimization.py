@@ -51,7 +51,7 @@ class OptimizerSettings:
             }
         )
 
-    def rate_at(self, epoch: float, *, epochs: int) -> float:
+    def rate_at(self, epoch: float, *, epochs: float) -> float:
         """Return the learning rate after `epoch` of all epochs; parts of an epoch count with `every_step`."""
         done = epoch if self.every_step else math.floor(epoch)
         if epoch < self.warmup_epochs:

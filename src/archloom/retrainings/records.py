@@ -55,6 +55,9 @@ class RetrainRecord:
         return from_json_object(cls, value, partial=True)
 
 
+LEAST_EPOCHS, LEAST_STEPS = 10, 500  # with less of either a model is called hardly trained
+
+
 @dataclass(frozen=True, kw_only=True)
 class RetrainOutcome:
     """What a training leads to: how good its best model is."""
@@ -62,3 +65,22 @@ class RetrainOutcome:
     test: Evaluation | None  # on the test images, where there are any
     valid: Evaluation | None  # on the validation images, where there are any
     best_epoch: int  # of the model that is kept, from 0
+    steps: int = 0  # that were taken; 0: not known, as in files of older versions
+    planned_steps: int = 0
+    steps_per_epoch: int = 0
+
+    @property
+    def training_caution(self) -> str:
+        """Return a warning if the model was trained less than it should be, else ''."""
+        if not self.steps or not self.steps_per_epoch:
+            return ""
+        sentences, epochs = [], self.steps / self.steps_per_epoch
+        if epochs < LEAST_EPOCHS or self.steps < LEAST_STEPS:
+            sentences.append(
+                f"Hardly trained: {epochs:.3g} epochs of {self.steps_per_epoch:,} steps. A model needs at least "
+                f"{LEAST_EPOCHS} epochs and {LEAST_STEPS} steps; use a larger budget or more epochs."
+            )
+        if self.steps < self.planned_steps:
+            planned = self.planned_steps / self.steps_per_epoch
+            sentences.append(f"The time ended after {epochs:.3g} of {planned:.3g} planned epochs.")
+        return " ".join(sentences)

@@ -134,12 +134,14 @@ def _describe_evaluation(directory: Path, result: RetrainResult | None) -> dict[
     """Return the part of the page that says how good the model is."""
     if result is None or result.evaluation is None:
         return {
-            "verdict": "", "cautions": [], "facts": Table("", ()), "map": "", "numbers": False, "pairs": Table("", ()),
+            "warnings": [], "verdict": "", "cautions": [],
+            "facts": Table("", ()), "map": "", "numbers": False, "pairs": Table("", ()),
             "bars": "", "bars_caption": "", "mistakes": [],
         }  # fmt: skip
     found, part, names = result.evaluation, _name_part(result), result.classes
     return {
-        "verdict": " ".join(filter(None, (result.caution, write_verdict(found, part)))),
+        "warnings": [result.caution] if result.caution else [],
+        "verdict": write_verdict(found, part),
         "cautions": _list_cautions(found, part, names),
         "facts": Table("", tuple(_list_facts(result, found, part))),
         "map": Picture(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import archloom  # exporting is a layer above retrainings: the package exports it
 from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 from archloom.core.result_file import read_result_file
@@ -27,8 +28,8 @@ from archloom.retrainings.evaluation import Evaluation
 from archloom.retrainings.model_file import BEST
 from archloom.retrainings.records import RetrainOutcome, RetrainRecord
 from archloom.retrainings.report_curves import draw_curves, plot_curves
-from archloom.searches.divergence import chance_sentence
 from archloom.spaces import SPACES, CellGraph
+from archloom.tasks import CLASSIFICATION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -130,11 +131,12 @@ class RetrainResult(RetrainOutcome):
 
     @property
     def caution(self) -> str:
-        """Return a warning if the model is no better than guessing, else ''."""
-        if self.evaluation is None:
-            return ""
-        counts = [sum(row) for row in self.evaluation.confusion]
-        return chance_sentence(self.evaluation.top1 / 100, counts)
+        """Return warnings if the model was hardly trained or is no better than guessing, else ''."""
+        learned = ""
+        if self.evaluation is not None:
+            counts = [sum(row) for row in self.evaluation.confusion]
+            learned = CLASSIFICATION.chance_sentence(self.evaluation.top1 / 100, counts)
+        return " ".join(filter(None, (self.training_caution, learned)))
 
     @property
     def time_text(self) -> str:
@@ -144,7 +146,7 @@ class RetrainResult(RetrainOutcome):
 
     def __repr__(self) -> str:
         cost = f"{self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds"
-        facts = {"accuracy": self.accuracy_text, "caution": self.caution, "cost": cost, "time": self.time_text}
+        facts = {"caution": self.caution, "accuracy": self.accuracy_text, "cost": cost, "time": self.time_text}
         known = {name: text for name, text in facts.items() if text}
         return list_lines({"architecture": f"{self.text} ({self.title})", **known, "model": str(self.model)})
 
@@ -165,6 +167,19 @@ class RetrainResult(RetrainOutcome):
             ArchloomError: If pandas is not installed.
         """
         return make_frame([record.to_json() for record in self.history])
+
+    def export(self, formats: Sequence[str] | None = None, *, out: str | Path | None = None) -> tuple[Path, ...]:
+        """Write the model as ONNX, a torch.export program and plain PyTorch source; each file is checked.
+
+        Args:
+            formats: `onnx`, `torch`, `standalone`. Default: all that can be written here.
+            out: The folder to write to. Default: `export` in the run folder.
+
+        Returns:
+            The files.
+        """
+        written = archloom.export_model(self.model, formats=formats, out=out)
+        return tuple(path for form in written for path in form.paths)
 
     def plot(self) -> Figure:
         """Return a matplotlib figure: losses and accuracies over epochs."""

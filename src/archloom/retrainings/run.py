@@ -18,11 +18,14 @@ from archloom.core.errors import (
 )
 from archloom.core.events import Listener
 from archloom.core.json_object import to_json_object
-from archloom.core.recipes import find_retraining
+from archloom.core.progress_display import show_api_progress
+from archloom.core.recipes import RUNS, find_retraining
 from archloom.core.settings import Settings, flatten, merge, read_toml
 from archloom.core.state import StateDict
 from archloom.core.trust import trusting
+from archloom.data.places import GIVEN
 from archloom.data.source import ImageData
+from archloom.data.user_data import as_data_set
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
@@ -41,8 +44,7 @@ from archloom.retrainings.spec import KIND, RetrainSpec, compose
 from archloom.retrainings.transfer import Origin, find_origin
 from archloom.searches.architectures import find_architecture
 from archloom.searches.budget import Budget
-from archloom.searches.run import DEFAULT_OPTIONS, RUNS, as_image_data
-from archloom.searches.spec import GIVEN
+from archloom.searches.run import DEFAULT_OPTIONS
 from archloom.supernet.ranks import ALONE, Ranks
 
 Note = Callable[[str], None]
@@ -73,6 +75,7 @@ def retrain(
     stop: Callable[[], bool] = lambda: False,
     note: Note = lambda line: None,
     plugins: bool = False,
+    progress: bool | None = None,
 ) -> RetrainResult:
     """Train an architecture from scratch; everything is also written to a run folder.
 
@@ -88,6 +91,7 @@ def retrain(
         stop: Asked after every step; once true, the training saves and stops.
         note: Called with lines on what was chosen, and with warnings.
         plugins: Whether to import plug-ins that only a file or a folder names; see SECURITY.md.
+        progress: Whether to show progress. Default: in a terminal or a notebook.
 
     Returns:
         The trained model, and how good it is on images that it was not trained on.
@@ -106,11 +110,11 @@ def retrain(
         >>> result.model.name
         'best.safetensors'
     """
-    own = as_image_data(data)
-    named = {} if data is None else {"data": {"name": data if own is None else GIVEN}}
+    own: Any = as_data_set(data)
+    named = {} if data is None else {"data": {"name": str(data) if own is None else GIVEN}}
     overrides = merge(settings or {}, named, {} if seed is None else {"seed": seed})
-    options = RunOptions(listeners=listeners, stop=stop, warn=note)
-    with trusting(overrides, plugins=plugins):
+    with trusting(overrides, plugins=plugins), show_api_progress(progress, listeners) as listening:
+        options = RunOptions(listeners=listening, stop=stop, warn=note)
         request = resolve_request(architecture, recipe=recipe, budget=budget, overrides=overrides)
         return run_retraining(request, data=own, out=out, options=options, note=note)
 
@@ -162,7 +166,8 @@ def run_retraining(
         return resume_retraining(folder, data=data, settings=here, options=options)
 
     def build() -> RetrainRun:
-        budget = None if request.budget is None else Budget(parse_duration(request.budget))
+        seconds = None if request.budget is None else parse_duration(request.budget)
+        budget = None if seconds is None else Budget.begin(seconds, spent=options.spent)
         images = data or request.spec.load_data()
         if request.pruned:
             note(request.pruned)
@@ -190,9 +195,10 @@ def resume_retraining(
 ) -> RetrainResult:
     """Resume a retraining that was interrupted; return the result of a complete one."""
     spec = RetrainSpec.resolve(merge(folder.config, settings or {}))
+    own: Any = as_data_set(data)
 
     def build() -> RetrainRun:
-        return RetrainRun(folder, spec, as_image_data(data) or spec.load_data(), ranks=options.ranks)
+        return RetrainRun(folder, spec, own or spec.load_data(), ranks=options.ranks)
 
     def write_report() -> None:
         try:
@@ -251,7 +257,13 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
         super().save(state, step)
         best = self.loop.best
         if best is not None and best["epoch"] != self._kept_epoch:
-            details = ModelDetails(valid_accuracy=best["accuracy"], epoch=best["epoch"], data=self._spec.data_set.name)
+            done, epochs = best["epoch"] + 1, self._spec.training.epochs
+            details = ModelDetails(
+                valid_accuracy=best["accuracy"],
+                epoch=best["epoch"],
+                data=self._spec.data_set.name,
+                caution=f"Its training has not ended: this is epoch {done} of {epochs}." if done < epochs else "",
+            )
             save_model(self.folder.path / BEST, card_of(self._spec, self._data, details), best["weights"])
             self._kept_epoch = best["epoch"]
 
@@ -314,6 +326,7 @@ def _card_details(result: RetrainResult) -> ModelDetails:
         data=result.data,
         recipe=result.recipe,
         seed=result.seed,
+        caution=result.caution,
     )
 
 

@@ -17,12 +17,12 @@ from archloom.core.sections import Sections
 from archloom.core.settings import Component, Settings, Target, merge, schema, settings_of, tables_of
 from archloom.data import DATA, DEFAULT_DATA, load
 from archloom.data.parts import DataParts
-from archloom.data.source import ImageData
+from archloom.data.places import GIVEN, locate_data
 from archloom.execution.machine import Machine
 from archloom.families import FAMILIES, build_network, family_of
 from archloom.retrainings.loop import TrainingSettings
 from archloom.retrainings.optimization import OptimizerSettings
-from archloom.searches.spec import GIVEN, build_space, check_precision, find_data, resolve_data
+from archloom.searches.spec import build_space, check_precision, find_data, resolve_data
 from archloom.spaces import SPACES, Architecture, SearchSpace
 from archloom.supernet import Only
 
@@ -135,7 +135,7 @@ class RetrainSpec:
         """Return the space of the architecture."""
         return build_space(self.space)
 
-    def load_data(self) -> ImageData:
+    def load_data(self) -> Any:
         """Read the data set; a DataError says if the data came from Python code."""
         if self.data_set.name == GIVEN:
             raise DataError("this run was given its data in Python: pass `data=` to archloom.retrain or resume")
@@ -156,7 +156,8 @@ def _try_network(sections: Sections, space: Component, network: Component, choic
     if architecture is not None:
         resolve = Only(architecture)
         with torch.device("meta"):
-            sections.attempt("network", lambda: build_network(built, resolve, classes=2, colours=3, **network.settings))
+            shape = family_of(built).task.any_shape
+            sections.attempt("network", lambda: build_network(built, resolve, shape, **network.settings))
     return architecture
 
 
@@ -184,7 +185,8 @@ def compose(
     if unknown:
         raise SettingError(f"unknown section '{unknown[0]}' of recipe '{recipe_name}'{suggestion(unknown[0], known)}")
     family = merge({key: tables[key] for key in SECTIONS if key in tables}, tables.get(kind.name, {}))
-    own = overrides.get("data", {})
+    overrides = {**overrides, "data": locate_data(overrides.get("data", {}))}
+    own = overrides["data"]
     data_name = own.get("name") or inherited.get("name") or family.get("data", {}).get("name", DEFAULT_DATA)
     layers = {
         "space": {"name": name, **settings_of(space), **kind.select_space_settings(space, family.get("space", {}))},

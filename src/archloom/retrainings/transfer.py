@@ -17,12 +17,12 @@ import numpy as np
 from archloom.core.errors import SettingError
 from archloom.core.settings import Settings, read_toml, schema
 from archloom.data import DATA, FACTS
+from archloom.data.places import GIVEN
 from archloom.data.source import ImageData
 from archloom.families import family_of
 from archloom.retrainings.build import cost_of_model, shown_shape
 from archloom.retrainings.spec import RetrainSpec
 from archloom.searches.architectures import FoundArchitecture
-from archloom.searches.spec import GIVEN
 from archloom.spaces import SearchSpace
 
 SOME_WIDTHS = (8, 16, 32)

@@ -11,6 +11,7 @@ from torch import Tensor
 from archloom.core.errors import require
 from archloom.core.state import StateDict
 from archloom.samplers.base import Closure, PosteriorSampler, SamplerOptions
+from archloom.samplers.batch_noise import BatchedClosure, BatchNoise
 
 DAMPING = 0.2  # Powell's: the least curvature along a step that is accepted, relative to the estimate
 SMALLEST_COSINE = 1e-10  # between a step and the change of the gradient; below it a pair says nothing
@@ -97,6 +98,9 @@ class BfgsPosterior(PosteriorSampler):
     With `curvature="fixed"` nothing is learned, one call suffices, and P is what `inverse.matrix` was set to.
     `identity` is the same with P = 1; without noise it is gradient descent. `project` maps every movement to what is
     allowed, for directions that the loss cannot see. Parameters without gradient are not updated.
+
+    A `BatchedClosure` shows how noisy its batches are. With `subtract_batch_noise` this noise replaces part of what
+    would be injected (`batch_noise.py`). A pair repeats only `pair_share` of the batches.
     """
 
     counters: ClassVar[tuple[str, ...]] = ("draws", "clipped", "damped", "skipped", "failed")
@@ -112,6 +116,8 @@ class BfgsPosterior(PosteriorSampler):
         step_clip: float = 1.0,  # largest norm of the mean step; 0 is off
         learn_every: int = 1,  # draws to each pair; between them the closure is called once
         reset_every: int = 0,  # forget the curvature after so many draws; 0 is never
+        pair_share: float = 1.0,  # of the batches of a draw that its pair repeats, where there are several
+        subtract_batch_noise: bool = False,
         project: Callable[[Tensor], Tensor] | None = None,
         **common: Unpack[SamplerOptions],
     ) -> None:
@@ -124,19 +130,34 @@ class BfgsPosterior(PosteriorSampler):
                 f"step_clip must be 0 (off) or more, got {step_clip}": step_clip >= 0,
                 f"learn_every must be at least 1, got {learn_every}": learn_every >= 1,
                 f"reset_every must be 0 (never) or more, got {reset_every}": reset_every >= 0,
+                f"pair_share must lie in (0, 1], got {pair_share}": 0 < pair_share <= 1,
                 f"curvature must be bfgs, fixed or identity, got '{curvature}'": (
                     curvature in ("bfgs", "fixed", "identity")
+                ),
+                f"subtract_batch_noise must go with the noise rule exact, got '{common.get('noise_rule')}'": (
+                    not subtract_batch_noise or common.get("noise_rule", "exact") == "exact"
                 ),
                 f"pairs must be same or different, got '{pairs}'": pairs in ("same", "different"),
             }
         )
         self._identity, self._learning, self._same_batch = curvature == "identity", curvature == "bfgs", pairs == "same"
         self._step_clip, self._project = step_clip, project
-        self._learn_every, self._reset_every = learn_every, reset_every
+        self._learn_every, self._reset_every, self._pair_share = learn_every, reset_every, pair_share
         size, device = sum(parameter.numel() for parameter in self.parameters), self.parameters[0].device
         bounds = (1.0, 1.0) if self._identity else (smallest, largest)
         self.inverse = InverseHessian(size, smallest=bounds[0], largest=bounds[1], device=device)
         self._last: tuple[Tensor, Tensor] | None = None  # the step and gradient before, for pairs of different batches
+        self.batch_noise = BatchNoise(size, device=device) if subtract_batch_noise else None
+        self._basis = self._allowed_directions(size) if subtract_batch_noise else None
+
+    def _allowed_directions(self, size: int) -> Tensor:
+        """Return an orthonormal basis of the directions that `project` keeps, as columns."""
+        unit = torch.eye(size, dtype=torch.float64, device=self.parameters[0].device)
+        if self._project is None:
+            return unit
+        values, vectors = torch.linalg.eigh(torch.stack([self._project(row) for row in unit]))
+        kept: Tensor = vectors[:, values > 0.5]
+        return kept
 
     @torch.no_grad()
     def step(self, closure: Closure) -> Tensor:  # type: ignore[override]
@@ -148,6 +169,8 @@ class BfgsPosterior(PosteriorSampler):
             self._descend(parts)
             return loss
         gradient = self._flat(parts)
+        if self.batch_noise is not None and isinstance(closure, BatchedClosure):
+            self.batch_noise.observe(closure.gradients, closure.unseen)
         if self._learning and self._last is not None:
             self._learn(self._last[0], gradient - self._last[1])
         active = self._flat([None if part is None else torch.ones_like(part) for part in parts])
@@ -158,7 +181,7 @@ class BfgsPosterior(PosteriorSampler):
         moved = self._flat(self.parameters) - before  # as it was after rounding
         self.draw |= {"step_norm": float(mean.norm()), "noise_norm": float(noise.norm())}
         if self._learning and self._same_batch and (self.counts["draws"] - 1) % self._learn_every == 0:
-            self._learn(moved, self._flat(self._regularized_gradient(closure)[1]) - gradient)
+            self._learn(moved, self._change_of_gradient(closure, gradient, moved))
         elif not self._same_batch:
             self._last = (moved, gradient)
         self.draw["smallest"], self.draw["largest"] = self.inverse.extremes()
@@ -166,19 +189,60 @@ class BfgsPosterior(PosteriorSampler):
             self.inverse.reset()
         return loss
 
+    def start_from(self, inverse: Tensor) -> None:
+        """Start with a curvature that was learned elsewhere."""
+        self.inverse.matrix, self.inverse.has_learned = inverse.to(self.inverse.matrix), True
+
+    def freeze_curvature(self) -> None:
+        """Learn no more: a chain whose curvature changes with its position is not exactly that of its posterior."""
+        self._learning = False
+
+    def _change_of_gradient(self, closure: Closure, before: Tensor, moved: Tensor) -> Tensor:
+        """Return how the gradient changed by a move, on the same batches or on the first ones of them."""
+        if not isinstance(closure, BatchedClosure) or self._pair_share == 1:
+            return self._flat(self._regularized_gradient(closure)[1]) - before
+        count = max(1, round(self._pair_share * len(closure.gradients)))
+        with torch.enable_grad():
+            after = closure.repeat(count).double()
+        first = torch.stack([gradient.double() for gradient in closure.gradients[:count]]).mean(dim=0)
+        change: Tensor = after - first + self.param_groups[0]["decay"] * moved
+        return change
+
     def _movement(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean step and the noise, both projected."""
         noise, scale = torch.zeros_like(gradient), self.noise_scale()
         if scale:
             root, failed = self.inverse.root()  # before the mean, which must not use a P that is reset here
             self._count("failed", int(failed))
+            if self.batch_noise is not None and self.batch_noise.is_known:
+                return self._movement_beside_batches(gradient, self.batch_noise)
             noise = scale * (root @ self._sample_normal(gradient))
-        mean = -self.param_groups[0]["lr"] * (self.inverse.matrix @ gradient)
-        length = float(mean.norm())
-        if self._step_clip and length > self._step_clip:
-            mean *= self._step_clip / length
-            self._count("clipped")
+        mean = self._clip_step(-self.param_groups[0]["lr"] * (self.inverse.matrix @ gradient))
         return (mean, noise) if self._project is None else (self._project(mean), self._project(noise))
+
+    def _movement_beside_batches(self, gradient: Tensor, batch_noise: BatchNoise) -> tuple[Tensor, Tensor]:
+        """Return the mean step and as much noise as the batches leave room for, both projected."""
+        group, basis = self.param_groups[0], self._basis
+        assert basis is not None
+        root = basis @ torch.linalg.cholesky(basis.T @ self.inverse.matrix @ basis)
+        tempered = group["observations"] / group["temperature"]
+        spectrum = batch_noise.spectrum(root, observations=tempered)
+        rates = spectrum.limit_rates(group["lr"])
+        injected = spectrum.left_to_inject(rates)
+        along = root @ spectrum.directions
+        mean = self._clip_step(-along @ (rates * (along.T @ gradient)))
+        noise = along @ ((injected / tempered).sqrt() * self._sample_normal(injected))
+        own = rates * (2 - rates)
+        self.draw |= {"rate": float(rates.mean()), "batch_share": float(1 - injected.sum() / own.sum())}
+        return mean, noise
+
+    def _clip_step(self, mean: Tensor) -> Tensor:
+        """Return the mean step, no longer than the limit."""
+        length = float(mean.norm())
+        if not self._step_clip or length <= self._step_clip:
+            return mean
+        self._count("clipped")
+        return mean * (self._step_clip / length)
 
     def _learn(self, step: Tensor, change: Tensor) -> None:
         outcome = self.inverse.learn(step, change)
@@ -199,10 +263,13 @@ class BfgsPosterior(PosteriorSampler):
 
     def _curvature_state(self) -> StateDict:
         last = None if self._last is None else list(self._last)
-        return {"matrix": self.inverse.matrix, "learnt": self.inverse.has_learned, "last": last}
+        state = {"matrix": self.inverse.matrix, "learnt": self.inverse.has_learned, "last": last}
+        return state if self.batch_noise is None else {**state, "batch_noise": self.batch_noise.state_dict()}
 
     def _load_curvature(self, state: StateDict) -> None:
         self.inverse.matrix = state["matrix"].to(self.inverse.matrix)
         self.inverse.has_learned = state["learnt"]
+        if self.batch_noise is not None and "batch_noise" in state:
+            self.batch_noise.load_state_dict(state["batch_noise"])
         last = state["last"]
         self._last = None if last is None else (last[0].to(self.inverse.matrix), last[1].to(self.inverse.matrix))

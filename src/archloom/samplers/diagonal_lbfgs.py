@@ -160,7 +160,15 @@ class DiagonalLbfgsPosterior(PosteriorSampler):
         if not scale:
             return mean, torch.zeros_like(mean)
         noise = scale * spread.sqrt() * self._sample_normal(mean) * active
-        return mean, self._clip(noise, self._noise_clip * sizes, "noise_clipped")
+        clipped = self._clip(noise, self._noise_clip * sizes, "noise_clipped")
+        self.draw["noise_clipped_share"] = self.draw["noise_clipped"] / len(self._sizes)
+        return mean, clipped
+
+    @property
+    def noise_clipped_share(self) -> float:
+        """Return the mean share of tensors whose noise was clipped, over all draws with noise; 0 before the first."""
+        noisy = self.counts["draws"] - self._quiet_steps
+        return self.counts["noise_clipped"] / (noisy * len(self._sizes)) if noisy > 0 else 0.0
 
     def _current_noise_scale(self) -> float:
         """Return the scale of the noise at this step of the ramp."""

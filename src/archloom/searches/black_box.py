@@ -11,6 +11,7 @@ from archloom.benchmarks.base import Benchmark
 from archloom.core.errors import SettingError
 from archloom.core.events import Advanced
 from archloom.core.json_object import JsonObject, to_json_object
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.state import StateDict
 from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target
@@ -37,6 +38,11 @@ class TableScore:
                 f"search.score_epochs must be {known} for the {table.name} table, got {epochs}; "
                 "or set search.score = 'training'"
             )
+        if "valid" not in table.metrics:
+            raise SettingError(
+                f"the {table.name} table has test scores only, and a search must not see them; "
+                "add validation scores, or set search.score = 'training'"
+            )
         self._table, self._dataset, self._column = table, dataset, epochs
         self.epochs = epochs or next(iter(table.epochs), 1)  # a table without epochs: one training, however long
 
@@ -55,6 +61,13 @@ class PathScore:
 
     def __call__(self, architecture: Architecture) -> Iterator[Scored]:
         yield Scored(self.epochs, self._paths(architecture))
+
+
+def describe_score(metric: Metric, architectures: int, score: float) -> str:
+    """Return `score of 12 different architectures: 93.12`; a score in percent is an accuracy, or 100 / perplexity."""
+    if metric.higher_is_better:
+        return f"score of {architectures} different architectures: {score:.2f}"
+    return f"{metric.name} of {architectures} different architectures: {metric.format(score / 100)}"
 
 
 class BlackBoxLoop(SearchLoop[TrialRecord]):
@@ -79,9 +92,11 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         parallel: ParallelScore | None = None,  # scores groups of trials; left out: one trial after another
         target: Target | None = None,
         limit: Limit | None = None,
+        metric: Metric = ACCURACY,
         **common: Any,
     ) -> None:
         super().__init__(space, **common)
+        self._metric = metric
         self._target, self._limit = target, limit
         self._targets = [one for one in (target, None if limit is None else limit.to_target()) if one is not None]
         if self._targets:
@@ -205,7 +220,7 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         winner = best_trial([record for record in self.history if self._keeps_limit(record)] or self.history)
         architecture = self._fit_limit(winner)
         different = len({record.text for record in self.history})
-        best = f"Best score of {different} different architectures: {winner.score:.2f}."
+        best = f"Best {describe_score(self._metric, different, winner.score)}."
         if not self._keeps_limit(winner):
             best += " No trial kept to the limit: this one was changed until it does, and was not scored again."
         checked, limit, findings = None, check_limit(self._limit, architecture), self.strategy.findings()

@@ -13,34 +13,60 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Clock = Callable[[], float]
-CLOCKS: dict[Literal["wall", "cpu"], Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
+ClockName = Literal["wall", "cpu"]
+CLOCKS: dict[ClockName, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 SUPERNET_END = 0.45  # of the budget: when the shared weights must have been trained, planning included
+LEAST_SUPERNET = 0.3  # of the time that is left when the supernet begins
+SHARPNESS_END = 0.6  # when the eigenvalue of an epoch must be measured; it is left out where it would take longer
 RACE_END = 0.94  # when the race must be over; what is left is for the random baseline and the report
 SLACK = 1.05  # a phase may be this much slower than planned before it is shortened
 RECENT = 30  # steps whose mean duration predicts the next ones
+END_SECONDS = 2.5  # of a core, for what follows the last phase: the last evaluation, the result and the report
+LEAST_SHARE = 0.02  # of a core that a process is taken to get at least
+SEEN_SECONDS = 1.0  # before the share of a core is believed
 
 
 @dataclass
 class Budget:
-    """So many seconds from the start of a search on; `spent` were spent before it was resumed."""
+    """So many seconds from the start of a run on; `spent` were spent before, such as before it was resumed."""
 
     seconds: float
     clock: Clock = time.perf_counter
     spent: float = 0.0
+    cpu_clock: Clock | None = None  # where the share of a core that this process gets is watched
     started: float = field(init=False)
+    core_share: float = field(init=False, default=1.0)
 
     def __post_init__(self) -> None:
         self.started = self.clock()
+        self._cpu_started = 0.0 if self.cpu_clock is None else self.cpu_clock()
+
+    @classmethod
+    def begin(cls, seconds: float, name: ClockName = "wall", *, spent: float = 0.0) -> Budget:
+        """Return a budget by the clock of a name; on a wall clock other processes make a run slower."""
+        return cls(seconds, CLOCKS[name], spent, cpu_clock=time.process_time if name == "wall" else None)
 
     @property
     def elapsed(self) -> float:
-        """Return the seconds that the search has taken."""
+        """Return the seconds that the run has taken."""
         return self.spent + self.clock() - self.started
 
     def left_until(self, share: float) -> float:
-        """Return the seconds until this share of the budget is spent."""
-        return share * self.seconds - self.elapsed
+        """Return the seconds until this share of the budget is spent; the end of a run always keeps its time."""
+        return min(share * self.seconds, self.seconds - END_SECONDS / self.core_share) - self.elapsed
+
+    def end_of_supernet(self) -> float:
+        """Return the share of the budget at which the supernet must be trained: later where the start took long."""
+        begun = self.elapsed / self.seconds
+        return max(SUPERNET_END, begun + LEAST_SUPERNET * (1 - begun))
+
+    def watch_load(self) -> None:
+        """Measure the share of a core that this process gets; call it while it computes, and not while it waits."""
+        seen = self.clock() - self.started
+        if self.cpu_clock is not None and seen > SEEN_SECONDS:
+            used = self.cpu_clock() - self._cpu_started
+            self.core_share = min(1.0, max(LEAST_SHARE, used / seen))
 
 
 class StepPace:
@@ -48,13 +74,38 @@ class StepPace:
 
     def __init__(self, budget: Budget, *, end: float) -> None:
         self._budget, self._end = budget, end
-        self._times: deque[float] = deque([budget.elapsed], maxlen=RECENT + 1)
+        self._times: deque[float] = deque(maxlen=RECENT + 1)  # when steps ended
 
     def steps_that_fit(self, wanted: int) -> int:
         """Count a step; return how many more can be taken in time, at most `wanted`."""
+        self._budget.watch_load()
         self._times.append(self._budget.elapsed)
-        each = (self._times[-1] - self._times[0]) / (len(self._times) - 1)
-        left = max(0.0, self._budget.left_until(self._end))
+        each, left = self._seconds_per_step(), max(0.0, self._budget.left_until(self._end))
         if each * wanted <= SLACK * left:
             return wanted
         return min(wanted, int(left / each)) if each > 0 else wanted
+
+    def has_time_for(self, steps: int, *, until: float) -> bool:
+        """Return whether so many steps fit before a share of the budget is spent."""
+        return self._seconds_per_step() * steps <= self._budget.left_until(until)
+
+    def _seconds_per_step(self) -> float:
+        """Return the mean of the last steps; 0 after the first one, which follows work of another kind."""
+        return (self._times[-1] - self._times[0]) / (len(self._times) - 1) if len(self._times) > 1 else 0.0
+
+
+def time_steps(step: Callable[[], object], clock: Clock, *, before: int, count: int, most: float) -> float:
+    """Return the mean seconds of a step, by `count` of them after some that only warm up.
+
+    A slow machine takes fewer of either, at least one: no more than `most` seconds should pass for each.
+    """
+    start = clock()
+    for _ in range(before):
+        step()
+        if clock() - start > most:
+            break
+    start, done = clock(), 0
+    while done == 0 or (done < count and clock() - start < most):
+        step()
+        done += 1
+    return max(1e-6, (clock() - start) / done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -11,14 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from archloom.benchmarks import Benchmark, find_benchmark
+from archloom.benchmarks import Benchmark
 from archloom.core.errors import ArchloomError, SettingError
 from archloom.core.events import Listener
 from archloom.core.seeds import derive_seed
 from archloom.core.settings import Component, Settings, settings_of
-from archloom.data.loader import Loader
-from archloom.data.source import ImageData
-from archloom.data.splits import Split
+from archloom.data import DataSet
 from archloom.execution.executors import Executor, SerialExecutor
 from archloom.execution.machine import Machine
 from archloom.execution.places import PROCESSES, make_executor
@@ -29,6 +28,7 @@ from archloom.searches.black_box import BlackBoxLoop, PathScore, TableScore
 from archloom.searches.budget import CLOCKS, Budget
 from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.finalist_race import Begin, ShortTraining
+from archloom.searches.loaders import ImageLoaders, SearchLoaders, TextLoaders
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.monitor import Monitor
 from archloom.searches.one_shot import OneShotLoop
@@ -44,16 +44,15 @@ from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox
 from archloom.supernet import Resolve, SharedWeights, WeightSettings
 from archloom.supernet.ranks import ALONE, Ranks
+from archloom.tasks import LANGUAGE, Task
 
-EVALUATION_BATCH = 250
-MOST_HELD_OUT = 2000  # validation images that the race uses alone, and no more than half
 SCORE_EPOCHS = 5  # default of a trial that is trained
 
 
 def build_search(
     spec: SearchSpec,
     *,
-    data: ImageData | None = None,
+    data: DataSet | None = None,
     listeners: Sequence[Listener] = (),
     budget: Budget | None = None,
     jobs: JobPlace | None = None,
@@ -80,7 +79,7 @@ class SearchBuilder:
     """Build the objects of a search from its spec and its data."""
 
     def __init__(
-        self, spec: SearchSpec, data: ImageData | None, *, jobs: JobPlace | None = None, ranks: Ranks = ALONE
+        self, spec: SearchSpec, data: DataSet | None, *, jobs: JobPlace | None = None, ranks: Ranks = ALONE
     ) -> None:
         self._spec, self._given, self._jobs, self._ranks = spec, data, jobs or JobPlace(), ranks
         self._settings = spec.search
@@ -88,18 +87,27 @@ class SearchBuilder:
         self._space = spec.build_space()
 
     @cached_property
-    def _data(self) -> ImageData:
+    def _data(self) -> Any:
         return self._given or self._spec.load_data()
 
-    @property
-    def _shape(self) -> dict[str, int]:
-        return {"classes": len(self._data.classes), "colours": self._data.channels}
+    @cached_property
+    def _task(self) -> Task:
+        """Return the task of the space, which the data must be for."""
+        task = family_of(self._space).task
+        task.check(self._data)
+        return task
+
+    @cached_property
+    def _loaders(self) -> SearchLoaders:
+        self._task.check(self._data)
+        kind = TextLoaders if self._task is LANGUAGE else ImageLoaders
+        return kind(self._spec, self._data, self._device)
 
     def search(self, listeners: Sequence[Listener] = (), budget: Budget | None = None) -> SearchLoop[Any]:
         """Return the loop of the search."""
         strategy = self._spec.build_strategy(self._space)
         name = self._spec.data_set.name  # not that of the files: a folder may be called like a published data set
-        found = find_benchmark(self._space, name, self._spec.data.directory)
+        found = self._spec.find_table(self._space)
         look_up, target, limit = TableLookup(found, data=name), self._target(found), self._limit(found)
         strict = self._spec.target.strict
         if isinstance(strategy, BlackBox):
@@ -124,17 +132,18 @@ class SearchBuilder:
                 listeners=listeners,
                 target=target,
                 limit=limit,
+                metric=family_of(self._space).task.metric,
             )
-        split = self._search_split()
         strategy.to(self._device)
         return OneShotLoop(
             self._space,
             strategy,
             self._weights(strategy.supernet_space, strategy.resolve()),
-            train=self._loader(split.train, "train"),
-            valid=self._loader(split.valid, "valid", batch_size=self._settings.valid_batch_size),
-            evaluation=self._whole_batches(split.valid[: self._settings.evaluation_images], "evaluation 0"),
-            comparison=self._whole_batches(self._held_out[: self._settings.evaluation_images], "evaluation 1"),
+            train=self._loaders.train(),
+            valid=self._loaders.valid(),
+            evaluation=self._loaders.evaluation(),
+            comparison=self._loaders.comparison(),
+            task=self._task,
             epochs=self._settings.epochs,
             random_baseline_samples=self._settings.random_baseline_samples,
             race=self._race(limit),
@@ -200,23 +209,25 @@ class SearchBuilder:
     def references(self, limit: Limit | None = None) -> dict[str, Architecture]:
         """Return what a user would take without a search: the space's references, and the largest architecture."""
         named = {name: self._space.prune(one) for name, one in self._space.references().items()}
+        if not family_of(self._space).costs_differ:
+            return named
         costs = self._final.cost_table()
         allowed = (lambda one: True) if limit is None else limit.allows
         found = largest(self._space, lambda one: float(costs.cost(one).multiply_adds), allowed)
         return named if found is None else {**named, LARGEST: found}
 
+    def find_largest(self) -> Architecture:
+        """Return the architecture that takes longest to train; any one where all cost the same."""
+        return self.references().get(LARGEST) or self._space.sample(random.Random(0))
+
     def short_training(self) -> ShortTraining:
-        """Return what trains a contestant of the race; it learns on all images that are not held out."""
-        settings, split = self._spec.race, self._search_split()
-        side = min(self._data.resolution)
-        if settings.shrink > side:
-            raise SettingError(f"race.shrink must be at most the side of the images, {side}, got {settings.shrink}")
-        images = torch.cat([split.train, split.valid])
+        """Return what trains a contestant of the race; it learns on all examples that are not held out."""
+        train, evaluation = self._loaders.race()
         return ShortTraining(
             self._contestant(),
-            train=self._loader(images, "finalists", batch_size=settings.batch_size),
-            evaluation=self._whole_batches(self._held_out, "finalists' judge"),
-            shrink=settings.shrink,
+            train=train,
+            evaluation=evaluation,
+            shrink=self._spec.race.shrink,
             clock=CLOCKS[self._settings.budget_clock],
         )
 
@@ -249,8 +260,10 @@ class SearchBuilder:
             seed=self._spec.seed,
             purpose=purpose,
             place=partial(_place, device=self._device, layout=self._layout),
-            network={**self._shape, **self._spec.network.settings, **(network or {})},
+            shape=self._task.shape_of(self._data),
+            network={**self._spec.network.settings, **(network or {})},
             weights=weights or self._spec.weights,
+            task=self._task,
         )
 
     @property
@@ -261,54 +274,13 @@ class SearchBuilder:
         """Return the supernet of a stage; each stage has seeds of its own."""
         of_stage = f" of stage {stage}" if stage else ""
         with seeded(derive_seed(self._spec.seed, f"weights{of_stage}")):
-            network = build_network(space, resolve, **self._shape, **self._spec.network.settings)
+            shape = self._task.shape_of(self._data)
+            network = build_network(space, resolve, shape, **self._spec.network.settings)
         noise = derive_seed(self._spec.seed, f"noise{of_stage}")
         network = _place(network, device=self._device, layout=self._layout)
-        return SharedWeights(network, self._spec.weights, noise_seed=noise, ranks=self._ranks)
-
-    @cached_property
-    def _split(self) -> Split:
-        return self._spec.data.parts(len(self._data.train))
-
-    @cached_property
-    def _held_out(self) -> torch.Tensor:
-        """Return the validation images that neither weights nor architecture parameters learn on.
-
-        The race and the comparison with random architectures use them: an architecture that was picked on some images
-        looks too good on the same images.
-        """
-        valid = self._split.valid
-        most = self._spec.race.held_out or MOST_HELD_OUT
-        return valid[len(valid) - min(most, len(valid) // 2) :]
-
-    def _search_split(self) -> Split:
-        """Return the images of the search: all but those that are held out."""
-        valid = self._split.valid
-        return Split(self._split.train, valid[: len(valid) - len(self._held_out)])
-
-    def _loader(
-        self, indices: torch.Tensor, purpose: str, *, batch_size: int = 0, augmented: bool = True, **options: Any
-    ) -> Loader:
-        augment = self._data.augment if augmented else self._data.augment.for_evaluation()
-        if purpose == "train" and self._settings.cutout is not None:
-            augment = replace(augment, cutout=self._settings.cutout)
-        return Loader(
-            self._data.train,
-            indices,
-            batch_size=batch_size or self._settings.batch_size,
-            mean=self._data.mean,
-            std=self._data.std,
-            augment=augment,
-            seed=derive_seed(self._spec.seed, purpose),
-            device=self._device,
-            channels_last=self._settings.channels_last,
-            workers=self._spec.machine.loader_threads,
-            **options,
-        )
-
-    def _whole_batches(self, images: torch.Tensor, purpose: str) -> Loader:
-        batches = -(-len(images) // EVALUATION_BATCH)
-        return self._loader(images, purpose, batch_size=len(images) // batches, augmented=False)
+        if self._ranks.count > 1 and self._task is LANGUAGE:
+            raise SettingError("a search on texts carries a state through them, on one device; leave --devices out")
+        return SharedWeights(network, self._spec.weights, noise_seed=noise, task=self._task, ranks=self._ranks)
 
     def _score(self, strategy: BlackBox, found: tuple[Benchmark, str] | None) -> Score:
         same = (
@@ -317,7 +289,8 @@ class SearchBuilder:
         wanted = self._settings.score
         if wanted == "shared":
             return self._path_score()
-        if wanted == "table" or (wanted == "auto" and same):
+        guides = same and found is not None and "valid" in found[0].metrics  # test scores must not guide a search
+        if wanted == "table" or (wanted == "auto" and guides):
             if found is None:
                 name = self._given.name if self._given else self._spec.data_set.name
                 raise ArchloomError(
@@ -325,11 +298,11 @@ class SearchBuilder:
                     f"{name}; set search.score = 'training', or pass --data-dir with the table"
                 )
             return TableScore(*found, epochs=self._settings.score_epochs)
-        split = self._split
+        train, valid = self._loaders.score()
         return StandaloneScore(
             partial(_begin_once, self._standalone(self._space, "weights")),
-            train=self._loader(split.train, "train"),
-            valid=self._loader(split.valid, "valid", batch_size=250, augmented=False, drop_last=False),
+            train=train,
+            valid=valid,
             epochs=self._settings.score_epochs or SCORE_EPOCHS,
             # most strategies never look before the end
             every_epoch=type(strategy).should_continue is not BlackBox.should_continue,

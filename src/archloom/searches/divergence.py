@@ -16,7 +16,6 @@ from archloom.core.errors import DivergedError
 
 TIMES_GUESSING = 10.0  # an epoch of healthy training stays far below, its first included
 LARGEST_WEIGHT = 1e6
-DEVIATIONS = 2.0  # of the share of right guesses: better than that is better than guessing
 
 
 def guessing_loss(classes: int) -> float:
@@ -24,13 +23,13 @@ def guessing_loss(classes: int) -> float:
     return math.log(max(classes, 2))
 
 
-def refuse_high_loss(loss: float | None, *, classes: int, epoch: int, remedy: str) -> None:
+def refuse_high_loss(loss: float | None, *, classes: int, epoch: int, remedy: str, outputs: str = "classes") -> None:
     """Raise a DivergedError if the mean loss of an epoch (from 0) is far above that of guessing."""
     guessing = guessing_loss(classes)
     if loss is not None and loss > TIMES_GUESSING * guessing + TIMES_GUESSING:
         raise DivergedError(
             f"the training diverged: the mean loss of epoch {epoch + 1} is {loss:.3g}, and guessing has "
-            f"{guessing:.2f} ({classes} classes); {remedy}"
+            f"{guessing:.2f} ({classes} {outputs}); {remedy}"
         )
 
 
@@ -56,19 +55,3 @@ def refuse_bad_probabilities(probabilities: Mapping[str, Sequence[float]] | None
                 f"the search diverged: after epoch {epoch + 1} the probabilities of decision '{name}' are "
                 f"{', '.join(f'{value:.3g}' for value in row)}; {remedy}"
             )
-
-
-def guessing_accuracy(counts: Sequence[int]) -> float:
-    """Return the accuracy, from 0 to 1, of always naming the most frequent of classes with so many images."""
-    return max(counts, default=0) / max(sum(counts), 1)
-
-
-def chance_sentence(accuracy: float, counts: Sequence[int]) -> str:
-    """Return a warning if an accuracy (0 to 1) on images of so many per class is no better than guessing, else ''."""
-    images, chance = sum(counts), guessing_accuracy(counts)
-    if not images or accuracy > chance + DEVIATIONS * math.sqrt(chance * (1 - chance) / images):
-        return ""
-    return (
-        f"The network has learned nothing: its accuracy, {100 * accuracy:.1f} % of {images:,} images, is no better "
-        f"than always naming the most frequent class, {100 * chance:.1f} %."
-    )

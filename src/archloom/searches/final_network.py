@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from annotated_doc import Doc
 
-from archloom.core.errors import require
+from archloom.core.errors import SettingError, require
 from archloom.core.settings import Settings
-from archloom.data import Facts
-from archloom.data.source import ImageData
+from archloom.data import DataSet, Facts
 from archloom.families import family_of, select_deployed_settings
 from archloom.objectives.cost import Cost, CostTable, count_alone
 from archloom.spaces import Architecture, SearchSpace
@@ -41,34 +40,41 @@ class FinalNetwork:
 
     space: SearchSpace
     network: Settings
-    classes: int
-    image_shape: tuple[int, int, int]  # C, H, W
+    facts: Facts
 
     @classmethod
     def of(cls, spec: SearchSpec, facts: Facts) -> Self:
         """Return the final network of a search on data of this shape."""
         space, network = resize(spec.build_space(), spec.network.settings, spec.final)
-        colours, height, width = facts.image_shape
         side = spec.final.image_size
-        return cls(space, network, facts.classes, (colours, side or height, side or width))
+        if side is not None and not facts.image_shape:
+            raise SettingError(f"final.image_size must be left out for text, got {side}")
+        shape = facts.image_shape if side is None else (facts.image_shape[0], side, side)
+        return cls(space, network, replace(facts, image_shape=shape))
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """Return C, H, W of the images; nothing for text."""
+        return self.facts.image_shape
 
     @property
     def description(self) -> str:
         """Return `5 cells per stage, 16 channels, 32x32 images`."""
-        family, images = family_of(self.space), f"{self.image_shape[1]}x{self.image_shape[2]} images"
+        family, shape = family_of(self.space), self.facts.image_shape
+        images = f"{shape[1]}x{shape[2]} images" if shape else f"{self.facts.words:,} words"
         size = family.describe_size(self.space, self.network) if family.final_size(self.space).network else ""
         return ", ".join(part for part in (size, images) if part)
 
     def count(self, architecture: Architecture) -> Cost:
         """Return the cost of one architecture in this network."""
         settings = select_deployed_settings(self.network)
-        return count_alone(self.space, architecture, image_shape=self.image_shape, classes=self.classes, **settings)
+        return count_alone(self.space, architecture, **vars(self.facts), **settings)
 
     def cost_table(self) -> CostTable:
         """Return the costs of all architectures in this network; the same table for the same network."""
-        what = repr((self.space, sorted(self.network.items()), self.classes, self.image_shape))
+        what = repr((self.space, sorted(self.network.items()), self.facts))
         if what not in _TABLES:
-            _TABLES[what] = CostTable(self.space, classes=self.classes, image_shape=self.image_shape, **self.network)
+            _TABLES[what] = CostTable(self.space, **vars(self.facts), **self.network)
         return _TABLES[what]
 
 
@@ -94,10 +100,9 @@ def resize(space: SearchSpace, network: Settings, final: FinalSettings) -> tuple
     return deep, {**network, **size.network, **width}
 
 
-def facts_of(spec: SearchSpec, data: ImageData | None) -> Facts:
+def facts_of(spec: SearchSpec, data: DataSet | None) -> Facts:
     """Return what the size of a network depends on; data are read only if nothing else says it."""
     known = spec.facts if data is None else None
     if known is not None:
         return known
-    data = data or spec.load_data()
-    return Facts(len(data.classes), (data.channels, *data.resolution))
+    return (data or spec.load_data()).facts

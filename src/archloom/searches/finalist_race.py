@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TypeVar
 
 import torch
@@ -22,7 +23,7 @@ from torch.nn import functional as F
 from archloom.core.errors import ArchloomError
 from archloom.core.events import JobEnded, JobEvent, JobListener
 from archloom.core.json_object import JsonObject, to_json_object
-from archloom.data.loader import Batch, Loader
+from archloom.data.loader import Batch, Batches
 from archloom.execution.executors import Executor, Resources, Stop
 from archloom.execution.loop import Clock, Interrupted
 from archloom.execution.machine import Machine
@@ -45,10 +46,10 @@ Propose = Callable[[Sequence[FinalistRecord]], list[Entrant]]
 
 
 class ShortTraining:
-    """Trains architectures on the same batches and evaluates them on the same held-out images."""
+    """Trains architectures on the same batches and evaluates them on the same held-out examples."""
 
     def __init__(
-        self, begin: Begin, *, train: Loader, evaluation: Loader, shrink: int = 1, clock: Clock = time.perf_counter
+        self, begin: Begin, *, train: Batches, evaluation: Batches, shrink: int = 1, clock: Clock = time.perf_counter
     ) -> None:
         self._begin, self._train, self._evaluation, self._shrink = begin, train, evaluation, shrink
         self._clock = clock  # that of the budget
@@ -60,28 +61,40 @@ class ShortTraining:
             if stop():
                 raise Interrupted
             weights.set_progress(_schedule(step, steps))
-            epoch, place = divmod(step, self._train.steps)
-            weights.fit(self._resize(self._train.batch(epoch + repeat * REPEAT_EPOCHS, place)), {})
-        loss, correct = self._evaluate(weights)
+            self._fit(weights, step, repeat)
+        loss, examples = self._evaluate(weights, stop)
+        packed = examples.dtype == torch.bool
         return FinalistRecord(
             "",
             entrant.architecture,
             steps,
             loss,
-            float(correct.double().mean()),
+            float(examples.double().mean()) if packed else 0.0 if loss is None else math.exp(-loss),
             weights.parameter_count,
             origin=entrant.origin,
             repeat=repeat,
-            correct=pack_bits(correct),
+            correct=pack_bits(examples) if packed else "",
+            examples=() if packed else tuple(examples.tolist()),
             seconds=self._clock() - start,
         )
 
-    def _evaluate(self, weights: SharedWeights) -> tuple[float | None, torch.Tensor]:
-        """Return the mean loss (None where it is not finite), and for every held-out image whether it is correct."""
+    def begin(self, entrant: Entrant) -> Callable[[], object]:
+        """Return what takes one step of a training that nobody will use: to time it."""
+        weights, steps = self._begin(entrant.architecture, 0), count()
+        return lambda: self._fit(weights, next(steps), 0)
+
+    def _fit(self, weights: SharedWeights, step: int, repeat: int) -> None:
+        epoch, place = divmod(step, self._train.steps)
+        weights.fit(self._resize(self._train.batch(epoch + repeat * REPEAT_EPOCHS, place)), {})
+
+    def _evaluate(self, weights: SharedWeights, stop: Stop) -> tuple[float | None, torch.Tensor]:
+        """Return the mean loss (None where it is not finite), and a figure for every held-out example."""
         losses, images, correct = 0.0, 0, []
         for batch in map(self._resize, self._evaluation.epoch(0)):
+            if stop():
+                raise Interrupted
             # by the batch's own statistics: running ones lag behind a short training
-            loss, right = weights.evaluate_images(batch, {})
+            loss, right = weights.evaluate_examples(batch, {})
             losses += float(loss) * len(batch)
             images += len(batch)
             correct.append(right)
@@ -89,7 +102,7 @@ class ShortTraining:
 
     def _resize(self, batch: Batch) -> Batch:
         """Shrink the images by the mean over squares."""
-        return batch if self._shrink == 1 else replace(batch, images=F.avg_pool2d(batch.images, self._shrink))
+        return batch if self._shrink == 1 else replace(batch, inputs=F.avg_pool2d(batch.inputs, self._shrink))
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ def chosen_so_far(history: Sequence[SearchRecord]) -> SearchRecord | None:
 def list_figures(record: SearchRecord) -> dict[str, float]:
     """Return the figures of a record by name, as trackers of experiments get them."""
     if isinstance(record, EpochRecord):
-        figures = {**record.metrics, "derived_accuracy": record.derived_accuracy}
+        metric = record.measure
+        figures = {**record.metrics, f"derived_{metric.name}": metric.to_figure(record.derived_accuracy)}
     else:
         figures = {"score": record.score}
     if record.table_entry is not None:

@@ -89,6 +89,7 @@ class Monitor:
         weights: SharedWeights,
         images: Batch,
         derived_accuracy: float,
+        sharpness: bool = True,  # False where there is no time for it
     ) -> Health:
         """Return shares of operations without weights, entropy, sharpness, and the accuracy lost by discretizing.
 
@@ -101,13 +102,12 @@ class Monitor:
             health = replace(health, entropy=_mean(entropies), entropy_least=min(entropies))
         if policy is not None:
             health = replace(health, gap=float(weights.score(images, policy.mixture())) - derived_accuracy)
-        if policy is not None and self.settings.eigenvalue_steps:
+        if policy is not None and self.settings.eigenvalue_steps and sharpness:
             health = replace(health, eigenvalue=self._eigenvalue(policy, weights, images))
         return health
 
     def _eigenvalue(self, policy: Logits, weights: SharedWeights, images: Batch) -> float:
-        count = self.settings.eigenvalue_images
-        batch = Batch(images.images[:count], images.labels[:count])
+        batch = images.first(self.settings.eigenvalue_images)
         step = DIFFERENCE if self.settings.products == "differences" else None
         curvature = Curvature(weights, batch, policy.mixture, policy.values, step=step)
         values = policy.values.detach()

@@ -15,18 +15,17 @@ from archloom.core.errors import DivergedError, ParseError, SettingError
 from archloom.core.events import Advanced, Deriving, Noted
 from archloom.core.json_object import JsonObject
 from archloom.core.state import StateDict
-from archloom.data.loader import Batch, Loader
+from archloom.data.loader import Batch, Batches
 from archloom.execution.checkpoint import digest_state
 from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target, suggest_beta
 from archloom.searches.budget import (
-    SUPERNET_END,
+    SHARPNESS_END,
     Budget,
     StepPace,
 )
 from archloom.searches.divergence import (
-    chance_sentence,
     refuse_bad_probabilities,
     refuse_high_loss,
     refuse_huge_weights,
@@ -47,28 +46,31 @@ from archloom.searches.random_baseline import (
     defect_sentence,
     describe_entry,
     join_sentences,
+    training_sentence,
 )
 from archloom.searches.records import COST_METRIC, EarlyStop, EpochRecord, FinalistRecord, StrictSteps
 from archloom.searches.result import SearchOutcome
 from archloom.searches.stages import BuildWeights, StagePlan
 from archloom.searches.target_check import check_target, enforce_target, target_sentence
+from archloom.searches.threads import ThreadWatch
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
 from archloom.supernet import Gates, SharedWeights, path_gates
 from archloom.supernet.ranks import ALONE
+from archloom.tasks import CLASSIFICATION, Task
 
 _REMEDY = "lower weights.learning_rate (now {:.3g}) or set weights.clip"
 SLOPE_SAMPLES = 30  # architectures that a beta is suggested from
 
 
-class SharedAccuracy:
-    """Evaluates single paths under the shared weights, always on the same validation images."""
+class SharedScore:
+    """Evaluates single paths under the shared weights, always on the same validation examples."""
 
     def __init__(
         self,
         space: SearchSpace,
         weights: SharedWeights,
-        images: Loader,
+        images: Batches,
         *,
         gates: Callable[[Architecture], Gates] | None = None,  # of a path; left out: those of the space
     ) -> None:
@@ -83,14 +85,14 @@ class SharedAccuracy:
 
     @property
     def class_counts(self) -> list[int]:
-        """Return how many of the images each class has, without classes that have none."""
+        """Return how many of the examples each class has, without classes that have none."""
         counts = torch.bincount(torch.cat([batch.labels for batch in self.batches]))
         return [int(count) for count in counts.tolist() if count]
 
     def __call__(self, architecture: Architecture) -> float:
         gates = self._gates(architecture)
-        right = sum(float(self._weights.score(batch, gates)) * len(batch) for batch in self.batches)
-        return right / sum(len(batch) for batch in self.batches)
+        scores = ((float(self._weights.score(batch, gates)), len(batch)) for batch in self.batches)
+        return self._weights.metric.mean(scores)
 
     def likelihood(self, architecture: Architecture) -> float:
         """Return minus the mean loss: the objective of strategies that follow gradients."""
@@ -111,11 +113,12 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         strategy: OneShot,
         weights: SharedWeights,
         *,
-        train: Loader,
-        valid: Loader,
-        evaluation: Loader,
-        comparison: Loader,
+        train: Batches,
+        valid: Batches,
+        evaluation: Batches,
+        comparison: Batches,
         epochs: int,
+        task: Task = CLASSIFICATION,
         random_baseline_samples: int = 30,
         race: RaceRunner | None = None,
         budget: Budget | None = None,
@@ -127,7 +130,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         **common: Any,
     ) -> None:
         super().__init__(space, **common)
-        self.strategy, self.weights = strategy, weights
+        self.strategy, self.weights, self._task = strategy, weights, task
         self._target, self._limit, self._strict_share = target, limit, strict_share
         if target is not None:
             strategy.set_target(target)
@@ -137,8 +140,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self._train, self._valid, self._epochs = train, valid, self._stages.epochs
         self._steps = self._epochs * train.steps  # fewer where the time is over before
         self._budget = budget
-        watched = budget if self._stages.is_single else None  # several stages need all of their epochs
-        self._pace = None if watched is None else StepPace(watched, end=SUPERNET_END)
+        self._pace: StepPace | None = None
+        self._threads = None if budget is None else ThreadWatch()
         self.train, self.evaluation = train, evaluation  # `archloom rank` evaluates trained weights with them
         self._comparison = comparison
         self._random_baseline_samples, self._race, self._monitor = random_baseline_samples, race, monitor
@@ -154,13 +157,13 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         """Search with these weights from now on: those of the present stage."""
         self.weights, train, valid = weights, self._train, self._valid
         gates = self.strategy.path_gates
-        self._evaluate = SharedAccuracy(self.space, weights, self.evaluation, gates=gates)
-        self._compare = SharedAccuracy(self.space, weights, self._comparison, gates=gates)
+        self._evaluate = SharedScore(self.space, weights, self.evaluation, gates=gates)
+        self._compare = SharedScore(self.space, weights, self._comparison, gates=gates)
         self.strategy.begin(
             weights,
             Plan(
-                train_images=len(train.indices),
-                valid_images=len(valid.indices),
+                train_images=train.examples,
+                valid_images=valid.examples,
                 batch_size=train.batch_size,
                 valid_batch_size=valid.batch_size,
                 steps=self._stages.epochs_of(self._stage) * train.steps,
@@ -211,7 +214,10 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             self._sums[name] = self._sums.get(name, 0.0) + value
             self._counts[name] = self._counts.get(name, 0) + 1
         self._images += len(train)
-        self._seconds += self._clock() - start
+        seconds = self._clock() - start
+        self._seconds += seconds
+        if self._threads is not None:
+            self._threads.count(seconds)
         self.emit(Advanced(self.position, len(train), metrics))
         self._keep_to_budget()
         ends = self.position % self._train.steps == 0 or self.position == self.total
@@ -219,9 +225,10 @@ class OneShotLoop(SearchLoop[EpochRecord]):
 
     def _keep_to_budget(self) -> None:
         """End the training of the shared weights earlier if the machine is slower than planned."""
-        if self._pace is not None:
+        if self._budget is not None and self._stages.is_single:  # several stages need all of their epochs
+            self._pace = self._pace or StepPace(self._budget, end=self._budget.end_of_supernet())
             fitting = self._pace.steps_that_fit(self._steps - self.position)
-            self._steps = max(self.position + fitting, min(self._steps, self._train.steps))
+            self._steps = self.position + fitting
 
     def _valid_batches(self, position: int) -> Iterator[tuple[Batch, ...]]:
         """Yield the validation batches of each step from a position on."""
@@ -230,6 +237,10 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         while True:
             yield tuple(next(batches) for _ in range(plan.at(position)))
             position += 1
+
+    def later_draws(self) -> Iterator[tuple[Batch, ...]]:
+        """Yield the validation batches of one draw after another, from the end of the search on."""
+        return (batches for batches in self._valid_batches(self.total) if batches)
 
     def _refuse_infinite(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
@@ -255,6 +266,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             derived_accuracy=self._evaluate(architecture),
             probabilities=probabilities and {name: list(values) for name, values in probabilities.items()},
             stage=self._stages.describe(self._stage),
+            metric=self._task.metric.name,
             **self.describe(architecture),
         )
         self._sums, self._counts, self._images, self._seconds = {}, {}, 0, 0.0
@@ -280,7 +292,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         """Raise a DivergedError for an epoch whose figures are numbers, but beyond reason."""
         epoch, remedy = record.epoch, _REMEDY.format(self.weights.learning_rate)
         loss = record.metrics.get("train_loss")
-        refuse_high_loss(loss, classes=len(self._evaluate.class_counts), epoch=epoch, remedy=remedy)
+        classes, outputs = len(self._evaluate.class_counts), self._task.outputs
+        refuse_high_loss(loss, classes=classes, outputs=outputs, epoch=epoch, remedy=remedy)
         refuse_bad_probabilities(record.probabilities, epoch=epoch, remedy=remedy)
         refuse_huge_weights(self.weights.parameters.values(), epoch=epoch, remedy=remedy)
 
@@ -296,6 +309,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             weights=self.weights,
             images=self._evaluate.batches[0],
             derived_accuracy=record.derived_accuracy,
+            sharpness=self._pace is None
+            or self._pace.has_time_for(2 * monitor.settings.eigenvalue_steps, until=SHARPNESS_END),
         )
         alarm = monitor.alarm([*self.history, replace(record, health=health)])
         if monitor.settings.action == "roll_back":
@@ -335,8 +350,11 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         baseline = self._compare_with_random(architecture)
         checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
         findings, limit = self.strategy.findings(), check_limit(self._limit, architecture)
+        hardly_trained = training_sentence(self.position) if self.total else ""
         sentences = (
+            hardly_trained if race is None else "",  # else the race decided, which comes first
             self._describe_quality(baseline, race),
+            hardly_trained if race is not None else "",
             defect_sentence(self.space, architecture),
             describe_entry(described["table_entry"]),
             self._undecided_sentence(race),
@@ -365,7 +383,9 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         """Return what comes first in a verdict: the race, or a warning that shared weights learned nothing."""
         if race is not None:
             return race.sentence
-        return "" if baseline is None else chance_sentence(baseline.shared_accuracy, self._compare.class_counts)
+        if baseline is None:
+            return ""
+        return self._task.chance_sentence(baseline.shared_accuracy, self._compare.class_counts)
 
     def _compare_with_random(self, architecture: Architecture) -> BaselineComparison | None:
         """Compare with random architectures under the shared weights; None where they have no such path."""
@@ -373,7 +393,19 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             return None
         self.emit(Deriving("comparing it with a random baseline"))
         samples, rng = self._random_baseline_samples, self.strategy.python_random()
-        return compare_with_random(self.strategy.path_space, architecture, self._compare, samples=samples, rng=rng)
+        return compare_with_random(
+            self.strategy.path_space,
+            architecture,
+            self._compare,
+            samples=samples,
+            rng=rng,
+            metric=self._task.metric,
+            is_late=self._is_late,
+        )
+
+    def _is_late(self) -> bool:
+        """Return whether the time that is left is that of the result and the report."""
+        return self._budget is not None and self._budget.left_until(1.0) <= 0
 
     def _has_path(self, architecture: Architecture) -> bool:
         """Return whether the present supernet holds an architecture: a stage may have dropped an option of it."""
@@ -412,7 +444,9 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         )
         if raced is not None:
             return *raced, self._clock() - start
-        if derived is None:  # a race alone
+        if derived is None and self._is_late():  # a race alone
+            raise SettingError("search.budget was over before the first short training of the race; use a larger one")
+        if derived is None:
             raise SettingError("no architecture was found that meets the limit or target; use a higher one")
         return derived, None, (), None
 
@@ -429,9 +463,9 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         return fit_limit(self._limit, self.space, architecture, quality, allowed=self._allowed)
 
     def _reward(self, architecture: Architecture) -> float:
-        """Return the accuracy of a path, minus penalties for missing the target and for exceeding the limit."""
-        accuracy = self._evaluate(architecture)
-        reward = accuracy if self._target is None else self._target.compute_reward(accuracy, architecture)
+        """Return the score of a path, minus penalties for missing the target and for exceeding the limit."""
+        score = self._evaluate(architecture)
+        reward = score if self._target is None else self._target.compute_reward(score, architecture)
         if self._limit is None or self._limit.allows(self.space.prune(architecture)):
             return reward
         return self._limit.to_target().compute_reward(reward, architecture) - 1  # below every allowed path
@@ -509,7 +543,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             self._enter_stage(number)
 
 
-def _stream(loader: Loader, position: int) -> Iterator[Batch]:
+def _stream(loader: Batches, position: int) -> Iterator[Batch]:
     """Yield batches from a position on, epoch after epoch without end."""
     epoch, start = divmod(position, loader.steps)
     while True:

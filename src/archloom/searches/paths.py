@@ -8,14 +8,15 @@ from typing import Any
 
 from archloom.core.errors import CheckpointError, DataError, SettingError, one_line, require
 from archloom.core.settings import Settings, merge
-from archloom.data.source import ImageData
+from archloom.data import DataSet
+from archloom.data.places import GIVEN
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.run_settings import refuse_changed_settings, select_determining
-from archloom.families import build_network, select_deployed_settings
-from archloom.searches.one_shot import OneShotLoop, SharedAccuracy
+from archloom.families import build_network, family_of, select_deployed_settings
+from archloom.searches.one_shot import OneShotLoop, SharedScore
 from archloom.searches.recalibration import recalibrate
 from archloom.searches.short_training import seeded
-from archloom.searches.spec import GIVEN, NOT_DETERMINING, SearchSpec
+from archloom.searches.spec import NOT_DETERMINING, SearchSpec
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import OneShot
 from archloom.supernet import Only, SharedWeights
@@ -32,18 +33,18 @@ class Paths:
     def __init__(self, search: OneShotLoop, *, build: Callable[[Architecture], Any], batches: int) -> None:
         self.space: SearchSpace = search.strategy.path_space
         self._weights, self._images, self._build = search.weights, search.evaluation, build
-        self._shared = SharedAccuracy(self.space, search.weights, search.evaluation, gates=search.strategy.path_gates)
+        self._shared = SharedScore(self.space, search.weights, search.evaluation, gates=search.strategy.path_gates)
         self._train = [search.train.batch(*divmod(step, search.train.steps)) for step in range(batches)]
 
     def __call__(self, architecture: Architecture) -> float:
         evaluate = self._recalibrated(architecture) if self._train else self._shared
         return 100 * evaluate(architecture)
 
-    def _recalibrated(self, architecture: Architecture) -> SharedAccuracy:
+    def _recalibrated(self, architecture: Architecture) -> SharedScore:
         network = self._build(architecture).to(self._weights.device)
         self._weights.copy_into(network)
         recalibrate(network, self._train)
-        return SharedAccuracy(self.space, SharedWeights(network), self._images)
+        return SharedScore(self.space, SharedWeights(network, task=family_of(self.space).task), self._images)
 
 
 def trained_paths(
@@ -52,7 +53,7 @@ def trained_paths(
     *,
     images: int,
     recalibrate: int = 0,
-    data: ImageData | None = None,
+    data: DataSet | None = None,
     settings: Settings | None = None,
     warn: Callable[[str], None] = lambda message: None,
 ) -> Paths:
@@ -79,13 +80,14 @@ def trained_paths(
     assert isinstance(search, OneShotLoop)
     may_differ = (*NOT_DETERMINING, "search.evaluation_images")
     _load(search, directory, select_determining(experiment.to_settings(), may_differ), warn)
-    shape = {"classes": len(data.classes), "colours": data.channels}
+    task = family_of(search.space).task
+    shape = task.shape_of(data)
 
     def build(architecture: Architecture) -> Any:
         with seeded(0):  # all weights are copied, but initialization must not change the caller's generator
             resolve = Only(architecture, affine=False)  # as in the supernet: there is no scale to copy
             settings = select_deployed_settings(experiment.network.settings)
-            return build_network(search.strategy.path_space, resolve, **shape, **settings)
+            return build_network(search.strategy.path_space, resolve, shape, **settings)
 
     return Paths(search, build=build, batches=recalibrate)
 

@@ -15,27 +15,31 @@ from typing import Any
 from archloom.core.durations import format_duration, parse_duration
 from archloom.core.errors import SettingError
 from archloom.core.settings import Settings, flatten, merge, tables_of
-from archloom.data.source import ImageData
+from archloom.data import DataSet
 from archloom.execution.survey import usable_cores
 from archloom.families import family_of
-from archloom.searches.budget import CLOCKS, RACE_END, SUPERNET_END, Budget
+from archloom.searches.budget import RACE_END, Budget, time_steps
 from archloom.searches.build import SearchBuilder
 from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.race_proposals import LARGEST, Entrant
 from archloom.searches.race_settings import RaceSettings
 from archloom.searches.spec import SearchSpec
+from archloom.searches.threads import choose_threads
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox
 
-SMALL_DATA = 1_000_000  # pixels of all training images, below which the smallest network is large enough
+SMALL_DATA = (
+    1_000_000  # pixels of all training images (`DataSet.amount`), below which the smallest network is large enough
+)
 FEWEST_EPOCHS, MOST_EPOCHS = 4, 12  # of a supernet; beyond, shared weights overfit and favour skips and pools
 IMAGES_FOR_TEN = 2_000  # training images that get ten epochs; four times as many get half of it
 SUPERNET_RATE = 0.1  # of SGD: a supernet of a few hundred steps has to learn fast
 STEPS_BEFORE, TIMED_STEPS = 2, 8  # the first steps of a process are slow
 WANTED_CONTESTANTS, MOST_CONTESTANTS, FEWEST_CONTESTANTS = 24, 40, 6
 ENOUGH = (12, 120)  # contestants and steps for which a more faithful network is preferred
-TIMED_TRAINING = (2, 14)  # steps of two trainings; their difference has neither building nor evaluation in it
-LEAST_SHARE = 0.4  # of a timed training that its steps take at least: less is a disturbance
+TIMED_TRAINING = 8  # steps of a contestant
+PLAN_END = 0.15  # of the budget; then only the cheapest race is timed
+TIMING_SHARE = 0.03  # of the budget that one timing takes at most, if a step does not take longer
 WANTED_STEPS, FEWEST_STEPS, MOST_STEPS = 240, 60, 480  # of the first round of a race
 RACE_SIDE, LEAST_SIDE = 16, 8  # pixels: images of a race are shrunk to about this
 MEAN_COST = 0.75  # of a contestant, relative to the largest architecture
@@ -54,28 +58,32 @@ class Planned:
     budget: Budget | None
 
 
-def complete_search(spec: SearchSpec, data: ImageData | None, note: Note = lambda line: None) -> Planned:
+def complete_search(
+    spec: SearchSpec, data: DataSet | None, note: Note = lambda line: None, *, spent: float = 0.0
+) -> Planned:
     """Return the search with everything that depends on its data and its time.
 
     Args:
         spec: the search as the user wrote it.
         data: the images, where Python code passed them.
         note: receives the plan, line by line.
+        spent: seconds of the budget that have passed already.
 
     Returns:
         The completed search.
     """
-    clock = CLOCKS[spec.search.budget_clock]
-    start = clock()
     if not has_plan(spec):
         return Planned(spec, None)
+    budget = Budget.begin(0.0, spec.search.budget_clock, spent=spent)  # reading the data counts
     images = data or spec.load_data()
     if _needs_plan(spec):
         text = spec.search.budget or _default_budget(images)
-        budget = _begin(parse_duration(text), clock, start)
+        budget.seconds = parse_duration(text)
         return Planned(_Planner(spec, images, budget, note).plan(text), budget)
-    seconds = None if spec.search.budget is None else parse_duration(spec.search.budget)
-    return Planned(_fit_small_data(spec, images), None if seconds is None else _begin(seconds, clock, start))
+    if spec.search.budget is None:
+        return Planned(_fit_small_data(spec, images), None)
+    budget.seconds = parse_duration(spec.search.budget)
+    return Planned(_fit_small_data(spec, images), budget)
 
 
 def refuse_budget_of_ranks(spec: SearchSpec, ranks: int) -> None:
@@ -91,12 +99,6 @@ def has_plan(spec: SearchSpec) -> bool:
     return not issubclass(STRATEGIES.find(spec.strategy.name).load(), BlackBox)
 
 
-def _begin(seconds: float, clock: Callable[[], float], start: float) -> Budget:
-    budget = Budget(seconds, clock)
-    budget.started = start
-    return budget
-
-
 def _needs_plan(spec: SearchSpec) -> bool:
     given = flatten(spec.given)
     if "race.contestants" in given:
@@ -104,9 +106,8 @@ def _needs_plan(spec: SearchSpec) -> bool:
     return spec.search.budget is not None or not ("search.epochs" in given or "strategy.preset" in given)
 
 
-def _default_budget(images: ImageData) -> str:
-    pixels = len(images.train) * math.prod(images.resolution)
-    return next(text for most, text in DEFAULT_BUDGETS if pixels <= most)
+def _default_budget(images: DataSet) -> str:
+    return next(text for most, text in DEFAULT_BUDGETS if images.amount <= most)
 
 
 @dataclass(frozen=True)
@@ -129,10 +130,10 @@ class _Draft:
         return SearchSpec.resolve(merge(self.planned, self.written))
 
 
-def _fit_small_data(spec: SearchSpec, images: ImageData) -> SearchSpec:
+def _fit_small_data(spec: SearchSpec, images: DataSet) -> SearchSpec:
     """Return the search with the smallest network if there are few pixels to learn from."""
     published = "strategy.preset" in flatten(spec.given)
-    if published or len(images.train) * math.prod(images.resolution) >= SMALL_DATA:
+    if published or images.amount >= SMALL_DATA:
         return spec
     smallest = family_of(spec.build_space()).sizes_of(spec.build_space())[0]
     planned = merge(smallest.to_settings(), {"weights": {"learning_rate": SUPERNET_RATE}})
@@ -142,7 +143,7 @@ def _fit_small_data(spec: SearchSpec, images: ImageData) -> SearchSpec:
 class _Planner:
     """Plans the phases of one search."""
 
-    def __init__(self, spec: SearchSpec, images: ImageData, budget: Budget, note: Note) -> None:
+    def __init__(self, spec: SearchSpec, images: DataSet, budget: Budget, note: Note) -> None:
         self._spec, self._images, self._budget, self._note = spec, images, budget, note
         self._space = spec.build_space()
         self._family = family_of(self._space)
@@ -151,7 +152,7 @@ class _Planner:
         """Return the search with the settings of its plan."""
         self._note(f"measuring how fast this machine is, for a budget of {text}")
         cores = usable_cores() if self._spec.search.budget_clock == "wall" else 1
-        threads = {"machine": {"torch_threads": 1}} if cores == 1 else {}
+        threads = {"machine": {"torch_threads": 1 if cores == 1 else choose_threads()}}
         smallest = self._family.sizes_of(self._space)[0].to_settings()
         rate = {"weights": {"learning_rate": SUPERNET_RATE}}
         draft = _Draft(self._spec.given).plan(smallest, threads, rate, {"search": {"budget": text}})
@@ -168,8 +169,8 @@ class _Planner:
         loop = SearchBuilder(spec, self._images).search()
         assert isinstance(loop, OneShotLoop)
         wanted = spec.search.epochs if draft.is_written("search.epochs") else self._wanted_epochs(loop)
-        each = self._time_steps(loop) * loop.units_per_record
-        epochs = max(1, min(wanted, int(self._budget.left_until(SUPERNET_END) / each)))
+        each = self._time(loop.advance, before=STEPS_BEFORE, count=TIMED_STEPS) * loop.units_per_record
+        epochs = max(1, min(wanted, int(self._budget.left_until(self._budget.end_of_supernet()) / each)))
         size = self._family.describe_size(loop.space, spec.network.settings)
         advice = "" if epochs >= min(wanted, FEWEST_EPOCHS) else "; this is little, so use a larger budget"
         taken = format_duration(epochs * each)
@@ -180,26 +181,35 @@ class _Planner:
         images = loop.units_per_record * self._spec.search.batch_size
         return max(FEWEST_EPOCHS, min(MOST_EPOCHS, round(10 * math.sqrt(IMAGES_FOR_TEN / images))))
 
-    def _time_steps(self, loop: OneShotLoop) -> float:
-        """Return the seconds of one step of a search."""
-        for _ in range(STEPS_BEFORE):
-            loop.advance()
-        start = self._budget.elapsed
-        for _ in range(TIMED_STEPS):
-            loop.advance()
-        return max(1e-6, (self._budget.elapsed - start) / TIMED_STEPS)
+    def _time(self, step: Callable[[], object], *, before: int, count: int) -> float:
+        """Return the seconds of a step."""
+        seconds = time_steps(step, self._clock, before=before, count=count, most=self._most_seconds)
+        self._budget.watch_load()
+        return seconds
+
+    def _clock(self) -> float:
+        return self._budget.elapsed
+
+    @property
+    def _most_seconds(self) -> float:
+        return TIMING_SHARE * self._budget.seconds
 
     # --- the race
 
     def _plan_race(self, draft: _Draft, supernet_seconds: float, cores: int) -> _Draft:
         """Choose the networks of the race, how many there are, and how long each is trained."""
         seconds = RACE_SLACK * (self._budget.left_until(RACE_END) - supernet_seconds)
-        workers = cores if cores > 1 and seconds > 4 * WORKER_START else 1
-        usable = workers * (seconds - (WORKER_START if workers > 1 else 0.0))
+        start = WORKER_START / self._budget.core_share
+        workers = cores if cores > 1 and seconds > 4 * start else 1
+        usable = workers * (seconds - (start if workers > 1 else 0.0))
         race = draft.resolve().race
-        for fidelity in self._fidelities():
+        largest = Entrant(SearchBuilder(draft.resolve(), self._images).find_largest(), LARGEST)
+        fidelities = list(self._fidelities())
+        for number, fidelity in enumerate(fidelities, start=1):
+            if number < len(fidelities) and self._budget.left_until(PLAN_END) < 0:
+                continue  # the last one is the cheapest
             tried = draft.plan(fidelity)
-            each = MEAN_COST * self._time_training(tried.resolve())
+            each = MEAN_COST * self._time_training(tried.resolve(), largest)
             if usable / each >= race.units(ENOUGH[0]) * ENOUGH[1]:
                 break
         contestants, steps = _divide(race, int(usable / each))
@@ -207,22 +217,15 @@ class _Planner:
         planned = {"contestants": contestants, "steps": steps}
         return tried.plan({"race": planned, "machine": {"worker_processes": workers}})
 
-    def _time_training(self, spec: SearchSpec) -> float:
+    def _time_training(self, spec: SearchSpec, largest: Entrant) -> float:
         """Return the seconds of one step of the largest contestant."""
-        builder = SearchBuilder(spec, self._images)
-        training, largest = builder.short_training(), Entrant(builder.references()[LARGEST], LARGEST)
-        training(largest, 1, 0, lambda: False)  # the first training of a process is slow
-        times = []
-        for steps in TIMED_TRAINING:
-            start = self._budget.elapsed
-            training(largest, steps, 0, lambda: False)
-            times.append(self._budget.elapsed - start)
-        return seconds_per_step(*times)
+        training = SearchBuilder(spec, self._images).short_training()
+        return self._time(training.begin(largest), before=1, count=TIMED_TRAINING)
 
     def _fidelities(self) -> Iterator[Settings]:
         """Yield settings of contestants, the most faithful first: full depth, then less; then smaller images."""
-        side = min(self._images.resolution)
-        shrinks = sorted({max(1, side // RACE_SIDE), max(1, side // LEAST_SIDE)})
+        side = self._images.side
+        shrinks = sorted({max(1, side // RACE_SIDE), max(1, side // LEAST_SIDE)}) if side else [1]
         depths = self._depths()
         yield from ({"race": {"space": depth, "shrink": shrinks[0]}} for depth in depths)
         yield from ({"race": {"space": depths[-1], "shrink": shrink}} for shrink in shrinks[1:])
@@ -243,22 +246,17 @@ class _Planner:
         return list(unique.values())
 
     def _describe_race(self, spec: SearchSpec, contestants: int, steps: int, seconds: float) -> str:
-        side = min(self._images.resolution) // spec.race.shrink
+        side = self._images.side // spec.race.shrink
+        pixels = f", {side} pixels" if side else ""
         space = self._family.at_full_depth(self._space)
         if spec.race.space:
             changed: dict[str, Any] = dict(spec.race.space)
             space = replace(self._space, **changed)
         size = self._family.describe_size(space, {**spec.network.settings, **spec.race.network})
         return (
-            f"finalist race: {contestants} networks of {size}, {side} pixels, {steps} steps each; the best again, for "
+            f"finalist race: {contestants} networks of {size}{pixels}, {steps} steps each; the best again, for "
             f"longer; about {format_duration(seconds)}"
         )
-
-
-def seconds_per_step(short: float, long: float) -> float:
-    """Return the seconds of a step from two timed trainings, and no absurd number if one of them was disturbed."""
-    few, many = TIMED_TRAINING
-    return max(1e-6, (long - short) / (many - few), LEAST_SHARE * long / many)
 
 
 def _divide(race: RaceSettings, steps_in_all: int) -> tuple[int, int]:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from archloom.core.durations import parse_duration
 from archloom.core.errors import CheckpointError, SettingError
-from archloom.core.settings import (
-    Settings,
-    flatten,
-)
-from archloom.core.trust import (
-    trusting,
-)
+from archloom.core.files import write_atomically
+from archloom.core.settings import Settings, flatten, merge
+from archloom.core.trust import trusting
+from archloom.data.source import ImageData
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.run_settings import refuse_changed_settings, select_determining
 from archloom.policies import Chain
 from archloom.policies.posterior import Posterior
+from archloom.searches.build import build_search
+from archloom.searches.one_shot import OneShotLoop
+from archloom.searches.paths import refuse_without_shared_weights
+from archloom.searches.posterior_phase import PosteriorPhase, PosteriorPhaseSettings, Progress
 from archloom.searches.spec import NOT_DETERMINING, SECTIONS, SearchSpec
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import PosteriorStrategy
+
+FILE = "posterior.json"  # of a run folder: what the posterior phase found
 
 
 def posterior(
@@ -62,11 +69,67 @@ def posterior(
     return strategy.summarize_chains(chains, runs=[str(run.path) for run in runs])
 
 
+def sample_posterior(
+    directory: str | Path,
+    *,
+    phase: PosteriorPhaseSettings | None = None,
+    budget: str | None = None,
+    data: ImageData | None = None,
+    settings: Settings | None = None,
+    progress: Progress = lambda draws, r_hat: None,
+    stop: Callable[[], bool] = lambda: False,
+    warn: Callable[[str], None] = lambda message: None,
+    plugins: bool = False,
+) -> Posterior:
+    """Draw from the posterior of the architecture parameters given the shared weights of a run, until chains agree.
+
+    Args:
+        directory: A run folder; the weights are those of its latest checkpoint and do not change.
+        phase: How many chains there are, how long they run at most, and when they have converged.
+        budget: Time after which the draws so far are the result, such as `10m`; left out: no limit.
+        data: The data of a run that got its data in Python.
+        settings: Settings that may differ here: device, data folder.
+        progress: Called with the draws of each chain so far and their R-hat.
+        stop: If it returns true, the draws so far are the result.
+        warn: Called with warnings about checkpoints.
+        plugins: Whether to import plug-ins that only a run folder names; see SECURITY.md.
+
+    Returns:
+        The posterior; its `mixing` says whether the chains converged. The run folder gets it as `posterior.json`.
+
+    Raises:
+        SettingError: If the strategy draws from no posterior, or ArviZ is not installed.
+        CheckpointError: If a checkpoint is missing or does not fit.
+    """
+    run, wanted = RunFolder.open(Path(directory)), phase or PosteriorPhaseSettings()
+    ends = math.inf if budget is None else time.monotonic() + parse_duration(budget)
+    with trusting(settings, plugins=plugins):
+        experiment = SearchSpec.resolve(merge(run.config, settings or {}))
+        refuse_without_shared_weights(run, experiment)
+        search = build_search(experiment, data=data or experiment.load_data())
+    assert isinstance(search, OneShotLoop), "refuse_without_shared_weights asks for a one-shot strategy"
+    if not isinstance(search.strategy, PosteriorStrategy):
+        raise _without_posterior(run, experiment)
+    state = run.checkpoints.load_latest(warn=warn)
+    assert state is not None, "refuse_without_shared_weights asks for a checkpoint"
+    refuse_changed_settings(run.config_path, state, select_determining(experiment.to_settings(), NOT_DETERMINING))
+    search.load_state_dict(state)
+    found = PosteriorPhase(search.strategy, wanted).run(
+        search.weights, search.later_draws(), progress=progress, stop=lambda: stop() or time.monotonic() > ends
+    )
+    write_atomically(run.path / FILE, json.dumps(found.to_json(), allow_nan=False, indent=2).encode())
+    return found
+
+
+def _without_posterior(run: RunFolder, experiment: SearchSpec) -> SettingError:
+    return SettingError(f"{run.path} has no posterior: its strategy, {experiment.strategy.name}, draws nothing")
+
+
 def _posterior_strategy(experiment: SearchSpec, space: SearchSpace, run: RunFolder) -> PosteriorStrategy:
     """Return the strategy of a run, which must be one that keeps its draws."""
     strategy = experiment.build_strategy(space)
     if not isinstance(strategy, PosteriorStrategy):
-        raise SettingError(f"{run.path} has no posterior: its strategy, {experiment.strategy.name}, draws nothing")
+        raise _without_posterior(run, experiment)
     return strategy
 
 

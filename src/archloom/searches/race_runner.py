@@ -11,7 +11,7 @@ from archloom.core.seeds import derive_seed
 from archloom.execution.executors import Executor, Stop
 from archloom.execution.machine import Machine
 from archloom.searches.budget import RACE_END, Budget
-from archloom.searches.finalist_race import FinalistRace, Propose, ShortTraining
+from archloom.searches.finalist_race import FinalistRace, Propose, ShortTraining, TimeIsUpError
 from archloom.searches.race_proposals import Knowledge, Proposer, random_proposals
 from archloom.searches.race_settings import ROUNDS, RaceSettings, Round
 from archloom.searches.race_verdict import RaceResult, summarize_race, yield_to_reference
@@ -47,7 +47,7 @@ class RaceRunner:
     ) -> tuple[Architecture, RaceResult, tuple[FinalistRecord, ...]] | None:
         """Return the winner, what the race shows of it, and the records of all trainings.
 
-        None where no contestant is allowed: a target that was missed leaves what the search derived.
+        None where no contestant is allowed, or none was trained in time: that leaves what the search derived.
         """
         settings = self.settings
         references = self.references if settings.references else {}
@@ -74,14 +74,17 @@ class RaceRunner:
             machine=self.machine,
             known=[FinalistRecord.from_json(one) for one in known],
         )
-        outcome = race.run(
-            entrants,
-            self._propose(knowledge),
-            describe=describe,
-            note=note,
-            stop=stop,
-            time_left=None if budget is None else lambda: budget.left_until(RACE_END),
-        )
+        try:
+            outcome = race.run(
+                entrants,
+                self._propose(knowledge),
+                describe=describe,
+                note=note,
+                stop=stop,
+                time_left=None if budget is None else lambda: budget.left_until(RACE_END),
+            )
+        except TimeIsUpError:
+            return None
         named = tuple(self._name(record) for record in outcome.records)
         text = None if derived is None else self.space.format(derived)
         decided = yield_to_reference(replace(outcome, records=named))

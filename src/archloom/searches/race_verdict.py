@@ -13,13 +13,17 @@ from archloom.searches.finalist_race import RaceOutcome, is_reference, unpack_bi
 from archloom.searches.race_proposals import LARGEST, RANDOM
 from archloom.searches.records import FinalistRecord
 from archloom.spaces import Architecture
+from archloom.tasks import CLASSIFICATION, LANGUAGE, TASKS
 
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """The accuracy of the winner minus that of another contestant, in points, by equal short trainings."""
+    """The score of the winner minus that of another contestant, in points, by equal short trainings.
+
+    Points are those of an accuracy, or hundredths of the logarithm of a perplexity: about its percent.
+    """
 
     other: str  # why the other took part: the name of a reference
     points: float
@@ -28,14 +32,14 @@ class Difference:
     steps: int
     seeds: int
     images: int
+    task: str = CLASSIFICATION.name
 
     @property
     def text(self) -> str:
         """Return `1.8 points above the ResNet block after 480 steps (95 % +0.4 to +3.2)`."""
         name = "the largest architecture" if self.other == LARGEST else f"the {self.other}"
-        where = "above" if self.points >= 0 else "below"
-        interval = f"(95 % {self.low:+.1f} to {self.high:+.1f})"
-        return f"{abs(self.points):.1f} points {where} {name} after {self.steps:,} steps {interval}"
+        other = f"{name} after {self.steps:,} steps"
+        return TASKS[self.task].describe_difference(self.points, self.low, self.high, other)
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
@@ -136,7 +140,7 @@ def compare_trainings(own: Sequence[FinalistRecord], other: Sequence[FinalistRec
     steps = max({record.steps for record in own} & {record.steps for record in other})
     left = [record for record in own if record.steps == steps]
     right = [record for record in other if record.steps == steps]
-    points = 100 * (_mean_accuracy(left) - _mean_accuracy(right))
+    points = 100 * (_mean_score(left) - _mean_score(right))
     images, of_images = _image_error(left, right)
     of_seeds, freedom = _seed_error(left, right)
     error = math.hypot(of_images, of_seeds)
@@ -149,11 +153,19 @@ def compare_trainings(own: Sequence[FinalistRecord], other: Sequence[FinalistRec
         steps=steps,
         seeds=min(len(left), len(right)),
         images=images,
+        task=LANGUAGE.name if own[0].examples else CLASSIFICATION.name,
     )
 
 
-def _mean_accuracy(records: Sequence[FinalistRecord]) -> float:
-    return statistics.fmean(record.valid_accuracy for record in records)
+def _score(record: FinalistRecord) -> float:
+    """Return what differences are taken of: an accuracy, or minus the mean loss of words."""
+    if not record.examples:
+        return record.valid_accuracy
+    return statistics.fmean(record.examples)
+
+
+def _mean_score(records: Sequence[FinalistRecord]) -> float:
+    return statistics.fmean(map(_score, records))
 
 
 def _image_error(left: Sequence[FinalistRecord], right: Sequence[FinalistRecord]) -> tuple[int, float]:
@@ -166,14 +178,14 @@ def _image_error(left: Sequence[FinalistRecord], right: Sequence[FinalistRecord]
 
 
 def _shares_correct(records: Sequence[FinalistRecord]) -> list[float]:
-    """Return for every image the share of seeds that have it right."""
-    flags = [unpack_bits(record.correct) for record in records]
+    """Return for every example the mean over seeds: of a word, or whether an image is right."""
+    flags = [record.examples or unpack_bits(record.correct) for record in records]
     return [statistics.fmean(column) for column in zip(*flags, strict=True)]
 
 
 def _seed_error(left: Sequence[FinalistRecord], right: Sequence[FinalistRecord]) -> tuple[float, int]:
     """Return the standard error of the difference over seeds, in points, and its degrees of freedom; 0, 0 for one."""
-    groups = [[100 * record.valid_accuracy for record in records] for records in (left, right)]
+    groups = [[100 * _score(record) for record in records] for records in (left, right)]
     freedom = sum(len(group) - 1 for group in groups)
     if min(map(len, groups)) < 2:
         return 0.0, 0

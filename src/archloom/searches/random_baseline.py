@@ -8,16 +8,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from archloom.benchmarks.base import TableEntry
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.families.defects import find_defect
 from archloom.spaces import Architecture, SearchSpace
+
+LEAST_STEPS = 200  # of a search; contract tests show that strategies decide in so many
 
 
 @dataclass(frozen=True)
 class BaselineComparison:
-    """Accuracies under the shared weights: of the result, and of architectures sampled uniformly, in rising order."""
+    """Scores under the shared weights: of the result, and of architectures sampled uniformly, in rising order."""
 
     shared_accuracy: float
     random_baseline: tuple[float, ...]
+    metric: Metric = ACCURACY
 
     @property
     def sentence(self) -> str:
@@ -25,11 +29,11 @@ class BaselineComparison:
         if not self.random_baseline:
             return ""
         beaten = sum(value < self.shared_accuracy for value in self.random_baseline)
+        metric, median = self.metric, statistics.median(self.random_baseline)
         return (
-            f"Under the shared weights its validation accuracy is {100 * self.shared_accuracy:.1f} %, higher than "
-            f"{beaten} of {len(self.random_baseline)} architectures sampled uniformly (median "
-            f"{100 * statistics.median(self.random_baseline):.1f} %). Shared weights rank architectures only roughly; "
-            "retraining decides."
+            f"Under the shared weights its validation {metric.name} is {metric.format(self.shared_accuracy)}, "
+            f"{metric.better} than {beaten} of {len(self.random_baseline)} architectures sampled uniformly (median "
+            f"{metric.format(median)}). Shared weights rank architectures only roughly; retraining decides."
         )
 
 
@@ -40,10 +44,15 @@ def compare_with_random(
     *,
     samples: int,
     rng: random.Random,
+    metric: Metric = ACCURACY,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> BaselineComparison:
-    """Return how an architecture does against a random baseline under the shared weights."""
+    """Return how an architecture does against a random baseline under the shared weights; fewer where it is late."""
     own = evaluate(architecture)
-    return BaselineComparison(own, tuple(sorted(evaluate(space.sample(rng)) for _ in range(samples))))
+    sampled: list[float] = []
+    while len(sampled) < samples and not is_late():
+        sampled.append(evaluate(space.sample(rng)))
+    return BaselineComparison(own, tuple(sorted(sampled)), metric)
 
 
 def describe_entry(entry: TableEntry | None) -> str:
@@ -63,6 +72,13 @@ def defect_sentence(space: SearchSpace, architecture: Architecture) -> str:
     """Return a warning if nothing in the architecture learns, or nothing is connected."""
     defect = find_defect(space, architecture)
     return "" if defect is None else f"Warning: {defect}."
+
+
+def training_sentence(steps: int) -> str:
+    """Return a warning if shared weights were trained for so few steps that they say nothing, else ''."""
+    if steps >= LEAST_STEPS:
+        return ""
+    return f"The shared weights were hardly trained: {steps:,} steps, and a search needs at least {LEAST_STEPS}."
 
 
 def join_sentences(sentences: Sequence[str]) -> str:

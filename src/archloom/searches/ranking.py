@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from archloom.benchmarks import Benchmark, find_benchmark
+from archloom.benchmarks import Benchmark
 from archloom.core.errors import BenchmarkError, SettingError, require
 from archloom.core.json_object import JsonObject, to_json_object
 from archloom.core.settings import Settings, merge
 from archloom.core.trust import trusting
-from archloom.data.source import ImageData
+from archloom.data import DataSet
 from archloom.execution.run_folder import RunFolder
 from archloom.searches.build import build_search
 from archloom.searches.paths import refuse_without_shared_weights, trained_paths
@@ -58,7 +58,7 @@ def rank(
     images: int = 1000,
     recalibrate: int = 0,
     metric: str = "test",
-    data: ImageData | None = None,
+    data: DataSet | None = None,
     settings: Settings | None = None,
     progress: Progress = lambda run, done, total: None,
     stop: Callable[[], bool] = lambda: False,
@@ -119,7 +119,7 @@ class _PathOptions(TypedDict):
 
     images: int
     recalibrate: int
-    data: ImageData | None
+    data: DataSet | None
     settings: Settings | None
     warn: Callable[[str], None]
 
@@ -135,7 +135,7 @@ class _RankableRun:
 
     def _find_table(self) -> tuple[Benchmark, str]:
         spec, folder = self._experiment, self._experiment.data.directory
-        found = find_benchmark(spec.build_space(), spec.data_set.name, folder)
+        found = spec.find_table(spec.build_space())
         if found is None:
             raise BenchmarkError(
                 f"no benchmark table covers {self._path} (space {spec.space.name}, data {spec.data_set.name}, folder "

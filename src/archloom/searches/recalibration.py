@@ -24,5 +24,5 @@ def recalibrate(network: nn.Module, batches: Iterable[Batch]) -> None:
     network.train()
     with torch.no_grad():
         for batch in batches:
-            network(batch.images, {})
+            network(batch.inputs, {})
     network.eval()

@@ -14,6 +14,7 @@ from typing import Self
 from archloom.benchmarks.base import TableEntry
 from archloom.core.errors import CheckpointError, one_line
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
+from archloom.core.metrics import ACCURACY, METRICS, Metric
 from archloom.spaces import Architecture
 
 _FIRST_EDITION = {"standing": "table_entry", "scores": "probabilities", "worth": "reward", "pursued": "strict"}
@@ -63,11 +64,17 @@ class EpochRecord:
     table_entry: TableEntry | None
     health: Health | None = None
     stage: str = ""  # where a search has several: `stage 2/3, 11 cells`
+    metric: str = ACCURACY.name  # what `derived_accuracy` is a score of: 1 / perplexity, where it is no accuracy
 
     @property
     def position(self) -> int:
         """Return the number of the epoch."""
         return self.epoch
+
+    @property
+    def measure(self) -> Metric:
+        """Return how the score is named and printed."""
+        return METRICS.get(self.metric, ACCURACY)
 
     @property
     def status(self) -> str:
@@ -87,7 +94,8 @@ class EpochRecord:
 
     def to_json(self) -> JsonObject:
         """Return the record as a line of metrics.jsonl."""
-        return {name: value for name, value in to_json_object(self).items() if name != "stage" or value}
+        usual = {"stage": "", "metric": ACCURACY.name}  # not worth a line
+        return {name: value for name, value in to_json_object(self).items() if usual.get(name) != value}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +182,7 @@ class FinalistRecord:
     origin: str = ""  # why it took part: `derived`, `random`, `proposal`, the name of a reference; '' in old files
     repeat: int = 0  # the number of its seed
     correct: str = ""  # for each held-out image whether it is correct, as `pack_bits` writes it
+    examples: tuple[float, ...] = ()  # instead of it, where an example has a figure: higher is better
     seconds: float = 0.0
 
     def rank_by(self, size: float) -> float:

@@ -6,13 +6,17 @@ The page has no script and forbids itself to load anything: a name from a plug-i
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from archloom.benchmarks.base import TableEntry
 from archloom.core.json_object import number
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.settings import Settings
+from archloom.reports.cautions import split_warnings
 from archloom.reports.cells import draw_cells, draw_text
 from archloom.reports.curves import learning_curves
 from archloom.reports.pages import render_template
@@ -23,8 +27,8 @@ from archloom.reports.tables import (
     cost_facts,
     decimal,
     duration,
+    measured,
     metric_columns,
-    percent,
     record_table,
     series_table,
     settings_tables,
@@ -69,7 +73,13 @@ from archloom.searches.report_plots import (
     target_curve,
     trial_scores,
 )
-from archloom.searches.report_posterior import CREDIBLE, architecture_table, describe_posterior
+from archloom.searches.report_posterior import (
+    CREDIBLE,
+    architecture_table,
+    decision_table,
+    describe_posterior,
+    has_mixed,
+)
 from archloom.spaces.base import NONE, CellGraph, SearchSpace
 
 if TYPE_CHECKING:  # reports need no torch
@@ -88,6 +98,11 @@ class ReportData:
     result: SearchResult | None
     space: SearchSpace | None  # None: a plug-in that is not here; cells and probabilities are left out
     tested: Mapping[str, float] = field(default_factory=dict)  # test accuracies in a table, by text form
+
+    @property
+    def metric(self) -> Metric:
+        """Return how scores are named and printed."""
+        return self.epochs[0].measure if self.epochs else ACCURACY
 
     @property
     def epochs(self) -> list[EpochRecord]:
@@ -113,6 +128,7 @@ def render(data: ReportData) -> str:
 def make_context(data: ReportData) -> dict[str, object]:
     """Return what the template of the page needs; pictures are drawn when the page shows them."""
     chosen, result, unit = data.chosen, data.result, unit_of(data.history)
+    warnings, verdict = split_warnings("" if result is None else result.verdict)
     return {
         "title": data.title,
         "subtitle": data.subtitle,
@@ -120,13 +136,14 @@ def make_context(data: ReportData) -> dict[str, object]:
         "records": len(data.history),
         "steps": f"{unit}s",
         "which": "best one so far" if data.trials else "latest one",
-        "verdict": "" if result is None else result.verdict,
+        "warnings": [*warnings, *list_alarms(data.epochs)],
+        "verdict": verdict,
         "architecture": "" if chosen is None else chosen.text,
         **_cells(data),
         **_quality(data),
         "posterior": _posterior(data),
         "findings": finding_sections({} if result is None else result.findings),
-        "finalists": finalists_table(() if result is None else result.finalists),
+        "finalists": finalists_table(() if result is None else result.finalists, data.metric),
         "race_text": "" if result is None or result.race is None else result.race.trained_text,
         "finalists_time": duration(None if result is None else result.finalists_seconds),
         "pictures": [picture for picture in list_pictures(data) if picture],
@@ -135,6 +152,16 @@ def make_context(data: ReportData) -> dict[str, object]:
         "versions": version_table(None if result is None else result.run),
         "table": record_table(f"Every {unit}", _columns(data)),
     }
+
+
+def list_alarms(epochs: Sequence[EpochRecord]) -> list[str]:
+    """Return every kind of alarm of the monitor, with the epoch when it was raised first."""
+    first: dict[str, int] = {}
+    for record in epochs:
+        if record.health is not None and record.health.alarm:
+            first.setdefault(re.sub(r"[\d.,]+", "", record.health.alarm), record.epoch)
+    raised = [record for record in epochs if record.epoch in first.values()]
+    return [f"Epoch {record.epoch + 1}: {record.health.alarm}" for record in raised if record.health is not None]
 
 
 def _cells(data: ReportData) -> dict[str, object]:
@@ -164,12 +191,13 @@ def _quality(data: ReportData) -> dict[str, object]:
     facts = [] if entry is None else table_facts(entry)
     same = [record for record in data.epochs if data.chosen and record.architecture == data.chosen.architecture]
     if same:
-        facts.append(("Accuracy with shared weights", percent(same[-1].derived_accuracy)))
+        shown = measured(same[-1].derived_accuracy, data.metric)
+        facts.append((f"{data.metric.name.capitalize()} with shared weights", shown))
     if data.result is not None:
         facts += cost_facts(data.result.cost, final_network=data.result.final_network)
     unknown = (
-        "No benchmark table covers this architecture, so its rank is not known. Retrain it to learn its accuracy: "
-        "accuracy with shared weights is only a hint."
+        f"No benchmark table covers this architecture, so its rank is not known. Retrain it to learn its "
+        f"{data.metric.name}: {data.metric.name} with shared weights is only a hint."
     )
     return {"quality": unknown if entry is None else table_sentence(entry), "facts": Table("", tuple(facts))}
 
@@ -179,7 +207,7 @@ def table_facts(entry: TableEntry) -> list[tuple[str, str]]:
     return [
         ("Data set of the table", entry.dataset),
         ("Test accuracy in the table", decimal(entry.test, unit=" %")),
-        ("Validation accuracy in the table", decimal(entry.valid, unit=" %")),
+        *([] if entry.valid is None else [("Validation accuracy in the table", decimal(entry.valid, unit=" %"))]),
         ("Rank", f"{whole(entry.rank)} of {whole(entry.count)}"),
         ("Regret (points below the best)", decimal(entry.regret)),
     ]
@@ -198,7 +226,7 @@ def table_sentence(entry: TableEntry) -> str:
     return ", ".join(parts) + "."
 
 
-def finalists_table(finalists: Sequence[FinalistRecord]) -> Table:
+def finalists_table(finalists: Sequence[FinalistRecord], metric: Metric = ACCURACY) -> Table:
     """Return a row per finalist, the best first."""
     rows = tuple(
         (
@@ -206,14 +234,14 @@ def finalists_table(finalists: Sequence[FinalistRecord]) -> Table:
             finalist.origin,
             whole(finalist.steps),
             decimal(finalist.valid_loss, digits=3),
-            percent(finalist.valid_accuracy),
+            measured(finalist.valid_accuracy, metric),
             whole(finalist.parameters),
             finalist.text,
         )
         for place, finalist in enumerate(finalists, start=1)
     )
-    measured = ("validation loss", "validation accuracy", "parameters")
-    return Table("", rows, ("place", "why", "steps", *measured, "architecture"))
+    columns = ("validation loss", f"validation {metric.name}", "parameters")
+    return Table("", rows, ("place", "why", "steps", *columns, "architecture"))
 
 
 # --- what it took
@@ -239,7 +267,11 @@ def _columns(data: ReportData) -> list[Column]:
         Column("images/s", [record.images_per_second for record in epochs], whole),
         Column("memory, MB", [record.memory_mb for record in epochs], whole),
         *metric_columns(metric_series(epochs)),
-        Column("derived accuracy", [record.derived_accuracy for record in epochs], percent),
+        Column(
+            f"derived {data.metric.name}",
+            [record.derived_accuracy for record in epochs],
+            partial(measured, metric=data.metric),
+        ),
     ]
     of_trials = [
         Column("trial", [record.trial for record in trials], whole),
@@ -263,8 +295,10 @@ def _posterior(data: ReportData) -> dict[str, object] | None:
     if posterior is None or data.result is None or not posterior.decisions:
         return None
     derived = data.result.architecture
+    converged = not posterior.sampled or has_mixed(posterior)
+    heading = "Posterior" if converged else "Posterior: not converged"
     return {
-        "heading": "Posterior" if posterior.sampled else "Posterior: a path without noise",
+        "heading": heading if posterior.sampled else "Posterior: a path without noise",
         "words": " ".join(describe_posterior(posterior)),
         "picture": Picture(
             "posterior",
@@ -272,7 +306,10 @@ def _posterior(data: ReportData) -> dict[str, object] | None:
             lambda: best_map(posterior.decisions, derived),
             lambda: tabulate_best(posterior.decisions),
             _map_caption(posterior, derived),
-        ),
+        )
+        if converged
+        else None,
+        "leading": None if converged else decision_table(posterior),
         "architectures": architecture_table(posterior, derived=data.result.text, tested=data.tested),
     }
 
@@ -377,8 +414,8 @@ def _stability_picture(data: ReportData) -> Picture:
         )
     else:
         what = (
-            "The accuracy, with the shared weights, of the architecture that the search would have returned after each "
-            "epoch. It is a hint at the quality of the architecture, not a measurement."
+            f"The {data.metric.name}, with the shared weights, of the architecture that the search would have returned "
+            "after each epoch. It is a hint at the quality of the architecture, not a measurement."
         )
     return Picture(
         "stability",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from archloom.core.metrics import ACCURACY
 from archloom.reports.curves import Panel, drop_unknown, panel_curves
 from archloom.reports.figures import (
     MUTED,
@@ -78,7 +79,7 @@ def stability_curve(epochs: Sequence[EpochRecord]) -> str:
     """Draw how good the architecture was that the search would have returned after every epoch."""
     if not drop_unknown(_derived_accuracies(epochs)):
         return ""
-    label = "Accuracy of the derived architecture after every epoch"
+    label = f"{epochs[0].measure.name.capitalize()} of the derived architecture after every epoch"
     return svg(lambda figure: _draw_stability(epochs, figure.subplots()), height=CURVE_HEIGHT, label=label)
 
 
@@ -90,7 +91,7 @@ def has_table(epochs: Sequence[EpochRecord]) -> bool:
 def _derived_accuracies(epochs: Sequence[EpochRecord]) -> list[float]:
     """Return accuracies in percent: test accuracies of the table if there is one, else with the shared weights."""
     if not has_table(epochs):
-        return [100.0 * record.derived_accuracy for record in epochs]
+        return [record.measure.to_value(record.derived_accuracy) for record in epochs]
     return [math.nan if record.table_entry is None else record.table_entry.test for record in epochs]
 
 
@@ -107,7 +108,8 @@ def _draw_stability(epochs: Sequence[EpochRecord], axes: Axes) -> None:
         top = max(entry.test + entry.regret for entry in entries)
         axes.axhline(top, color="#111827", linestyle="--", linewidth=1.0, label=f"best of the table: {top:.2f}")
     axes.set_xlabel("epoch")
-    axes.set_ylabel("test accuracy in the table, %" if tabular else "accuracy with shared weights, %")
+    measured = f"{epochs[0].measure.name} with shared weights{', %' if epochs[0].measure.unit else ''}"
+    axes.set_ylabel("test accuracy in the table, %" if tabular else measured)
     axes.margins(y=0.12)
     legend_above(axes)
 
@@ -290,10 +292,13 @@ def tabulate_trials(trials: Sequence[TrialRecord]) -> Table:
 
 def tabulate_stability(epochs: Sequence[EpochRecord]) -> Table:
     """Return a row per epoch: accuracies, rank and regret of the architecture that was derived after it."""
-    rows = [(one.epoch + 1, one.derived_accuracy, *_entry_figures(one), one.text) for one in epochs]
+    rows = [
+        (one.epoch + 1, one.measure.to_figure(one.derived_accuracy), *_entry_figures(one), one.text) for one in epochs
+    ]
+    name = epochs[0].measure.name if epochs else ACCURACY.name
     known = drop_unknown(_derived_accuracies(epochs))
     return number_table(
-        ("epoch", "accuracy with shared weights", *_ENTRY_FIGURES, "architecture"), rows if known else ()
+        ("epoch", f"{name} with shared weights", *_ENTRY_FIGURES, "architecture"), rows if known else ()
     )
 
 

@@ -14,14 +14,27 @@ if TYPE_CHECKING:  # reports need no torch
 
 CREDIBLE = "95 %"  # what a credible set holds
 FEWEST_EFFECTIVE = 50.0  # draws, of the logit that mixed worst; with fewer, probabilities are a rough indication
-LARGEST_R_HAT = 1.1  # above it, parts of the chains disagree
-NOT_MIXED = "read these probabilities as a rough indication"
+LARGEST_R_HAT = 1.05  # above it, parts of the chains disagree
+NO_SHARES = "their shares are no probabilities and are left out"
 
 
 def has_mixed(posterior: Posterior) -> bool | None:
-    """Return whether the chains mixed well enough to trust their shares; None where that was not measured."""
+    """Return whether the chains converged, so that their shares are probabilities; None where that was not measured."""
     mixing = posterior.mixing
     return None if mixing is None else mixing.effective_draws >= FEWEST_EFFECTIVE and mixing.r_hat <= LARGEST_R_HAT
+
+
+def not_converged(posterior: Posterior) -> str:
+    """Return `not converged (R-hat 1.54, 12 effective draws)`."""
+    mixing = posterior.mixing
+    if mixing is None:
+        return "not converged, as far as is known (R-hat was not measured)"
+    return f"not converged (R-hat {decimal(mixing.r_hat)}, {_count_text(mixing.effective_draws, 'effective draw')})"
+
+
+def share_text(posterior: Posterior, share: float) -> str:
+    """Return a share as a percentage; nothing where chains did not converge, and shares are no probabilities."""
+    return round_share(share) if not posterior.sampled or has_mixed(posterior) else ""
 
 
 # --- sentences
@@ -39,8 +52,9 @@ def describe_posterior(posterior: Posterior) -> list[str]:
 def _amount_sentence(posterior: Posterior) -> str:
     """Return `480 draws of the logits from 2 chains; the first 480 are left out as burn-in.`"""
     count = _count_text(posterior.draws, "draw" if posterior.sampled else "position")
+    given = " given the shared weights, which are frozen" if posterior.given_weights else ""
     source = f" from {len(posterior.runs)} chains" if len(posterior.runs) > 1 else ""
-    return f"{count} of the logits{source}; the {whole(posterior.burn_in)} before are left out as burn-in."
+    return f"{count} of the logits{source}{given}; the {whole(posterior.burn_in)} before are left out as burn-in."
 
 
 def _settled_sentence(posterior: Posterior) -> str:
@@ -57,7 +71,7 @@ def _mixing_sentences(posterior: Posterior) -> list[str]:
         return [_unknown_mixing()]
     parts, which = ("the chains", "chains have") if mixing.chains > 1 else ("the two halves of the chain", "chain has")
     sentence = _effective_sentence(mixing, parts)
-    return [sentence] if has_mixed(posterior) else [sentence, f"The {which} not mixed: {NOT_MIXED}."]
+    return [sentence] if has_mixed(posterior) else [sentence, f"The {which} not converged: {NO_SHARES}."]
 
 
 def _effective_sentence(mixing: Mixing, parts: str) -> str:
@@ -71,10 +85,10 @@ def _effective_sentence(mixing: Mixing, parts: str) -> str:
 
 def _unknown_mixing() -> str:
     if importlib.util.find_spec("arviz_stats") is None:
-        return f"Install archloom[chains] to see effective sample size and R-hat: without them, {NOT_MIXED}."
+        return f"Install archloom[chains] to measure effective sample size and R-hat. Without them, {NO_SHARES}."
     return (
         "How well the chain mixed was not measured: too few draws that differ, or no ArviZ when the search ended "
-        f"(archloom posterior RUN measures it now). Until it is, {NOT_MIXED}."
+        f"(archloom posterior RUN measures it now). Until it is, {NO_SHARES}."
     )
 
 
@@ -89,6 +103,9 @@ def _count_text(count: float, unit: str) -> str:
 
 def decision_table(posterior: Posterior) -> Table:
     """Return a row per decision: its best option with its probability, and the rest of the credible set."""
+    if posterior.sampled and not has_mixed(posterior):
+        leading = tuple((name, one.option, ", ".join(one.alternatives)) for name, one in posterior.decisions.items())
+        return Table("", leading, ("decision", "leading option", "others that led in some draws"))
     share = "probability" if posterior.sampled else "share"
     rows = tuple(
         (name, decision.option, round_share(decision.probability), ", ".join(_with_shares(decision)))
@@ -113,10 +130,15 @@ def architecture_table(
 ) -> Table:
     """Return the most probable architectures; `tested` has test accuracies of a table, by text form."""
     tested = tested or {}
-    columns = ("frequency", "architecture", *(["test accuracy in the table"] if tested else []))
+    is_known = not posterior.sampled or has_mixed(posterior)
+    columns = (
+        *(["frequency"] if is_known else []),
+        "architecture",
+        *(["test accuracy in the table"] if tested else []),
+    )
     rows = []
     for row in posterior.architectures:
         own = f"{row.text} (the result)" if row.text == derived else row.text
         score = [decimal(tested.get(row.text), unit=" %")] if tested else []
-        rows.append((percent(row.frequency), own, *score))
+        rows.append((*([percent(row.frequency)] if is_known else []), own, *score))
     return Table("", tuple(rows), columns)

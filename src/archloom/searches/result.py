@@ -6,6 +6,7 @@ those without a version are of the first edition, whose names are read, too.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import archloom  # retraining is a layer above searches: the package exports it
 from archloom.benchmarks.base import TableEntry
+from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject, number, to_json_object
 from archloom.core.result_file import read_result_file
 from archloom.core.settings import settings_of
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VERSION = 2
+LONGEST_VERDICT = 240  # characters of it in a repr; the whole is in `verdict`
 _FIRST_EDITION = {"table_entry": "standing", "random_baseline": "chance", "early_stop": "stopped"}  # names then
 
 
@@ -179,7 +182,8 @@ class SearchResult(SearchOutcome):
         return f"{duration(self.run.seconds)} for {self.run.records:,} {unit} on {self.run.device}"
 
     def __repr__(self) -> str:
-        facts = {"verdict": self.verdict, "cost": self.cost_text, "time": self.time_text, "folder": str(self.folder)}
+        verdict = textwrap.shorten(self.verdict, LONGEST_VERDICT, placeholder=" ...")
+        facts = {"verdict": verdict, "cost": self.cost_text, "time": self.time_text, "folder": str(self.folder)}
         return list_lines({"architecture": f"{self.text} ({self.title})", **facts})
 
     def _repr_html_(self) -> str:
@@ -210,6 +214,14 @@ class SearchResult(SearchOutcome):
             The `RetrainResult`.
         """
         return archloom.retrain(str(self.folder), **options)
+
+    def export(self, **options: Any) -> Any:
+        """Raise an error that says how to get a model: a search finds an architecture and trains none.
+
+        Raises:
+            ArchloomError: Always.
+        """
+        raise ArchloomError("a search has no trained model to export; use: result.retrain().export()")
 
 
 _NAMES = {

@@ -8,43 +8,43 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from archloom.benchmarks import find_benchmark
 from archloom.core.durations import parse_duration
 from archloom.core.errors import BenchmarkError, SettingError
 from archloom.core.events import Listener, Planning
+from archloom.core.progress_display import show_api_progress
+from archloom.core.recipes import RUNS
 from archloom.core.settings import Settings, merge, settings_of
 from archloom.core.trust import (
     trusting,
 )
 from archloom.data import (
     DEFAULT_DATA,
+    DataSet,
     Facts,
 )
-from archloom.data.arrays import from_dataset, from_tensors
-from archloom.data.source import ImageData
+from archloom.data.places import GIVEN
+from archloom.data.user_data import as_data_set
 from archloom.execution.machine import pick_device
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives import CostTable
 from archloom.reports.cells import draw_cells
-from archloom.searches.budget import CLOCKS, Budget
+from archloom.searches.budget import Budget
 from archloom.searches.build import JobPlace, build_search
 from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.mlflow_runs import mlflow_listener
 from archloom.searches.plan import complete_search, refuse_budget_of_ranks
+from archloom.searches.plugin_check import check_network, is_plugin
 from archloom.searches.records import SearchRecord
 from archloom.searches.report import ReportData, render
 from archloom.searches.result import SearchOutcome, SearchResult, read_history, read_result
-from archloom.searches.spec import GIVEN, NOT_DETERMINING, SearchSpec
+from archloom.searches.spec import NOT_DETERMINING, SearchSpec
 from archloom.searches.tensorboard import tensorboard_listener
 from archloom.searches.weights_and_biases import wandb_listener
 from archloom.spaces import SearchSpace
 
-RUNS = Path("runs")
 DEFAULT_OPTIONS = RunOptions()
 
 
@@ -60,14 +60,16 @@ def search(
     settings: Settings | None = None,
     listeners: Sequence[Listener] = (),
     stop: Callable[[], bool] = lambda: False,
+    progress: bool | None = None,
 ) -> SearchResult:
     """Search for an architecture; everything is also written to a run folder.
 
     Args:
         space: The name of a search space (`archloom list spaces`), or your own `SearchSpace`.
         strategy: The name of a strategy (`archloom list strategies`), or your own class.
-        data: The name of a data set (`archloom list data`), an `ImageData`, a torch Dataset of (image, label), or a
-            pair of tensors (images, labels).
+        data: The name of a data set (`archloom list data`), the path of a folder of pictures or of an .npz file, an
+            `ImageData`, a pair (images, labels) of tensors, arrays or lists, a pair of such pairs (training, test), a
+            torch Dataset of (image, label) or its DataLoader, or a `TextData`.
         epochs: Epochs of the shared weights; one-shot strategies only. A search with epochs and no budget has no plan.
         budget: Time for all of it, such as "10m": sizes, epochs and the finalist race are planned to fit.
         seed: Everything random follows from it.
@@ -75,6 +77,7 @@ def search(
         settings: Any other settings by section, as in a recipe: {"strategy": {"temperature_start": 5}}.
         listeners: Called with every event: `Started`, `Advanced`, `Recorded`, ...
         stop: Asked after every step; once true, the search saves and stops.
+        progress: Whether to show progress. Default: in a terminal or a notebook.
 
     Returns:
         The architecture, how good it is known to be, and the records of the search.
@@ -91,25 +94,25 @@ def search(
         >>> len(result.history)
         20
     """
-    own = as_image_data(data)
+    own = as_data_set(data)
     given = merge(
         settings or {},
         {"space": _space_settings(space)},
         {"strategy": {"name": strategy if isinstance(strategy, str) else _import_path(strategy)}},
-        {"data": {"name": data if own is None else GIVEN}},
+        {"data": {"name": str(data) if own is None else GIVEN}},
         {} if epochs is None else {"search": {"epochs": epochs}},
         {} if budget is None else {"search": {"budget": budget}},
         {} if seed is None else {"seed": seed},
     )
-    with trusting(given):
-        options = RunOptions(listeners=listeners, stop=stop)
+    with trusting(given), show_api_progress(progress, listeners) as listening:
+        options = RunOptions(listeners=listening, stop=stop)
         return run_search(SearchSpec.resolve(given), data=own, out=out, options=options)
 
 
 def run_search(
     spec: SearchSpec,
     *,
-    data: ImageData | None = None,
+    data: DataSet | None = None,
     out: str | Path | None = None,
     options: RunOptions = DEFAULT_OPTIONS,
 ) -> SearchResult:
@@ -118,7 +121,7 @@ def run_search(
     refuse_budget_of_ranks(spec, options.ranks.count)
 
     def build() -> SearchRun:
-        planned = complete_search(spec, data, note=lambda line: options.emit(Planning(line)))
+        planned = complete_search(spec, data, note=lambda line: options.emit(Planning(line)), spent=options.spent)
         return SearchRun(folder, planned.spec, data, planned.budget, options)
 
     return begin_run(folder, build, options)
@@ -135,7 +138,7 @@ def resume_search(
     spec = SearchSpec.resolve(merge(folder.config, settings or {}))
     return resume_run(
         folder,
-        lambda: SearchRun(folder, spec, as_image_data(data), _budget_of(spec), options),
+        lambda: SearchRun(folder, spec, as_data_set(data), _budget_of(spec), options),
         lambda: read_result(folder, spec.build_space()),
         options,
         write_report=lambda: write_search_report(folder),
@@ -145,7 +148,7 @@ def resume_search(
 def _budget_of(spec: SearchSpec) -> Budget | None:
     if spec.search.budget is None:
         return None
-    return Budget(parse_duration(spec.search.budget), CLOCKS[spec.search.budget_clock])
+    return Budget.begin(parse_duration(spec.search.budget), spec.search.budget_clock)
 
 
 class SearchRun(FolderRun[SearchOutcome, SearchResult]):
@@ -158,7 +161,7 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
         self,
         folder: RunFolder,
         spec: SearchSpec,
-        data: ImageData | None,
+        data: DataSet | None,
         budget: Budget | None = None,
         options: RunOptions = DEFAULT_OPTIONS,
     ) -> None:
@@ -166,6 +169,8 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
         if data is None and spec.facts is None:  # only reading the data shows their shape
             data = spec.load_data()
         facts = facts_of(spec, data)
+        if is_plugin(spec.space.name):
+            check_network(spec.space.name, spec.build_space(), facts, spec.network.settings)
         self._data_name = spec.data_set.name if data is None else data.name
         place = JobPlace(options.on, folder.path)
         super().__init__(folder, build_search(spec, data=data, budget=budget, jobs=place, ranks=options.ranks))
@@ -228,7 +233,7 @@ def write_search_report(folder: RunFolder, *, out: Path | None = None) -> Path:
     result = read_result(folder, space)
     if result is not None and result.posterior is not None:
         with contextlib.suppress(BenchmarkError):  # a table that was damaged since leaves only a column out
-            look_up = TableLookup(find_benchmark(space, spec.data_set.name, spec.data.directory))
+            look_up = TableLookup(spec.find_table(space))
     place = folder if out is None else RunFolder(out)
     return _write_report(place, spec, space, read_history(folder), result, look_up)
 
@@ -271,23 +276,8 @@ def _refuse_uncountable(space: SearchSpace, facts: Facts, network: Settings) -> 
     """Raise a SettingError for a network whose cost cannot be counted: before the search, and not at its end."""
     what = repr((space, facts, sorted(network.items())))
     if what not in _COUNTED:
-        CostTable(space, classes=facts.classes, image_shape=facts.image_shape, **network)
+        CostTable(space, **vars(facts), **network)
         _COUNTED.add(what)
-
-
-def as_image_data(data: Any) -> ImageData | None:
-    """Return the data of a user as ImageData; None for a name, which is loaded later."""
-    if data is None or isinstance(data, str):
-        return None
-    if isinstance(data, ImageData):
-        return data.check()
-    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, torch.Tensor) for part in data):
-        return from_tensors(*data).check()
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        return from_dataset(data).check()
-    raise SettingError(
-        f"data must be a name, an ImageData, a pair of tensors (images, labels) or a torch Dataset, got {type(data)}"
-    )
 
 
 def _space_settings(space: str | SearchSpace) -> Settings:

@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from archloom.core.settings import Settings
-from archloom.data.loader import Loader
+from archloom.data.loader import Batches
 from archloom.families import build_network
 from archloom.searches.studies import Scored
 from archloom.spaces import Architecture, SearchSpace
 from archloom.supernet import Only, SharedWeights, WeightSettings
+from archloom.tasks import CLASSIFICATION, NetworkShape, Task
 
 
 def build_standalone(
@@ -24,17 +25,19 @@ def build_standalone(
     place: Callable[[nn.Module], nn.Module],
     network: Settings,
     weights: WeightSettings,
+    shape: NetworkShape | None = None,
+    task: Task = CLASSIFICATION,
 ) -> SharedWeights:
     """Return a network of one architecture with its own weights, moved by `place` to where it runs.
 
     The first weights depend only on the seed: architectures begin alike, and scores can be reproduced.
     """
     with seeded(seed):
-        made = build_network(space, Only(architecture), **network)
-    return SharedWeights(place(made), weights, noise_seed=seed)
+        made = build_network(space, Only(architecture), shape, **network)
+    return SharedWeights(place(made), weights, noise_seed=seed, task=task)
 
 
-def train_epochs(weights: SharedWeights, train: Loader, *, epochs: int) -> Iterator[int]:
+def train_epochs(weights: SharedWeights, train: Batches, *, epochs: int) -> Iterator[int]:
     """Fit a network for so many epochs, its learning rate on a cosine; yield after each how many are done."""
     weights.train()
     for epoch in range(epochs):
@@ -45,7 +48,7 @@ def train_epochs(weights: SharedWeights, train: Loader, *, epochs: int) -> Itera
 
 
 class StandaloneScore:
-    """Validation accuracy, in percent, of an architecture trained from scratch under a budget of epochs.
+    """Validation score, in percent, of an architecture trained from scratch under a budget of epochs.
 
     With `every_epoch` there is a score after each epoch, which costs a pass over all validation images.
     """
@@ -54,8 +57,8 @@ class StandaloneScore:
         self,
         begin: Callable[[Architecture], SharedWeights],
         *,
-        train: Loader,
-        valid: Loader,
+        train: Batches,
+        valid: Batches,
         epochs: int,
         every_epoch: bool = True,
     ) -> None:

@@ -7,7 +7,6 @@ time decide is completed later (`plan.py`), once the data are read.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,13 +16,10 @@ from typing import Annotated, Any, Literal, TypeVar
 import torch
 from annotated_doc import Doc
 
-from archloom.core.durations import (
-    parse_duration,
-)
+from archloom.benchmarks import Benchmark, find_benchmark
 from archloom.core.errors import (
     DataError,
     SettingError,
-    excerpt,
     require,
     suggestion,
 )
@@ -33,32 +29,31 @@ from archloom.core.registry import Entry
 from archloom.core.sections import Sections
 from archloom.core.seeds import derive_seed
 from archloom.core.settings import Component, Settings, Target, flatten, merge, schema, tables_of
-from archloom.core.trust import (
-    ADVICE,
-    UntrustedError,
-    is_trusted,
-    trust_texts,
-)
 from archloom.data import (
     DATA,
     DEFAULT_DATA,
     FACTS,
+    DataSet,
     Facts,
     load,
 )
-from archloom.data.parts import DataParts
-from archloom.data.source import ImageData
+from archloom.data.parts import DataParts, TextParts
+from archloom.data.places import GIVEN, absolute_path, locate_data
+from archloom.data.text import Lengths
 from archloom.execution.machine import Machine, pick_device
 from archloom.families import build_network, family_of
 from archloom.objectives.limits import LimitSettings
 from archloom.objectives.target import TargetSettings
 from archloom.searches.final_network import FinalSettings, resize
 from archloom.searches.monitor import MonitorSettings
+from archloom.searches.plugin_check import check_space, is_plugin
 from archloom.searches.race_settings import RaceSettings
+from archloom.searches.search_settings import TRACKERS, SearchSettings, absolute
 from archloom.spaces import SPACES, SearchSpace
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox, OneShot
 from archloom.supernet import EveryOption, Resolve, WeightSettings
+from archloom.tasks import CLASSIFICATION, LANGUAGE, Task
 
 SECTIONS = (
     "space",
@@ -74,7 +69,6 @@ SECTIONS = (
     "monitor",
     "machine",
 )
-TRACKERS = ("tensorboard", "wandb", "mlflow")  # each a setting of `search`, an extra and its package
 NOT_DETERMINING = (
     "machine.",
     "data.directory",
@@ -82,9 +76,8 @@ NOT_DETERMINING = (
     "search.study",
     *(f"search.{name}" for name in TRACKERS),
 )
-GIVEN = "given"  # the name of data that Python code passes instead of a data set to load
 
-Parts = TypeVar("Parts", bound=DataParts)
+Parts = TypeVar("Parts", bound=DataParts | TextParts)
 CostSettings = TypeVar("CostSettings", TargetSettings, LimitSettings)
 
 
@@ -97,84 +90,18 @@ class DataSettings(DataParts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchSettings:
-    """How long and how closely to search."""
+class TextSettings(TextParts):
+    """What every text has, in addition to its own settings."""
 
-    budget: Annotated[
-        str | None,
-        Doc(
-            "time for all of it, as 15m; sizes, epochs and the race follow; left out: by the data, or none with epochs"
-        ),
-    ] = None
-    budget_clock: Annotated[
-        Literal["wall", "cpu"], Doc("what a budget counts: time, or processor time of one process")
-    ] = "wall"
-    epochs: Annotated[int, Doc("of a one-shot search")] = 50
-    batch_size: Annotated[int, Doc("training images of a step")] = 64
-    valid_batch_size: Annotated[int, Doc("validation images of a step; 0: as batch_size")] = 0
-    cutout: Annotated[
-        int | None, Doc("side of the square blanked out in training images; left out: as the data set has it")
-    ] = None
-    evaluation_images: Annotated[int, Doc("validation images that evaluate a path under the shared weights")] = 1000
-    random_baseline_samples: Annotated[int, Doc("random architectures that the result is compared with")] = 30
-    trials: Annotated[int, Doc("of a black-box search")] = 100
-    trials_at_once: Annotated[
-        int, Doc("trials that are asked for together and scored in parallel, before the strategy learns of any")
-    ] = 1
-    score: Annotated[
-        Literal["auto", "table", "training", "shared"], Doc("source of a trial's score; auto: a table if one has it")
-    ] = "auto"
-    score_epochs: Annotated[
-        int | None, Doc("of `training`, or the table's column; left out: 5, or the table's full training")
-    ] = None
-    shared_run: Annotated[Path | None, Doc("the one-shot run whose weights `shared` scores with")] = None
-    study: Annotated[
-        str | None, Doc("file or database URL of trials that several processes share; left out: trials of its own")
-    ] = None
-    study_name: Annotated[str, Doc("name of the study in that database")] = "archloom"
-    channels_last: Annotated[bool, Doc("use the memory layout that is faster nearly everywhere")] = True
-    tensorboard: Annotated[bool, Doc("also write TensorBoard events into the run folder")] = False
-    wandb: Annotated[bool, Doc("also write an offline Weights & Biases run into the run folder")] = False
-    mlflow: Annotated[bool, Doc("also write a local MLflow run into the run folder")] = False
+    lengths: Annotated[
+        Lengths, Doc("fixed: all segments alike; darts: one in twenty half as long; drawn: normally distributed, too")
+    ] = "fixed"
 
-    def __post_init__(self) -> None:
-        least = {"epochs": 0, "batch_size": 2, "evaluation_images": 2, "trials": 1, "trials_at_once": 1}
-        least |= {"valid_batch_size": 0, "cutout": 0, "random_baseline_samples": 0}
-        values = {name: getattr(self, name) or 0 for name in least}
-        epochs, shared = self.score_epochs, self.score == "shared"
-        require(
-            {f"search.{n} must be at least {least[n]}, got {values[n]}": values[n] >= least[n] for n in least}
-            | {
-                f"search.score_epochs must be at least 1, got {epochs}": epochs is None or epochs >= 1,
-                "search.score 'shared' needs search.shared_run, a one-shot run": not shared or bool(self.shared_run),
-                f"search.shared_run is for search.score 'shared', got '{self.score}'": shared or not self.shared_run,
-                f"search.trials_at_once must be 1 with search.study, got {self.trials_at_once}": (
-                    self.study is None or self.trials_at_once == 1
-                ),
-                f"search.study must be a file or a database URL, got {self.study!r}": self.study != "",
-            }
-        )
-        if self.budget is not None:
-            parse_duration(self.budget)
 
-    def check_extras(self) -> None:
-        """Raise a SettingError if a package is missing that a setting needs."""
-        missing = {name: getattr(self, name) and importlib.util.find_spec(name) is None for name in TRACKERS}
-        require({f"search.{n} needs an extra: pip install 'archloom[{n}]'": not missing[n] for n in TRACKERS})
-        lacks = self.study is not None and importlib.util.find_spec("optuna") is None
-        require({"search.study needs an extra: pip install 'archloom[optuna]'": not lacks})
-
-    def with_absolute_paths(self) -> SearchSettings:
-        """Return the same settings for any working directory: a run may be resumed from another one."""
-        shared_run = self.shared_run and self.shared_run.expanduser().absolute()
-        return replace(self, shared_run=shared_run, study=self.study and _absolute_study(self.study))
-
-    def refuse_untrusted_study(self) -> None:
-        """Raise an UntrustedError if only a file says where trials are to be written."""
-        if self.study is not None and not is_trusted(self.study):
-            raise UntrustedError(
-                f"search.study '{excerpt(self.study)}' is a database to write to that only a file names; {ADVICE}"
-            )
+PARTS: Mapping[str, type[DataSettings] | type[TextSettings]] = {
+    CLASSIFICATION.name: DataSettings,
+    LANGUAGE.name: TextSettings,
+}
 
 
 @dataclass(frozen=True)
@@ -193,7 +120,7 @@ class SearchSpec:
     final: FinalSettings
     monitor: MonitorSettings
     machine: Machine
-    data: DataSettings
+    data: DataSettings | TextSettings
     data_set: Component  # its name and its own settings
     given: Settings = field(default_factory=dict, compare=False, repr=False)  # what the user wrote, by section
 
@@ -214,7 +141,8 @@ class SearchSpec:
         seed = sections.seed()
         space_name, space = sections.find("space", SPACES, "nb201")
         strategy_name, named = sections.find("strategy", STRATEGIES, "gibbs")
-        data_name, data_set = find_data(sections)
+        task = _find_task(space)
+        data_name, data_set = find_data(sections, task.default_data)
         sections.problems.raise_if_any()  # nothing else can be checked without these three
         targets: dict[str, Target] = {
             "space": space.load(),
@@ -223,7 +151,7 @@ class SearchSpec:
             **SECTION_TYPES,
         }
         preset = _find_preset(sections, targets["strategy"])
-        layers = merge({"space": dict(space.settings)}, preset)
+        layers = merge(family_of(space.load()).search_defaults, {"space": dict(space.settings)}, preset)
         parts: dict[str, Any] = {
             name: Component(named, sections.keywords(name, targets[name], defaults=layers.get(name)))
             for name, named in (
@@ -235,7 +163,7 @@ class SearchSpec:
         made: dict[str, Any] = {
             name: sections.make(name, kind, defaults=layers.get(name)) for name, kind in SECTION_TYPES.items()
         }
-        data, own = resolve_data(sections, DataSettings, data_name, data_set)
+        data, own = resolve_data(sections, PARTS[task.name], data_name, data_set)
         strategy = _try_parts(sections, seed=seed, **parts)
         _try_sections(sections, **made)
         if isinstance(strategy, OneShot) and made["search"] is not None:
@@ -304,7 +232,11 @@ class SearchSpec:
         """Return the strategy, with a random generator of its own."""
         return _build_strategy(self.strategy, space, self.seed)
 
-    def load_data(self) -> ImageData:
+    def find_table(self, space: SearchSpace) -> tuple[Benchmark, str] | None:
+        """Return the benchmark table of the search and its data set to use, None where no table covers the space."""
+        return find_benchmark(space, self.data_set.name, self.data.directory, named=self.search.table)
+
+    def load_data(self) -> Any:
         """Read the data set; a DataError says if the data came from Python code."""
         if self.data_set.name == GIVEN:
             raise DataError("this run was given its data in Python: pass `data=` to archloom.resume")
@@ -355,11 +287,23 @@ def build_space(space: Component) -> SearchSpace:
     return built
 
 
-def find_data(sections: Sections) -> tuple[str, Entry]:
-    """Return the name of the data set and where it is; data that Python code passes have no settings of their own."""
+def _find_task(space: Entry | None) -> Task:
+    """Return the task of a space; of an unknown one, which is a problem already, any."""
+    return CLASSIFICATION if space is None else family_of(space.load()).task
+
+
+def find_data(sections: Sections, default: str = DEFAULT_DATA) -> tuple[str, Entry]:
+    """Return the name of the data set and its entry; data that Python code passes have no settings of their own.
+
+    A path in the place of the name becomes the name of the data set at that path.
+    """
     if sections.given.get("data", {}) and sections.table("data").get("name") == GIVEN:
         return sections.take("data", "name"), Entry("archloom.searches.spec:given_data")
-    return sections.find("data", DATA, DEFAULT_DATA)
+    located = sections.problems.attempt(lambda: locate_data(sections.table("data")))
+    if located is None:
+        return default, DATA[default]
+    sections.put("data", located)
+    return sections.find("data", DATA, default)
 
 
 def _select_written(settings: Settings, given: Settings) -> Settings:
@@ -372,7 +316,7 @@ def _select_written(settings: Settings, given: Settings) -> Settings:
     }
 
 
-def given_data(directory: Path | None) -> ImageData:
+def given_data(directory: Path | None) -> DataSet:
     """Declare no settings, for data that Python code passes. It is never called."""
     raise AssertionError
 
@@ -383,6 +327,8 @@ def resolve_data(sections: Sections, kind: type[Parts], name: str, data_set: Ent
     given = sections.keywords("data", kind, function, defaults=data_set.settings)
     folder = data_folder(given["directory"])  # absolute: a run may be resumed from another working directory
     values = {**given, "directory": None if folder is None else folder.expanduser().absolute()}
+    if name in DATA and isinstance(values.get("path"), str):
+        values["path"] = absolute_path(values["path"], values["directory"])
     parts = sections.attempt("data", lambda: kind(**{key: values[key] for key in common}))
     return parts, Component(name, {key: value for key, value in values.items() if key not in common})
 
@@ -415,6 +361,11 @@ def _try_parts(
     built = sections.attempt("space", lambda: build_space(space))
     if built is None:
         return None
+    if is_plugin(space.name):
+        before = len(sections.problems)
+        sections.attempt("space", lambda: check_space(space.name, built))
+        if len(sections.problems) > before:
+            return None
     made = sections.attempt("strategy", lambda: _build_strategy(strategy, built, seed))
     searched, resolve = (made.supernet_space, made.resolve()) if isinstance(made, OneShot) else (built, EveryOption())
     with torch.device("meta"):
@@ -464,7 +415,7 @@ _BUILT: set[str] = set()  # many runs of one process differ only in their seeds:
 def _try_network(space: SearchSpace, resolve: Resolve, settings: Settings) -> None:
     what = repr((space, resolve, sorted(settings.items())))
     if what not in _BUILT:
-        build_network(space, resolve, classes=2, colours=3, **settings)
+        build_network(space, resolve, family_of(space).task.any_shape, **settings)
         _BUILT.add(what)
 
 
@@ -476,16 +427,4 @@ def _try_final(space: Component, network: Component, final: FinalSettings) -> No
 
 def _with_absolute_source(target: CostSettings) -> CostSettings:
     """Return the target or limit with an absolute path where its source is a file; a device stays as it is."""
-    return replace(target, source=_absolute(str(target.file))) if target.file is not None else target
-
-
-def _absolute_study(study: str) -> str:
-    """Return the place of a study for any working directory; it is trusted as much as what was given."""
-    absolute = study if "://" in study else _absolute(study)
-    if is_trusted(study):
-        trust_texts(absolute)
-    return absolute
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute())
+    return replace(target, source=absolute(str(target.file))) if target.file is not None else target

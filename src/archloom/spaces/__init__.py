@@ -8,11 +8,13 @@ from archloom.spaces.darts import OPERATIONS as DARTS_OPERATIONS
 from archloom.spaces.darts import Darts
 from archloom.spaces.mobile import Mobile
 from archloom.spaces.nb201 import Nb201
+from archloom.spaces.recurrent import Recurrent
 from archloom.spaces.widths import Widths
 
 _DARTS = "archloom.spaces.darts:Darts"
 _MOBILE = "archloom.spaces.mobile:Mobile"
 _NB201 = "archloom.spaces.nb201:Nb201"
+_RECURRENT = "archloom.spaces.recurrent:Recurrent"
 
 _MULTIPLIERS = {"width_multipliers": [0.5, 0.625, 0.75, 1.0, 1.25, 1.5, 2.0]}
 _V3 = {
@@ -108,6 +110,12 @@ SPACES = Catalogue(
             "mobilenet_v3_like scaled down for images of 32 pixels.",
         ),
         "nats_size": Entry("archloom.spaces.widths:Widths"),
+        "recurrent": Entry(_RECURRENT),
+        "recurrent_enas": Entry(
+            _RECURRENT,
+            {"nodes": 11, "output": "loose_ends"},
+            "A recurrent cell of eleven nodes, those averaged that no node reads: the published cell of ENAS is in it.",
+        ),
     },
     makes="archloom.spaces.base:SearchSpace",
 )
@@ -122,6 +130,7 @@ __all__ = [
     "Decision",
     "Mobile",
     "Nb201",
+    "Recurrent",
     "Scores",
     "SearchSpace",
     "Widths",

@@ -4,7 +4,7 @@ Each is a text that its space parses. DARTS (Liu et al., 2019) of first and of s
 P-DARTS (Chen et al., 2019); PC-DARTS (Xu et al., 2020) and DrNAS (Chen et al., 2021), found on CIFAR-10 and on
 ImageNet. Of NAS-Bench-201 (Dong & Yang, 2020) three cells of its table: the best one on the test images of CIFAR-10,
 the residual block, and the one of skip connections alone that DARTS ends in. Mobile networks are listed with their
-space.
+space. Recurrent cells are those of DARTS, GDAS and ENAS (Pham et al., 2018).
 
 Built as in their papers they have the sizes printed there, but for `darts_v1`: 3.17 million weights, where 3.3 is
 printed. The cell of SNAS that is passed around is left out: built in the same way, it is far from the printed size.
@@ -28,6 +28,11 @@ def _genotype(normal: str, reduce: str) -> str:
 def _pairs(cell: str) -> str:
     words = cell.split()
     return ", ".join(f"('{name}', {source})" for name, source in zip(words[::2], words[1::2], strict=True))
+
+
+def _recurrent(cell: str, concat: str = "range(1, 9)") -> str:
+    """Return the text form of a recurrent cell, given as activations with the state that each node reads."""
+    return f"Genotype(recurrent=[{_pairs(cell)}], concat={concat})"
 
 
 PUBLISHED: Mapping[str, tuple[str, str]] = {  # name: the space's name, and the text form
@@ -115,6 +120,15 @@ PUBLISHED: Mapping[str, tuple[str, str]] = {  # name: the space's name, and the 
         "nb201",
         "|skip_connect~0|+|skip_connect~0|skip_connect~1|+|skip_connect~0|skip_connect~1|skip_connect~2|",
     ),
+    "darts_v1_rnn": ("recurrent", _recurrent("relu 0 relu 1 tanh 2 relu 3 relu 4 identity 1 relu 5 relu 1")),
+    "darts_v2_rnn": ("recurrent", _recurrent("sigmoid 0 relu 1 relu 1 identity 1 tanh 2 sigmoid 5 tanh 3 relu 5")),
+    "gdas_rnn": ("recurrent", _recurrent("relu 0 relu 0 identity 1 relu 1 tanh 0 relu 2 identity 4 identity 2")),
+    "enas_rnn": (
+        "recurrent_enas",
+        _recurrent(
+            "tanh 0 tanh 1 relu 1 tanh 3 tanh 3 relu 3 relu 4 relu 7 relu 8 relu 8 relu 8", "[2, 5, 6, 9, 10, 11]"
+        ),
+    ),
     **REFERENCES,
 }
 
@@ -123,4 +137,11 @@ DARTS_REFERENCES: Mapping[str, str] = {  # cells found on CIFAR-10 that a search
     "GDAS": "gdas",
     "P-DARTS": "p_darts",
     "PC-DARTS": "pc_darts",
+}
+
+RECURRENT_REFERENCES: Mapping[str, str] = {  # cells found on Penn Treebank: title, name
+    "DARTS V1 cell": "darts_v1_rnn",
+    "DARTS V2 cell": "darts_v2_rnn",
+    "GDAS cell": "gdas_rnn",
+    "ENAS cell": "enas_rnn",
 }

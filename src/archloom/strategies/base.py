@@ -42,10 +42,19 @@ from archloom.supernet import (
 
 Metrics = Mapping[str, float]
 Evaluate = Callable[[Architecture], float]
-"""Accuracy of an architecture (0 to 1) on validation images, under the present shared weights."""
+"""Score of an architecture (0 to 1, higher is better) on validation examples, under the present shared weights."""
 
 Preset = Mapping[str, Mapping[str, Any]]
 """Settings by section of the configuration, such as {"strategy": {...}, "weights": {...}}."""
+
+
+RECURRENT_WEIGHTS: Mapping[str, Any] = {  # of published searches of a recurrent cell: SGD, and a step of at most 5
+    "learning_rate": 20.0,
+    "learning_rate_end": 20.0,
+    "momentum": 0.0,
+    "weight_decay": 5e-7,
+    "clip": 0.25,
+}
 
 
 @dataclass(frozen=True)
@@ -56,14 +65,34 @@ class StrategyFindings:
     others: JsonObject = field(default_factory=dict)  # any further figures, by name
 
 
+class ArchitectureChain(Protocol):
+    """One of several parallel chains of architecture parameters under frozen weights."""
+
+    chain: Chain
+
+    def draw(self, weights: SharedWeights, batches: Sequence[Batch]) -> None:
+        """Add one draw, on validation batches."""
+
+    def freeze_curvature(self) -> None:
+        """Adapt no more."""
+
+
 @runtime_checkable
 class PosteriorStrategy(Protocol):
     """A strategy that keeps its draws from a posterior."""
 
     chain: Chain
 
-    def summarize_chains(self, chains: Sequence[Chain], *, runs: Sequence[str] = ()) -> Posterior:
-        """Return what parallel chains of this strategy say, each after its burn-in; `runs` names their folders."""
+    def summarize_chains(
+        self, chains: Sequence[Chain], *, runs: Sequence[str] = (), burn_in: float | None = None
+    ) -> Posterior:
+        """Return what parallel chains say without a first share of each, by default that of the strategy's settings.
+
+        `runs` names their folders.
+        """
+
+    def start_chains(self, count: int) -> Sequence[ArchitectureChain]:
+        """Return parallel chains that start apart; the strategy itself does not change."""
 
 
 @dataclass(frozen=True)
@@ -318,6 +347,7 @@ class Differentiable(OneShot):
         generator: the only source of random numbers.
         learning_rate: learning rate of Adam on the logits; by the planned number of steps if left out.
         weight_decay: weight decay of Adam on the logits.
+        first_beta: the first beta of Adam on the logits.
         warmup: share of the search that trains the weights alone.
         none: whether `none` takes part in the search.
         keep_none: whether `none` may win; as the space has it if left out.
@@ -351,6 +381,7 @@ class Differentiable(OneShot):
             float | None, Doc("learning rate of Adam on the logits; left out: by the number of steps")
         ] = None,
         weight_decay: Annotated[float, Doc("weight decay of Adam on the logits")] = 1e-3,
+        first_beta: Annotated[float, Doc("how much Adam on the logits remembers of earlier gradients")] = 0.5,
         warmup: Annotated[float, Doc("share of the search that trains the weights alone")] = 0.0,
         none: Annotated[Literal["free", "absent"], Doc("whether `none` takes part in the search")] = "free",
         keep_none: Annotated[bool | None, Doc("may `none` win; left out: as the space has it")] = None,
@@ -362,6 +393,7 @@ class Differentiable(OneShot):
                     learning_rate is None or learning_rate > 0
                 ),
                 f"strategy.weight_decay must be 0 or more, got {weight_decay}": weight_decay >= 0,
+                f"strategy.first_beta must lie in [0, 1), got {first_beta}": 0 <= first_beta < 1,
                 f"strategy.warmup must lie in [0, 1), got {warmup}": 0 <= warmup < 1,
             }
         )
@@ -369,7 +401,7 @@ class Differentiable(OneShot):
         self._without = (NONE,) if none == "absent" else ()
         self._step_size = StepSize(learning_rate, self.travel)
         rate = self._step_size.learning_rate(PUBLISHED_STEPS)  # until `begin` knows the number of steps
-        self._adam = {"learning_rate": rate, "weight_decay": weight_decay}
+        self._adam = {"learning_rate": rate, "weight_decay": weight_decay, "first_beta": first_beta}
         self.begin_policy(space)
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
@@ -440,9 +472,11 @@ def metrics(train: StepResult, valid: StepResult | None = None, **others: float)
         >>> archloom.metrics(archloom.StepResult(torch.tensor(0.5), torch.tensor(0.75)), entropy=1.5)
         {'train_loss': 0.5, 'train_accuracy': 0.75, 'entropy': 1.5}
     """
-    figures = {"train_loss": float(train.loss.detach()), "train_accuracy": float(train.score)}
-    if valid is not None:
-        figures |= {"valid_loss": float(valid.loss.detach()), "valid_accuracy": float(valid.score)}
+    parts = {"train": train} if valid is None else {"train": train, "valid": valid}
+    figures: dict[str, float] = {}
+    for part, found in parts.items():
+        figures[f"{part}_loss"] = float(found.loss.detach())
+        figures[f"{part}_{found.metric.name}"] = found.metric.to_figure(float(found.score))
     return {**figures, **others}
 
 

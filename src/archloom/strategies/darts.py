@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from annotated_doc import Doc
@@ -10,14 +11,22 @@ from torch import Tensor
 
 from archloom.core.errors import require
 from archloom.spaces import SearchSpace
-from archloom.strategies.base import Differentiable, Metrics, SearchBatch, metrics
-from archloom.supernet import Curvature, Gate, Gates, SharedWeights, StepResult, to_vector
+from archloom.strategies.base import RECURRENT_WEIGHTS, Differentiable, Metrics, Preset, SearchBatch, metrics
+from archloom.supernet import Curvature, Gate, Gates, SharedWeights, StepResult, clip_factor, to_vector
 
 LOGITS = "logits"  # its key among the weights, in a gradient by both
 
 
 class Darts(Differentiable):
     """An architecture step on validation data, then a weight step on training data, both on the full mixture."""
+
+    presets: ClassVar[Mapping[str, Preset]] = {
+        "recurrent": {  # of its rows in the table of Penn Treebank, by the public code
+            "strategy": {"learning_rate": 3e-3, "weight_decay": 1e-3, "first_beta": 0.9, "clip_virtual": True},
+            "weights": RECURRENT_WEIGHTS,
+            "search": {"epochs": 50, "batch_size": 256},
+        },
+    }
 
     def __init__(
         self,
@@ -29,6 +38,9 @@ class Darts(Differentiable):
             Literal["exact", "differences"], Doc("how second order takes its curvature product")
         ] = "exact",
         difference_step: Annotated[float, Doc("of `differences`, relative to the vector")] = 0.01,
+        clip_virtual: Annotated[
+            bool, Doc("of second order: clip the gradients of the virtual step and after it, too, as weights.clip says")
+        ] = False,
         perturbation: Annotated[
             float, Doc("SDARTS: weights train on a mixture with random noise of up to this size, which rises from 0")
         ] = 0.0,
@@ -41,7 +53,7 @@ class Darts(Differentiable):
                 f"strategy.perturbation must lie in [0, 1], got {perturbation}": 0 <= perturbation <= 1,
             }
         )
-        self._second, self._perturbation = order == "second", perturbation
+        self._second, self._perturbation, self._clips = order == "second", perturbation, clip_virtual
         self._difference_step = difference_step if products == "differences" else None
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:
@@ -72,11 +84,14 @@ class Darts(Differentiable):
             evaluated = weights.step_result(batch.valid, self.policy.mixture())
             return weights.gradient(evaluated.loss, of=self.policy.values), evaluated
         # d/da L_valid(w - rate * dL_train/dw, a) = direct part - rate * (mixed second derivative of L_train) * v
-        moved = weights.virtual_step(batch.train, self.policy.mixture())
+        # a clipped gradient is c * dL_train/dw, and c counts as a constant
+        moved, factor = weights.virtual_step(batch.train, self.policy.mixture()), 1.0
+        if self._clips:
+            moved, factor = weights.clipped_virtual_step(batch.train, self.policy.mixture())
         evaluated = weights.step_result(batch.valid, self.policy.mixture(), parameters=moved)
         vector = weights.gradient(evaluated.loss, of={**moved, LOGITS: self.policy.values})
         direct = vector.pop(LOGITS)
+        flat = to_vector(vector.values())
+        flat = flat * clip_factor(float(flat.norm()), weights.clip) if self._clips else flat
         curvature = Curvature(weights, batch.train, self.policy.mixture, self.policy.values, step=self._difference_step)
-        return direct - weights.learning_rate * curvature.multiply_mixed_derivative(
-            to_vector(vector.values())
-        ), evaluated
+        return direct - weights.learning_rate * factor * curvature.multiply_mixed_derivative(flat), evaluated

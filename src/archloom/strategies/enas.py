@@ -158,7 +158,8 @@ class Enas(OneShot):
         self.optimizer.step()
         self.update_baseline(rewards)
         entropy = float(sampled.entropies.detach().mean())
-        return {"valid_accuracy": float(accuracies.mean()), "baseline": self.baseline or 0.0, "entropy": entropy}
+        figure = weights.metric.to_figure(float(accuracies.mean()))
+        return {f"valid_{weights.metric.name}": figure, "baseline": self.baseline or 0.0, "entropy": entropy}
 
     def rewards(self, sampled: SampledPaths, accuracies: Tensor) -> Tensor:
         """Return accuracies minus weighted log-probabilities, whose mean is the entropy: REINFORCE raises both."""

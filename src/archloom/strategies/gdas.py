@@ -12,8 +12,16 @@ from archloom.core.errors import require
 from archloom.policies import sample_gumbel_gates
 from archloom.policies.gumbel import Gradient, check_temperatures
 from archloom.spaces import SearchSpace
-from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics
+from archloom.strategies.base import RECURRENT_WEIGHTS, Differentiable, Metrics, Preset, SearchBatch, metrics
 from archloom.supernet import Gates, SharedWeights
+
+_RECURRENT = {
+    "temperature_end": 1.0,
+    "anneal": "epoch",
+    "learning_rate": 3e-3,
+    "weight_decay": 1e-3,
+    "first_beta": 0.9,
+}
 
 
 class Gdas(Differentiable):
@@ -28,6 +36,16 @@ class Gdas(Differentiable):
                 "learning_rate": 3e-4,
             },
             "search": {"epochs": 240},
+        },
+        "recurrent": {  # of its row in the table of Penn Treebank; the paper's Adam at 20 is SGD in its code
+            "strategy": {**_RECURRENT, "keep_none": True},
+            "weights": RECURRENT_WEIGHTS,
+            "search": {"epochs": 200, "batch_size": 128},
+        },
+        "recurrent_soft": {  # the public search of a recurrent cell: soft samples, all operations
+            "strategy": {**_RECURRENT, "gradient": "soft", "keep_none": True},
+            "weights": RECURRENT_WEIGHTS,
+            "search": {"epochs": 200, "batch_size": 256},
         },
         "public": {
             "strategy": {"temperature_end": 0.1, "sampling": "batch", "learning_rate": 3e-4},
@@ -46,7 +64,12 @@ class Gdas(Differentiable):
         sampling: Annotated[
             Literal["batch", "sample"], Doc("one path for the whole batch, or one for every image")
         ] = "batch",
-        gradient: Annotated[Gradient, Doc("through which options the logits learn")] = "selected",
+        anneal: Annotated[
+            Literal["step", "epoch"], Doc("how often the temperature falls; epoch: to its end in the last one")
+        ] = "step",
+        gradient: Annotated[
+            Gradient, Doc("through which options the logits learn; soft: nothing is hard, all options run")
+        ] = "selected",
         **common: Any,
     ) -> None:
         super().__init__(space, generator, **common)
@@ -59,11 +82,12 @@ class Gdas(Differentiable):
             }
         )
         self._start, self._end = temperature_start, temperature_end
-        self._per_image, self._gradient = sampling == "sample", gradient
+        self._per_image, self._gradient, self._by_epoch = sampling == "sample", gradient, anneal == "epoch"
 
     def temperature(self, batch: SearchBatch) -> float:
         """Return the temperature at a step, linear over the search."""
-        return self._start - (self._start - self._end) * batch.progress
+        done = batch.epoch / max(1, batch.epochs - 1) if self._by_epoch else batch.progress
+        return self._start - (self._start - self._end) * done
 
     def _sample(self, temperature: float, images: int) -> Gates:
         return sample_gumbel_gates(

@@ -25,7 +25,9 @@ class LogitDrawSettings:
     ] = "constant"
     weight_decay: Annotated[float, Doc("of the logits: the precision of their prior")] = 0.1
     temperature: Annotated[float, Doc("of the posterior of the logits; below 1 is colder")] = 1.0
-    images: Annotated[int, Doc("validation images per draw, if the split has as many")] = 256
+    images: Annotated[
+        int | None, Doc("validation images per draw, if the split has as many; left out: enough to limit batch noise")
+    ] = None
     weight_steps: Annotated[
         int | None, Doc("weight steps per draw; left out: enough to see as many training images")
     ] = None
@@ -72,6 +74,10 @@ class PosteriorSettings:
     ] = "mean"
     noise_rule: Annotated[NoiseRule, Doc("how the noise depends on the learning rate")] = "exact"
     noise_limit: Annotated[float, Doc("largest standard normal number; 0 is off")] = 3.0
+    batch_noise: Annotated[
+        Literal["subtract", "ignore"],
+        Doc("whether the noise of batches counts as noise of the draws of the logits; needs the noise rule exact"),
+    ] = "subtract"
     gamma_shape: Annotated[
         float, Doc("of a Gamma prior on both precisions, which are then drawn as well; 0 is off")
     ] = 0.0
@@ -84,6 +90,11 @@ class PosteriorSettings:
     def __post_init__(self) -> None:
         positive, not_negative = ("observations", "least_observations", "gamma_rate"), ("noise_limit", "gamma_shape")
         require(_ranges(self, "strategy.posterior", positive=positive, not_negative=not_negative, shares=("burn_in",)))
+
+    @property
+    def subtracts_batch_noise(self) -> bool:
+        """Return whether draws inject less noise where batches bring their own."""
+        return self.batch_noise == "subtract" and self.noise_rule == "exact"
 
     def count(self, images: int) -> int:
         """Return the number of observations that a split of so many images stands for."""
@@ -103,13 +114,15 @@ class LogitCurvatureSettings:
     ] = "same"
     smallest: Annotated[float, Doc("smallest eigenvalue of the inverse curvature")] = 1e-3
     largest: Annotated[float, Doc("largest eigenvalue of the inverse curvature")] = 100.0
-    learn_every: Annotated[int, Doc("draws per curvature update, which takes a second pass")] = 4
+    learn_every: Annotated[int, Doc("draws per curvature update, which takes a second pass")] = 1
+    pair_share: Annotated[float, Doc("share of the images of a draw that its second pass repeats")] = 0.25
     reset_every: Annotated[int, Doc("draws after which the curvature is reset; 0 is never")] = 0
 
     def __post_init__(self) -> None:
         section = "strategy.logit_curvature"
         ranges = _ranges(self, section, positive=("learn_every",), not_negative=("reset_every",))
-        require(_bound_rules(section, self.smallest, self.largest) | ranges)
+        share = {f"{section}.pair_share must lie in (0, 1], got {self.pair_share}": 0 < self.pair_share <= 1}
+        require(_bound_rules(section, self.smallest, self.largest) | ranges | share)
 
 
 @dataclass(frozen=True, kw_only=True)

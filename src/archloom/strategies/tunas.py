@@ -172,7 +172,7 @@ class Tunas(OneShot):
                 weight_decay=decay,
                 alpha=0.9,
                 momentum=0.9,
-                eps=1.0,
+                eps=1.0,  # torch adds it after the root, the public code before: its steps are up to 1.4 times larger
             )
             weights.optimize_with(own)
 
@@ -216,10 +216,10 @@ class Tunas(OneShot):
         if not batch.valids:
             return {}
         gates = path_gates(self.space, path)
-        images = sum(map(len, batch.valids))
-        accuracy = sum(float(weights.score(valid, gates)) * len(valid) for valid in batch.valids) / images
+        accuracy = weights.metric.mean((float(weights.score(valid, gates)), len(valid)) for valid in batch.valids)
         reward = self.learn(path, accuracy, rate=self.learning_rate(batch.progress))
-        return {"valid_accuracy": accuracy, "reward": reward, "entropy": mean_entropy(self.policy), **self._costs(path)}
+        valid = {f"valid_{weights.metric.name}": weights.metric.to_figure(accuracy)}
+        return {**valid, "reward": reward, "entropy": mean_entropy(self.policy), **self._costs(path)}
 
     def learn(self, path: Architecture, accuracy: float, *, rate: float) -> float:
         """Take a policy step by the accuracy and the cost of a path, and return the reward of both."""
@@ -243,7 +243,9 @@ class Tunas(OneShot):
         momentum = self._settings.baseline_momentum
         self.average = momentum * self.average + (1 - momentum) * reward
         self.weight = momentum * self.weight + (1 - momentum)
-        advantages = [reward - self.average / self.weight, *self._cost_advantages(others)]
+        kept = 1 - (1 - momentum) / self.weight  # of a reward: its own weight in the average is subtracted again
+        cost_advantages = [kept * advantage for advantage in self._cost_advantages(others)]
+        advantages = [reward - self.average / self.weight, *cost_advantages]
         likely = log_likelihood(self.space, self.policy, [path, *others], advantages)
         (gradient,) = gradients_of(likely, [self.policy.values])
         self.policy.values.grad = -gradient

@@ -7,12 +7,21 @@ from archloom.supernet.gradients import gradients_of
 from archloom.supernet.masked_width import Extent, SharedConv2d, SharedLinear, Width, normalize_first_channels
 from archloom.supernet.partial_channels import PartialChannels, PartialChoice
 from archloom.supernet.resolve import EveryOption, Only, Resolve, inherit
-from archloom.supernet.shared_weights import Parameters, Prediction, SharedWeights, StepResult, WeightSettings
+from archloom.supernet.shared_weights import (
+    Continuation,
+    Parameters,
+    Prediction,
+    SharedWeights,
+    StepResult,
+    WeightSettings,
+    clip_factor,
+)
 from archloom.supernet.skip_dropout import DropSkips, SkipDropout
 
 __all__ = [
     "CLOSED",
     "Choice",
+    "Continuation",
     "Curvature",
     "Dag",
     "DropSkips",
@@ -35,6 +44,7 @@ __all__ = [
     "StepResult",
     "WeightSettings",
     "Width",
+    "clip_factor",
     "gradients_of",
     "inherit",
     "normalize_first_channels",

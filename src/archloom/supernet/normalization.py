@@ -33,7 +33,7 @@ class _Function(torch.autograd.Function):
         ctx.kernels = kernels
         ctx.save_for_backward(image, term.moments)
         ctx.set_materialize_grads(False)
-        return result.permute(0, 3, 1, 2)
+        return _own_memory(result.permute(0, 3, 1, 2))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor | None) -> tuple[None, Tensor | None]:
@@ -44,6 +44,16 @@ class _Function(torch.autograd.Function):
         term, slot = Term(to_nhwc(image.detach()), normalized=True, moments=moments), Slot()
         ctx.kernels.mix_backward(to_nhwc(gradient), [term], term.image.new_ones(1), [slot], weights_wanted=False)
         return None, slot.buffer(term.image).permute(0, 3, 1, 2)
+
+
+def _own_memory(view: Tensor) -> Tensor:
+    """Return a tensor with the memory of a view that no backward pass needs, without a copy, and no view itself.
+
+    Autograd refuses to change a view from within a function in place, and `nn.ReLU(inplace=True)` after a normalization
+    stands in nearly all public networks.
+    """
+    owned = torch.empty(0, dtype=view.dtype, device=view.device)
+    return owned.set_(view.untyped_storage(), view.storage_offset(), view.size(), view.stride())
 
 
 def to_nhwc(image: Tensor) -> Tensor:

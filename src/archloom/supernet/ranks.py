@@ -55,7 +55,7 @@ class Ranks:
         if self.count == 1:
             return batch
         rows = self.rows(len(batch))
-        return replace(batch, images=batch.images[rows], labels=batch.labels[rows])
+        return replace(batch, inputs=batch.inputs[rows], labels=batch.labels[rows])
 
     def take_gates(self, gates: Gates, images: int) -> Gates:
         """Return gates for the rows of this rank: those of single images are cut, the others are as they were."""

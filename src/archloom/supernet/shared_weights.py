@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, NamedTuple, overload
 
@@ -17,10 +17,10 @@ import torch
 from annotated_doc import Doc
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional as F
 from torch.nn.modules.dropout import _DropoutNd
 
 from archloom.core.errors import SettingError, require
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.state import StateDict
 from archloom.data.loader import Batch
 from archloom.samplers import Classification, sample_labels
@@ -31,17 +31,19 @@ from archloom.supernet.masked_width import SharedKernel
 from archloom.supernet.ranks import ALONE, Ranks
 from archloom.supernet.resolve import inherit
 from archloom.supernet.skip_dropout import SkipDropout
+from archloom.tasks import CLASSIFICATION, Task
 
 Parameters = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """Hold the mean loss of a batch (with its graph, if there is one) and its score: the share of correct images.
+    """Hold the mean loss of a batch (with its graph, if there is one) and its score.
 
     Attributes:
         loss: the mean loss of the batch.
-        score: the share of correct images.
+        score: in 0..1, higher is better; by default the share of correct images.
+        metric: how the score is named and printed.
 
     Examples:
         >>> import archloom, torch
@@ -51,6 +53,7 @@ class StepResult:
 
     loss: Tensor
     score: Tensor
+    metric: Metric = ACCURACY
 
 
 class Prediction(NamedTuple):
@@ -58,6 +61,26 @@ class Prediction(NamedTuple):
 
     logits: Tensor
     auxiliary: Tensor
+
+
+class Continuation(NamedTuple):
+    """Hold what a network returns that reads a text piece by piece."""
+
+    logits: Tensor  # [T * B, words]
+    state: Tensor  # that the next piece begins with
+    penalty: Tensor  # what training adds to the loss; zero where it adds nothing
+
+
+Output = Tensor | Prediction | Continuation
+
+
+@dataclass(frozen=True)
+class CarriedState:
+    """The state of a network at one batch of a stream: before it, and after it."""
+
+    place: int
+    before: Tensor | None
+    after: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +153,7 @@ class SharedWeights:
         settings: how it is trained.
         noise_seed: the seed of dropout.
         ranks: the processes that compute a part of every batch each; left out: this one alone.
+        task: what the predictions are for; by default, image classification.
 
     Raises:
         SettingError: mixed precision is asked for on a CPU.
@@ -153,12 +177,13 @@ class SharedWeights:
         *,
         noise_seed: int = 0,
         ranks: Ranks = ALONE,
+        task: Task = CLASSIFICATION,
     ) -> None:
         rule = "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; use a GPU"
         require({rule: not settings.mixed_precision or next(network.parameters()).device.type != "cpu"})
         self._network = network
-        self._settings = settings
-        self.ranks = ranks
+        self._settings, self._task, self.ranks = settings, task, ranks
+        self._carried: dict[str, CarriedState] = {}  # by stream
         self._noise_seed, self._fits = noise_seed, 0
         self._dropouts = [module for module in network.modules() if isinstance(module, _DropoutNd)]
         self._kernels = [module for module in network.modules() if isinstance(module, SharedKernel)]
@@ -193,6 +218,11 @@ class SharedWeights:
         return self._parameters[0].device
 
     @property
+    def metric(self) -> Metric:
+        """Return how scores are named and printed."""
+        return self._task.metric
+
+    @property
     def parameters(self) -> Parameters:
         """Return all weights."""
         return dict(zip(self._names, self._parameters, strict=True))
@@ -206,6 +236,11 @@ class SharedWeights:
     def learning_rate(self) -> float:
         """Return the current learning rate of the optimizer."""
         return float(self._optimizer.param_groups[0]["lr"])
+
+    @property
+    def clip(self) -> float:
+        """Return the largest norm of a gradient; 0 for no clipping."""
+        return self._clip
 
     @property
     def weight_decay(self) -> float:
@@ -245,15 +280,25 @@ class SharedWeights:
     # --- evaluate
 
     def step_result(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> StepResult:
-        """Return loss and score of a batch, at other parameters if given. The graph reaches parameters and gates."""
-        own, images = self.ranks.take(batch), len(batch)
-        prediction = self._predict(own, self.ranks.take_gates(gates, images), parameters)
-        loss = self.ranks.average_loss(self._loss(prediction, own.labels), images)
-        return StepResult(loss, self.ranks.average_score(_score(prediction, own), images))
+        """Return loss and score of a batch, at other parameters if given. The graph reaches parameters and gates.
+
+        The state that a network carries through a text moves on with the batch.
+        """
+        own = self.ranks.take(batch)
+        prediction = self._predict(own, self.ranks.take_gates(gates, len(batch)), parameters)
+        return self._average(self._measure(prediction, own), len(batch))
 
     def loss(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Tensor:
-        """Return the loss of a batch, with a gradient."""
-        return self.step_result(batch, gates, parameters=parameters).loss
+        """Return the loss of a batch, with a gradient; at other parameters, no carried state moves on."""
+        return self._local_loss(batch, gates, parameters, moves_on=parameters is None)
+
+    def _local_loss(
+        self, batch: Batch, gates: Gates, parameters: Parameters | None = None, *, moves_on: bool
+    ) -> Tensor:
+        """Return the mean loss of a batch, whose graph is that of the rows of this rank."""
+        own, images = self.ranks.take(batch), len(batch)
+        prediction = self._predict(own, self.ranks.take_gates(gates, images), parameters, moves_on=moves_on)
+        return self.ranks.average_loss(self._loss(prediction, own.labels), images)
 
     def score(self, batch: Batch, gates: Gates) -> Tensor:
         """Return the score without dropout and without a graph.
@@ -263,42 +308,68 @@ class SharedWeights:
         with torch.no_grad(), _evaluation_mode([self._network, *self._dropouts]):
             return self.step_result(batch, gates).score
 
-    def evaluate_images(self, batch: Batch, gates: Gates) -> tuple[Tensor, Tensor]:
-        """Return the mean loss and whether each image is correct, without dropout and without a graph.
+    def evaluate_examples(self, batch: Batch, gates: Gates) -> tuple[Tensor, Tensor]:
+        """Return the mean loss and a figure for each example, without dropout and without a graph.
 
         Normalisation uses the statistics of the batch, as in `score`.
         """
         with torch.no_grad(), _evaluation_mode([self._network, *self._dropouts]):
             prediction = self._predict(batch, gates)
-            return self._loss(prediction, batch.labels), _logits(prediction).argmax(dim=1) == batch.labels
+            columns = batch.inputs.shape[-1]
+            examples = self._task.score_examples(_logits(prediction), batch.labels, columns=columns)
+            return self._loss(prediction, batch.labels), examples
 
     def deployed_score(self, batches: Iterable[Batch]) -> float:
         """Return the score over many batches in evaluation mode, where normalisation uses running statistics."""
         self._network.eval()
-        correct = images = 0
+        total, examples = 0.0, 0
         with torch.no_grad():
             for batch in batches:
-                correct += int((self._network(batch.images).argmax(dim=1) == batch.labels).sum())
-                images += len(batch)
+                total += self._task.sum_scores(_logits(self._predict(batch, None)), batch.labels)
+                examples += len(batch)
         self._network.train()
-        return correct / images
+        return self._task.score_of_sum(total, examples)
 
-    def _loss(self, prediction: Tensor | Prediction, labels: Tensor) -> Tensor:
+    def _average(self, own: StepResult, images: int) -> StepResult:
+        """Return the result of a whole batch from that of the rows of each rank."""
+        if self.ranks.count == 1:
+            return own
+        loss, score = self.ranks.average_loss(own.loss, images), self.ranks.average_score(own.score, images)
+        return replace(own, loss=loss, score=score)
+
+    def _measure(self, prediction: Output, batch: Batch) -> StepResult:
+        loss, logits = self._loss(prediction, batch.labels), _logits(prediction)
+        plain = None if self._settings.label_smoothing else loss.detach()
+        return StepResult(loss, self._task.score(logits, batch.labels, loss=plain), self.metric)
+
+    def _loss(self, prediction: Output, labels: Tensor) -> Tensor:
+        """Return the loss that is reported, and that gates get their gradient of."""
         if isinstance(prediction, Tensor):
-            return F.cross_entropy(prediction, labels, label_smoothing=self._settings.label_smoothing)
+            return self._task.loss(prediction, labels, label_smoothing=self._settings.label_smoothing)
+        if isinstance(prediction, Continuation):
+            return self._loss(prediction.logits, labels)
         auxiliary = self._loss(prediction.auxiliary, labels)
         return self._loss(prediction.logits, labels) + self._settings.auxiliary_weight * auxiliary
 
-    def _predict(self, batch: Batch, gates: Gates, parameters: Parameters | None = None) -> Tensor | Prediction:
+    def _training_loss(self, prediction: Output, labels: Tensor) -> Tensor:
+        """Return the loss that weights are trained on."""
+        loss = self._loss(prediction, labels)
+        return loss + prediction.penalty if isinstance(prediction, Continuation) else loss
+
+    def _predict(
+        self, batch: Batch, gates: Gates | None, parameters: Parameters | None = None, *, moves_on: bool = True
+    ) -> Output:
+        before = self._state_before(batch)
+        others = (gates, before) if batch.stream else () if gates is None else (gates,)
         try:
             with (
                 self._noise(),
                 torch.autocast(self.device.type, torch.bfloat16, enabled=self._settings.mixed_precision),
             ):
                 if parameters is None:
-                    output = self._network(batch.images, gates)
+                    output = self._network(batch.inputs, *others)
                 else:
-                    output = functional_call(self._network, dict(parameters), (batch.images, gates))
+                    output = functional_call(self._network, dict(parameters), (batch.inputs, *others))
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
@@ -307,7 +378,20 @@ class SharedWeights:
                 "use larger images or batches, or one path for the whole batch"
             ) from error
         kind = self._parameters[0].dtype
-        return output.to(kind) if isinstance(output, Tensor) else Prediction(*(part.to(kind) for part in output))
+        if isinstance(output, Continuation) and moves_on:
+            self._carried[batch.stream] = CarriedState(batch.place, before, output.state.detach())
+        return output.to(kind) if isinstance(output, Tensor) else type(output)(*(part.to(kind) for part in output))
+
+    def _state_before(self, batch: Batch) -> Tensor | None:
+        """Return the state that a batch begins with, None for zeros.
+
+        All passes of one batch begin with the same state. So a step may evaluate several paths, or differences of
+        gradients, and only the next batch sees what the last of them left.
+        """
+        known = self._carried.get(batch.stream)
+        if batch.starts or known is None:
+            return None
+        return known.before if known.place == batch.place else known.after
 
     @contextmanager
     def _noise(self) -> Iterator[None]:
@@ -336,19 +420,23 @@ class SharedWeights:
             self._network,
             lambda: self._predict(own, fixed),
             own.labels,
-            loss=lambda prediction, labels: self.ranks.average_loss(self._loss(prediction, labels), images),
+            loss=lambda prediction, labels: self.ranks.average_loss(self._training_loss(prediction, labels), images),
             parameters=self._parameters if also is None else [*self._parameters, also],
             average=self.ranks.average_gradients,
             sample=lambda logits, generator: self._sample_labels(logits, images, generator),
             observations=images,
         )
-        with freeze_unused_slices(self._kernels, self._optimizer):
+        with freeze_unused_slices(self._kernels, self._optimizer), scaled_rate(self._optimizer, batch.rate):
             self._optimizer.step(self._clip_gradients_of(loss) if self._clip else loss)  # type: ignore[arg-type]
         self._optimizer.zero_grad(set_to_none=True)
         self._fits += 1
         self.ranks.average_statistics(self._network)
         assert loss.loss is not None and loss.logits is not None
-        return StepResult(loss.loss, self.ranks.average_score(_score(loss.logits, own), images))
+        if not batch.stream:
+            score = self._task.score(loss.logits, own.labels)
+            return StepResult(loss.loss, self.ranks.average_score(score, images), self.metric)
+        plain = self._task.loss(loss.logits, batch.labels)  # without what training adds
+        return StepResult(plain, self._task.score(loss.logits, batch.labels, loss=plain), self.metric)
 
     def _sample_labels(self, logits: Tensor, images: int, generator: torch.Generator) -> Tensor:
         """Sample labels of the rows of this rank; all ranks draw the labels of all rows from the same numbers."""
@@ -372,13 +460,26 @@ class SharedWeights:
         return compute_and_clip
 
     def virtual_step(self, batch: Batch, gates: Gates) -> Parameters:
-        """Return the weights after one SGD step, and leave the real ones alone.
+        """Return the weights after one SGD step, and leave the real ones and carried states alone.
 
         Momentum and decay are included, clipping and the look-ahead of Nesterov are not. Weights outside the path keep
         their values.
         """
-        own = find_gradients(self.loss(batch, gates), self._parameters)
-        gradients = self.ranks.average_gradients(own, self._parameters)
+        return self._step_virtually(self._find_gradients(batch, gates))
+
+    def clipped_virtual_step(self, batch: Batch, gates: Gates) -> tuple[Parameters, float]:
+        """Return the weights after one SGD step whose gradient is clipped, and the factor that clipped it."""
+        gradients = self._find_gradients(batch, gates)
+        known = [gradient for gradient in gradients if gradient is not None]
+        factor = clip_factor(float(nn.utils.get_total_norm(known)), self._clip)
+        clipped = [None if gradient is None else factor * gradient for gradient in gradients]
+        return self._step_virtually(clipped), factor
+
+    def _find_gradients(self, batch: Batch, gates: Gates) -> list[Tensor | None]:
+        found = find_gradients(self._local_loss(batch, gates, moves_on=False), self._parameters)
+        return self.ranks.average_gradients(found, self._parameters)
+
+    def _step_virtually(self, gradients: list[Tensor | None]) -> Parameters:
         return {
             name: (parameter.detach() - self._sgd_step(parameter, gradient)).requires_grad_()
             for name, parameter, gradient in zip(self._names, self._parameters, gradients, strict=True)
@@ -441,13 +542,20 @@ class SharedWeights:
 
     def state_dict(self) -> StateDict:
         """Return everything that a checkpoint must hold."""
-        return {"network": self._network.state_dict(), "optimizer": self._optimizer.state_dict(), "fits": self._fits}
+        carried = {name: vars(state) for name, state in self._carried.items()}
+        return {
+            "network": self._network.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "fits": self._fits,
+            **({"carried": carried} if carried else {}),
+        }
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore what `state_dict` returned."""
         self.load_network(state)
         self._optimizer.load_state_dict(state["optimizer"])
         self._fits = state.get("fits", 0)  # states of older versions have none
+        self._carried = {name: CarriedState(**values) for name, values in state.get("carried", {}).items()}
 
 
 class _FrozenWeights(SharedWeights):
@@ -458,16 +566,32 @@ class _FrozenWeights(SharedWeights):
             result = self.step_result(batch, gates)
         if also is not None:
             also.grad = self.gradient(result.loss, of=also)
-        return StepResult(result.loss.detach(), result.score)
+        return replace(result, loss=result.loss.detach())
 
 
-def _logits(prediction: Tensor | Prediction) -> Tensor:
+@contextmanager
+def scaled_rate(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[None]:
+    """Multiply the learning rate of an optimizer within the context."""
+    if factor == 1.0:
+        yield
+        return
+    before = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] *= factor
+    try:
+        yield
+    finally:
+        for group, rate in zip(optimizer.param_groups, before, strict=True):
+            group["lr"] = rate
+
+
+def clip_factor(norm: float, limit: float) -> float:
+    """Return what a gradient of this norm is multiplied by, as torch clips; a limit of 0 is none."""
+    return min(1.0, limit / (norm + 1e-6)) if limit else 1.0
+
+
+def _logits(prediction: Output) -> Tensor:
     return prediction if isinstance(prediction, Tensor) else prediction.logits
-
-
-def _score(prediction: Tensor | Prediction, batch: Batch) -> Tensor:
-    with torch.no_grad():
-        return (_logits(prediction).argmax(dim=1) == batch.labels).float().mean()
 
 
 @contextmanager

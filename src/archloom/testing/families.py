@@ -6,15 +6,34 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from archloom.core.settings import Settings
 from archloom.families import Family, OperationKind, family_of
 from archloom.spaces import SearchSpace
 from archloom.supernet import EveryOption, Only, inherit, path_gates
+from archloom.tasks import LANGUAGE, ImageShape, NetworkShape, TextShape
 from archloom.testing.spaces import NamedSpace, network_settings, sample
 from archloom.testing.strategies import check_help
 
 SIDE, CLASSES, COLOURS = 8, 3, 3
+
+
+def tiny_shape(space: SearchSpace) -> NetworkShape:
+    """Return the shape of a network for tiny data of the space's task."""
+    return TextShape(CLASSES) if family_of(space).task is LANGUAGE else ImageShape(CLASSES, COLOURS)
+
+
+def tiny_inputs(space: SearchSpace, *, seed: int) -> Tensor:
+    """Return four tiny images, or two words of two columns."""
+    generator = torch.Generator().manual_seed(seed)
+    if family_of(space).task is LANGUAGE:
+        return torch.randint(CLASSES, (2, 2), generator=generator)
+    return torch.rand(4, COLOURS, SIDE, SIDE, generator=generator)
+
+
+def _logits(output: Tensor | tuple[Tensor, ...]) -> Tensor:
+    return output if isinstance(output, Tensor) else output[0]
 
 
 class FamilyContract(NamedSpace):
@@ -28,21 +47,20 @@ class FamilyContract(NamedSpace):
     """
 
     def build_networks(self) -> tuple[SearchSpace, Family[Any], Settings]:
-        """Return the space, its family and the arguments of a network for tiny images."""
+        """Return the space, its family and the arguments of a network for tiny images, or a tiny text."""
         space = self.build()
-        shape = {"classes": CLASSES, "colours": COLOURS}
-        return space, family_of(space), {**shape, **network_settings(space, self.network)}
+        return space, family_of(space), {"shape": tiny_shape(space), **network_settings(space, self.network)}
 
     def test_networks_return_one_logit_for_each_class(self) -> None:
         """Supernet and standalone network return logits with a gradient."""
         space, family, arguments = self.build_networks()
-        images = torch.rand(4, COLOURS, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+        inputs = tiny_inputs(space, seed=0)
         architecture = sample(space, 1)[0]
         supernet = family.build(space, EveryOption(), **arguments)
         alone = family.build(space, Only(architecture), **arguments)
         for name, logits in (
-            ("supernet", supernet(images, path_gates(space, architecture))),
-            ("standalone network", alone(images)),
+            ("supernet", _logits(supernet(inputs, path_gates(space, architecture)))),
+            ("standalone network", _logits(alone(inputs))),
         ):
             shape = tuple(logits.shape)
             assert shape == (4, CLASSES), f"logits of the {name} must have shape {(4, CLASSES)}, got {shape}"
@@ -51,14 +69,16 @@ class FamilyContract(NamedSpace):
     def test_a_standalone_network_computes_what_its_path_computes(self) -> None:
         """With the weights of the supernet, the network of an architecture equals its path."""
         space, family, arguments = self.build_networks()
-        images = torch.rand(4, COLOURS, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
+        inputs = tiny_inputs(space, seed=1)
         supernet = family.build(space, EveryOption(), **arguments)
         for architecture in sample(space, 3):
             resolve = Only(architecture, affine=False, running_statistics=False)
             alone = family.build(space, resolve, **arguments)
             inherit(alone, supernet)
+            supernet.eval(), alone.eval()  # without dropout; normalisation has no running statistics
             with torch.no_grad():
-                gap = float((alone(images) - supernet(images, path_gates(space, architecture))).abs().max())
+                path = supernet(inputs, path_gates(space, architecture))
+                gap = float((_logits(alone(inputs)) - _logits(path)).abs().max())
             assert gap < 1e-4, f"both must compute the same for {space.format(architecture)}, got a gap of {gap}"
 
     def test_every_option_has_a_kind(self) -> None:
@@ -76,7 +96,7 @@ class FamilyContract(NamedSpace):
             sized = replace(space, **size.space)
             arguments = {**network_settings(space, self.network), **size.network}
             with torch.device("meta"):
-                network = family.build(sized, Only(sample(sized, 1)[0]), classes=CLASSES, colours=COLOURS, **arguments)
+                network = family.build(sized, Only(sample(sized, 1)[0]), tiny_shape(space), **arguments)
             counts.append(sum(parameter.numel() for parameter in network.parameters()))
         wanted = sorted(counts if family.has_fixed_depth(space) else set(counts))
         assert counts == wanted, f"parameters must grow from size to size, got {counts}"

@@ -16,13 +16,18 @@ from archloom.core.state import (
 from archloom.core.trust import (
     trust_texts,
 )
+from archloom.data import DataSet
 from archloom.data.arrays import from_tensors
 from archloom.data.source import ImageData
+from archloom.data.text import TextData
 from archloom.execution.checkpoint import encode
 from archloom.execution.loop import Interrupted
+from archloom.families import family_of
 from archloom.searches.build import build_search
 from archloom.searches.loop import SearchLoop
 from archloom.searches.spec import SearchSpec
+from archloom.spaces import SPACES
+from archloom.tasks import LANGUAGE
 
 _TINY: Mapping[str, Settings] = {
     "data": {"name": "given"},
@@ -37,6 +42,13 @@ _TINY: Mapping[str, Settings] = {
     "race": {"steps": 1, "batch_size": 8},
     "monitor": {"eigenvalue_steps": 1, "eigenvalue_images": 4},
     "machine": {"torch_threads": 1, "device": "cpu"},
+}
+
+
+_TINY_TEXT: Mapping[str, Settings] = {
+    "data": {"segment": 6},
+    "network": {"hidden": 4},
+    "search": {"batch_size": 8, "evaluation_images": 60},
 }
 
 
@@ -57,8 +69,25 @@ def make_tiny_data() -> ImageData:
     return from_tensors(images, torch.arange(48) % 3)
 
 
+@cache
+def make_tiny_text() -> TextData:
+    """Return 240 words to train on and 200 to validate with, of a vocabulary of seven.
+
+    Returns:
+        The text, the same at every call.
+
+    Examples:
+        >>> from archloom.testing.searches import make_tiny_text
+        >>> len(make_tiny_text().words), len(make_tiny_text().train)
+        (7, 240)
+    """
+    generator = torch.Generator().manual_seed(0)
+    train, valid = (torch.randint(7, (count,), generator=generator) for count in (240, 200))
+    return TextData(name="tiny text", words=tuple("abcdefg"), train=train, valid=valid)
+
+
 def make_search(
-    strategy: str, space: str = "nb201_mini", /, *, seed: int = 0, data: ImageData | None = None, **sections: Settings
+    strategy: str, space: str = "nb201_mini", /, *, seed: int = 0, data: DataSet | None = None, **sections: Settings
 ) -> SearchLoop[Any]:
     """Build a tiny search: two epochs on 48 images, or six trials.
 
@@ -66,7 +95,7 @@ def make_search(
         strategy: the name of a strategy, or `module:Class`.
         space: the name of a space, or `module:Class`.
         seed: the seed of the search.
-        data: the images; `make_tiny_data()` if left out.
+        data: the data; tiny images, or a tiny text, if left out.
         sections: further settings by section, over the tiny ones: `search={"epochs": 1}`.
 
     Returns:
@@ -82,9 +111,12 @@ def make_search(
         (0, 3)
     """
     named: Mapping[str, Settings] = {"space": {"name": space}, "strategy": {"name": strategy}}
-    settings = {**merge(_TINY, named, sections), "seed": seed}
+    trust_texts(named)
+    is_text = family_of(SPACES.find(space).load()).task is LANGUAGE
+    settings = {**merge(_TINY, _TINY_TEXT if is_text else {}, named, sections), "seed": seed}
     trust_texts(settings)
-    return build_search(SearchSpec.resolve(settings), data=data or make_tiny_data())
+    usual: DataSet = make_tiny_text() if is_text else make_tiny_data()
+    return build_search(SearchSpec.resolve(settings), data=data or usual)
 
 
 def finish(search: SearchLoop[Any]) -> StateDict:

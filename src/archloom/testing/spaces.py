@@ -8,11 +8,12 @@ from dataclasses import fields
 import torch
 
 from archloom.core.settings import Settings
-from archloom.families import build_network
+from archloom.families import build_network, family_of
 from archloom.objectives import CostTable
 from archloom.spaces import NONE, SPACES, Architecture, SearchSpace
 from archloom.spaces.live_edges import find_live_edges
 from archloom.supernet import EveryOption
+from archloom.tasks import LANGUAGE, ImageShape, TextShape
 from archloom.testing.strategies import check_help
 
 
@@ -151,9 +152,11 @@ class SpaceContract(NamedSpace):
         """The family builds the network; parameters and multiply-adds can be counted."""
         space = self.build()
         network = network_settings(space, self.network)
+        is_text = family_of(space).task is LANGUAGE
         with torch.device("meta"):
-            build_network(space, EveryOption(), classes=3, colours=1, **network)
-        table = CostTable(space, classes=3, image_shape=(1, 8, 8), **network)
+            build_network(space, EveryOption(), TextShape(5) if is_text else ImageShape(3, 1), **network)
+        facts = {"words": 5} if is_text else {"classes": 3, "image_shape": (1, 8, 8)}
+        table = CostTable(space, **facts, **network)
         for architecture in sample(space, 3):
             cost = table.cost(architecture)
             assert cost.parameters > 0 and cost.multiply_adds > 0, f"a cost must be above 0, got {cost}"
@@ -188,6 +191,8 @@ def network_settings(space: SearchSpace, given: Settings | None) -> Settings:
     """Return the settings of a small network; where widths are searched, there is no setting for them."""
     if given is not None:
         return dict(given)
+    if family_of(space).task is LANGUAGE:
+        return {"hidden": 4}
     return {} if space.widths else {"channels": 2}
 
 

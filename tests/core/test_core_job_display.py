@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from archloom.cli.job_progress import Bars, Log
 from archloom.core.events import Failure, JobEnded, JobProgressed, JobStarted
+from archloom.core.job_display import Bars, Log
 
 
 def test_a_log_has_a_line_for_every_so_many_and_for_every_failure() -> None:

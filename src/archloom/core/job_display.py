@@ -11,16 +11,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from archloom.cli.console import print_line
-from archloom.cli.progress import (
-    choose_display,
-)
+from archloom.core.console import open_message_console, print_line
 from archloom.core.errors import (
     escape_controls,
 )
-from archloom.core.events import JobEnded, JobEvent, JobListener, JobProgressed, JobStarted
+from archloom.core.events import JobEnded, JobEvent, JobListener, JobLogged, JobProgressed, JobStarted
+from archloom.core.progress_display import choose_display, is_interactive
 
 LINES_OF_A_LOG = 40  # a log of more jobs has a line for every so many
+FEW = 4  # jobs whose epochs have a line each
 
 
 @contextmanager
@@ -33,13 +32,24 @@ def show_job_progress(console: Console, *, total: int, quiet: bool = False) -> I
         yield shown
 
 
+@contextmanager
+def show_api_job_progress(progress: bool | None, total: int) -> Iterator[JobListener]:
+    """Yield a listener to jobs for a call from Python; with None it shows progress in a terminal or a notebook."""
+    console = open_message_console()
+    shown = is_interactive(console) if progress is None else progress
+    with show_job_progress(console, total=total, quiet=not shown) as listener:
+        yield listener
+
+
 class Log:
-    """A line per job, or per so many of them, and one for every failure."""
+    """A line per job, or per so many of them, and one for every failure; of few jobs also one per epoch and phase."""
 
     def __init__(self, console: Console, total: int) -> None:
         self._console, self._total, self._done = console, total, 0
 
     def __call__(self, event: JobEvent) -> None:
+        if isinstance(event, JobLogged) and self._total <= FEW:
+            print_line(f"{event.job}: {event.line}", console=self._console)
         if not isinstance(event, JobEnded):
             return
         self._done += not event.retrying and not event.stopped
@@ -62,8 +72,12 @@ class Bars:
         self._console, self._total, self._done = console, total, 0
         self._clock, self._begun = clock, clock()
         self._running: dict[str, float] = {}
+        self._lines: dict[str, str] = {}  # the last of each job
 
     def __call__(self, event: JobEvent) -> None:
+        if isinstance(event, JobLogged):
+            self._lines[event.job] = event.line
+            return
         running = {name: share for name, share in self._running.items() if name != event.job}
         if isinstance(event, JobStarted | JobProgressed):
             running[event.job] = event.share if isinstance(event, JobProgressed) else 0.0
@@ -83,7 +97,7 @@ class Bars:
             f"{seconds // 60}:{seconds % 60:02d} elapsed",
         )
         for name, share in self._running.items():
-            lines.add_row(
-                Text(escape_controls(name)), ProgressBar(total=1.0, completed=share, width=30), f"{100 * share:.0f} %"
-            )
+            said = Text(escape_controls(self._lines.get(name, "")), no_wrap=True, overflow="ellipsis", style="dim")
+            bar = ProgressBar(total=1.0, completed=share, width=30)
+            lines.add_row(Text(escape_controls(name)), bar, f"{100 * share:.0f} %", said)
         return Group(lines)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import sys
+import types
 
 import pytest
 from rich.console import Console
 
-from archloom.cli.progress import Pace, show_progress
 from archloom.core.events import Advanced, Deriving, Event, Recorded, Started
+from archloom.core.progress_display import is_interactive, show_api_progress, show_progress
+from archloom.core.progress_lines import Pace
 from archloom.searches.records import Health
 from search_runs import make_epoch, make_trial
 
@@ -129,3 +132,52 @@ def test_health_is_part_of_the_line_and_an_alarm_has_its_own() -> None:
     assert "warning: epoch 2: too many skips" in log.splitlines()
     assert "warning: epoch 2: too many skips" in shown(events, terminal=True)
     assert "warning" not in shown(events, quiet=True)
+
+
+def test_python_calls_show_progress_only_where_somebody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    def own(event: Event) -> None:
+        pass
+
+    with show_api_progress(None, [own]) as listening:
+        assert listening == [own]  # standard error is no terminal here
+    with show_api_progress(True, [own]) as listening:
+        assert len(listening) == 2
+        for listener in listening:
+            listener(Deriving("racing 4 finalists"))
+    with show_api_progress(False, [own]) as listening:
+        assert listening == [own]
+    assert capsys.readouterr().err == "racing 4 finalists\n"
+
+
+def test_terminals_and_notebooks_are_watched() -> None:
+    assert is_interactive(Console(file=io.StringIO(), force_terminal=True))
+    assert is_interactive(Console(file=io.StringIO(), force_jupyter=True))
+    assert not is_interactive(Console(file=io.StringIO()))
+
+
+class Place:
+    """A stand-in for the place of a cell's output that IPython returns."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    def display(self, bundle: dict[str, str], **_: object) -> Place:
+        self.update(bundle)
+        return self
+
+    def update(self, bundle: dict[str, str], **_: object) -> None:
+        self.shown.append(bundle["text/plain"])
+
+
+def test_a_notebook_has_one_place_that_is_replaced_and_empty_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place()
+    module = types.ModuleType("IPython.display")
+    module.display = place.display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    sys.modules["IPython"].display = module  # type: ignore[attr-defined]
+    with show_progress(Console(file=io.StringIO(), force_jupyter=True)) as listener:
+        listener(Started("step", 0, 4, 2, ()))
+    assert "starting" in place.shown[0]
+    assert "epoch 1/2" in place.shown[1]
+    assert place.shown[-1] == ""

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from archloom.reports.cautions import split_warnings
+
+
+def test_warnings_leave_the_verdict_and_the_rest_stays() -> None:
+    verdict = (
+        "The network has learned nothing: its accuracy, 33.3 % of 15 images, is no better than 40.0 %. "
+        "Warning: no operation of the cell learns: it only pools. "
+        "In the table it has 88.51 % test accuracy. It is fine."
+    )
+    warnings, rest = split_warnings(verdict)
+    assert warnings == [
+        "The network has learned nothing: its accuracy, 33.3 % of 15 images, is no better than 40.0 %.",
+        "Warning: no operation of the cell learns: it only pools.",
+    ]
+    assert rest == "In the table it has 88.51 % test accuracy. It is fine."
+
+
+def test_a_verdict_without_warnings_stays_as_it_is() -> None:
+    assert split_warnings("It is better than 6 of 6. Rank 4 of 125.") == (
+        [],
+        "It is better than 6 of 6. Rank 4 of 125.",
+    )
+    assert split_warnings("") == ([], "")
