@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 from torch import distributed, nn
+from torch.nn import functional as F
 
 from archloom.core.settings import merge
 from archloom.data.loader import Batch, Loader
 from archloom.retrainings import build as retraining
 from archloom.retrainings.build import build_retraining
+from archloom.retrainings.loop import RetrainLoop
 from archloom.retrainings.spec import RetrainSpec
 from archloom.searches import build
 from archloom.searches.spec import SearchSpec
@@ -74,6 +76,7 @@ def use_doubles_without_normalisation() -> None:
     resolve.BatchNorm = lambda channels, **options: nn.Identity()  # type: ignore[assignment, misc]
     resolve.Only.normalize = lambda self, channels, **options: nn.Identity()  # type: ignore[method-assign, assignment]
     retraining._network = build_in_double
+    RetrainLoop._loss = lambda self, logits, batch: F.cross_entropy(logits, batch.labels)  # type: ignore[method-assign]
     torch.set_default_dtype(torch.float64)  # of architecture parameters
 
 
