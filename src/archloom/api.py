@@ -13,6 +13,7 @@ from archloom.core.progress_display import show_api_progress
 from archloom.core.run_kinds import require_kind
 from archloom.core.settings import Settings
 from archloom.core.trust import trusting
+from archloom.execution.places import PROCESSES
 from archloom.execution.run import RunOptions
 from archloom.execution.run_folder import RunFolder
 from archloom.pipelines.results import PipelineResult
@@ -24,6 +25,7 @@ from archloom.retrainings.result import RetrainResult
 from archloom.retrainings.run import resume_retraining
 from archloom.searches.result import SearchResult
 from archloom.searches.run import resume_search, write_search_report
+from archloom.supernet.ranks import ALONE, Ranks
 
 
 def resume(
@@ -36,6 +38,8 @@ def resume(
     warn: Callable[[str], None] = lambda message: None,
     report: bool = True,
     plugins: bool = False,
+    on: str = PROCESSES,
+    ranks: Ranks = ALONE,
     progress: bool | None = None,
 ) -> SearchResult | RetrainResult | ComparisonResult | PipelineResult:
     """Resume a run where it was interrupted; the end is the same as without the interruption.
@@ -51,6 +55,8 @@ def resume(
         warn: Called with a line for every checkpoint that is damaged.
         report: Whether to write the report of a search.
         plugins: Whether to import plug-ins that only the folder names; see SECURITY.md.
+        on: Where the jobs of a search run: "processes", "serial", "ray", "ray://HOST:PORT" or "slurm".
+        ranks: The processes of a run on several devices, which torchrun started.
         progress: Whether to show progress. Default: in a terminal or a notebook.
 
     Returns:
@@ -75,7 +81,7 @@ def resume(
         return compare(folder, settings=settings, stop=stop, plugins=plugins, progress=progress)
     run = RunFolder.open(Path(folder))
     with trusting(settings, plugins=plugins), show_api_progress(progress, listeners) as listening:
-        options = RunOptions(listening, stop, warn, report)
+        options = RunOptions(listening, stop, warn, report, ranks=ranks, on=on)
         if is_retraining(run.path):
             return resume_retraining(RetrainFolder(run.path), data=data, settings=settings, options=options)
         return resume_search(run, data=data, settings=settings, options=options)

@@ -93,6 +93,7 @@ def test_every_option_reaches_the_configuration(
         "loader_threads": 1,
         "worker_processes": 1,
         "kernels": "auto",
+        "memory": 0.0,
         "recompute": False,
     }
 

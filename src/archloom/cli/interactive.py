@@ -76,6 +76,8 @@ def stop_cleanly(command: str, folder: Path) -> Iterator[StopRequest]:
     with stop_on_signals() as stop:
         try:
             yield stop
+        except loop.FollowerEnded as ended:
+            raise typer.Exit(0) from ended
         except loop.Interrupted as interrupted:
             print_line(f"stopped and saved; {hint}", console=open_message_console())
             raise typer.Exit(stop.exit_code) from interrupted

@@ -75,6 +75,9 @@ On = Annotated[
         help="Where jobs run: processes, serial, ray (the cluster of $RAY_ADDRESS), ray://HOST:PORT or slurm.",
     ),
 ]
+Devices = Annotated[
+    int, where_option("--devices", min=1, help="Compute every batch on so many devices of this machine, by torchrun.")
+]
 RunOut = Annotated[Path | None, where_option("--out", help="The run folder. Default: the next free one in runs/.")]
 JobsOut = Annotated[Path | None, where_option("--out", help="The folder of all runs. Default: one in runs/.")]
 DryRun = Annotated[bool, where_option("--dry-run", help="Only list the runs and the state of each.")]

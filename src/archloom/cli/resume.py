@@ -8,7 +8,7 @@ from typing import Any
 from archloom.cli.compare import compare
 from archloom.cli.console import print_warning
 from archloom.cli.interactive import note_unless, run_interactively
-from archloom.cli.options import AnyRun, DataDir, Device, Quiet, Threads, data_settings, drop_unset
+from archloom.cli.options import AnyRun, DataDir, Device, Devices, On, Quiet, Threads, data_settings, drop_unset
 from archloom.cli.outcome import print_outcome
 from archloom.cli.retrain import print_model
 from archloom.cli.run import run
@@ -17,6 +17,7 @@ from archloom.core.run_kinds import Kind, require_kind
 
 with lazy_imports():  # help needs no torch
     import archloom.api as api
+    import archloom.execution.launch as launch
     import archloom.execution.run_folder as run_folder
     import archloom.retrainings.folder as retrain_folder
 
@@ -26,6 +27,8 @@ def resume(
     *,
     device: Device = None,
     threads: Threads = None,
+    devices: Devices = 1,
+    on: On = "processes",
     data_dir: DataDir = None,
     quiet: Quiet = False,
 ) -> None:
@@ -37,15 +40,24 @@ def resume(
     if kind in ("comparison", "pipeline"):
         _resume_jobs(kind, folder, device=device, threads=threads, data_dir=data_dir, quiet=quiet)
         return
+    ranks = launch.start_or_join(devices, device)
+    quiet = quiet or not ranks.is_first
     is_model = kind == "retraining"
-    machine = {"device": device, "torch_threads": threads}
+    machine = {"device": launch.device_of(ranks, device), "torch_threads": threads}
     settings = drop_unset({"machine": machine, "data": data_settings(None, data_dir)})
     show: Any = print_model if is_model else print_outcome
     if (retrain_folder.RetrainFolder if is_model else run_folder.RunFolder).open(folder).finished:
         note_unless(quiet)(f"{folder} is complete; this is its result")
     run_interactively(
         lambda listener, stop: api.resume(
-            folder, settings=settings, listeners=[listener], stop=stop, warn=print_warning, progress=False
+            folder,
+            settings=settings,
+            listeners=[listener],
+            stop=stop,
+            warn=print_warning,
+            progress=False,
+            on=on,
+            ranks=ranks,
         ),
         show,
         folder=folder,

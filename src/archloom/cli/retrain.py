@@ -18,6 +18,7 @@ from archloom.cli.options import (
     Assignments,
     DataDir,
     Device,
+    Devices,
     OwnImages,
     Quiet,
     RunOut,
@@ -36,6 +37,7 @@ from archloom.core.lazy_imports import lazy_imports
 from archloom.core.recipes import RUNS, find_retraining
 
 with lazy_imports():  # help needs no torch
+    import archloom.execution.launch as launch
     import archloom.execution.run as execution_run
     import archloom.execution.run_folder as run_folder
     import archloom.reports.tables as tables
@@ -74,18 +76,21 @@ def retrain(
     out: RunOut = None,
     device: Device = None,
     threads: Threads = None,
+    devices: Devices = 1,
     quiet: Quiet = False,
 ) -> None:
     """Train an architecture from scratch, and say how good the model is.
 
     Ctrl-C saves; archloom resume, or the same command with the same --out, continues.
     """
+    ranks = launch.start_or_join(devices, device)
+    quiet = quiet or not ranks.is_first
     options = {
         "seed": seed,
         "space": {"name": space},
         "data": data_settings(data, data_dir, path),
         "training": {"epochs": epochs},
-        "machine": {"device": device, "torch_threads": threads},
+        "machine": {"device": launch.device_of(ranks, device), "torch_threads": threads},
     }
     is_missing = data_dir is not None and not data_dir.expanduser().exists()
     problems = [f"no data folder {data_dir}; check --data-dir"] if is_missing else []
@@ -99,7 +104,7 @@ def retrain(
         lambda listener, stop: retrain_run.run_retraining(
             request,
             out=folder,
-            options=execution_run.RunOptions([listener], stop, warn=note, spent=seconds_since_start()),
+            options=execution_run.RunOptions([listener], stop, warn=note, ranks=ranks, spent=seconds_since_start()),
             note=note,
         ),
         print_model,

@@ -15,6 +15,7 @@ from archloom.cli.options import (
     Data,
     DataDir,
     Device,
+    Devices,
     LatencySource,
     On,
     Quiet,
@@ -40,6 +41,7 @@ from archloom.core.recipes import RUNS, find_recipe
 from archloom.core.settings import Settings, merge, parse_assignments, read_toml
 
 with lazy_imports():  # help needs no torch
+    import archloom.execution.launch as launch
     import archloom.execution.run as execution_run
     import archloom.execution.run_folder as run_folder
     import archloom.searches.early_check as early_check
@@ -94,6 +96,7 @@ def search(
     out: RunOut = None,
     device: Device = None,
     threads: Threads = None,
+    devices: Devices = 1,
     on: On = "processes",
     serve: Annotated[bool, where_option("--serve", help="Also show the run as a live page in a browser.")] = False,
     quiet: Quiet = False,
@@ -103,6 +106,7 @@ def search(
     Options override the recipe, and --set overrides both.
     Ctrl-C saves; archloom resume continues from there.
     """
+    ranks = launch.start_or_join(devices, device)
     limit = limit_settings(at_most, latency_source)
     options = {
         "seed": seed,
@@ -117,17 +121,18 @@ def search(
             "strict": strict_target or None,
         },
         "limit": limit,
-        "machine": {"device": device, "torch_threads": threads},
+        "machine": {"device": launch.device_of(ranks, device), "torch_threads": threads},
     }
     spec = resolve_search(recipe, options, assignments or [])
     folder = out or run_folder.RunFolder.next_free(RUNS, spec.stem)
+    quiet = quiet or not ranks.is_first
     note_unless(quiet)(f"{spec.title}; run folder {folder}")
     with serve_beside(folder) if serve else nullcontext():
         run_interactively(
             lambda listener, stop: search_run.run_search(
                 spec,
                 out=folder,
-                options=execution_run.RunOptions([listener], stop, on=on, spent=seconds_since_start()),
+                options=execution_run.RunOptions([listener], stop, ranks=ranks, on=on, spent=seconds_since_start()),
             ),
             print_outcome,
             folder=folder,

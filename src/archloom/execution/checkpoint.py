@@ -50,6 +50,13 @@ def encode(state: State) -> bytes:
     return image
 
 
+def digest_state(state: State) -> bytes:
+    """Return a digest of a state; the bytes of `encode` differ from call to call, since safetensors sorts nothing."""
+    tensors: dict[str, Tensor] = {}
+    tree = json.dumps(_to_tree(state, "state", tensors), separators=(",", ":"))
+    return digest(tree, tensors).encode()
+
+
 def decode(data: bytes, *, name: str) -> State:
     """Return the state that `encode` received. `name` is what errors call the data."""
     tensors, metadata = parse(data, name)

@@ -23,6 +23,10 @@ class Interrupted(Exception):  # noqa: N818 - nothing went wrong
     """A run stopped because it was asked to; everything up to here is saved."""
 
 
+class FollowerEnded(Exception):  # noqa: N818 - nothing went wrong
+    """This rank has done its part; rank 0 has the result."""
+
+
 class Loop(ABC, Generic[RecordT, OutcomeT]):
     """Work that advances one unit at a time, can be saved after any unit, and resumes exactly."""
 
@@ -65,11 +69,16 @@ class Loop(ABC, Generic[RecordT, OutcomeT]):
         """Return the record that a checkpoint holds in its JSON form."""
 
     def run(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> OutcomeT:
-        """Continue from the current position to the end; call `save` after every record.
+        """Continue from the current position to the end, and conclude; call `save` after every record.
 
         Raises:
             Interrupted: If `stop()` was true after a unit; the state of that unit is saved.
         """
+        self.run_units(save=save, stop=stop)
+        return self.conclude()
+
+    def run_units(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> None:
+        """Continue from the current position to the last unit, and leave the conclusion to the caller."""
         self.emit(Started(self.unit, self.position, self.total, self.units_per_record, tuple(self.history)))
         saved, self._stop = self._clock(), stop
         while self.position < self.total and not self.ended:
@@ -85,7 +94,13 @@ class Loop(ABC, Generic[RecordT, OutcomeT]):
                 saved = self._clock()
             if stopping and self.position < self.total:
                 raise Interrupted
-        return self.conclude()
+
+    def stop_with(self, stop: Callable[[], bool]) -> None:
+        """Ask this function whether to stop from now on."""
+        self._stop = stop
+
+    def leave_ranks(self) -> None:
+        """Continue alone: the other ranks of the run have ended."""
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` with every event from now on."""

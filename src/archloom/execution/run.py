@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from archloom.core.errors import StorageError
+from archloom.core.errors import SettingError, StorageError
 from archloom.core.events import Event, Listener, Noted, Recorded
 from archloom.core.settings import Settings
 from archloom.core.state import StateDict
-from archloom.execution.loop import Interrupted, Loop
+from archloom.execution.checkpoint import decode, encode
+from archloom.execution.loop import FollowerEnded, Interrupted, Loop
 from archloom.execution.places import PROCESSES
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.run_settings import MAY_DIFFER, SETTINGS, refuse_changed_settings, select_determining
+from archloom.supernet.ranks import ALONE, Ranks
+
+RANKS = "ranks"  # of a checkpoint
 
 ResultT = TypeVar("ResultT")
 OutcomeT = TypeVar("OutcomeT")
@@ -32,6 +36,7 @@ class RunOptions:
     stop: Callable[[], bool] = lambda: False
     warn: Callable[[str], None] = lambda message: None
     report: bool = True
+    ranks: Ranks = ALONE  # the processes of one run
     on: str = PROCESSES  # where the jobs of a search run: short trainings and trials
     spent: float = 0.0  # seconds that the caller took before, which count against a budget
 
@@ -44,6 +49,7 @@ class RunOptions:
 class FolderRun(ABC, Generic[OutcomeT, ResultT]):
     """A built loop with its folder, and how to describe its end."""
 
+    ranks: Ranks = ALONE
     may_differ: ClassVar[tuple[str, ...]] = MAY_DIFFER  # beginnings of settings that a resumed run may change
 
     def __init__(self, folder: RunFolder, loop: Loop[Any, OutcomeT]) -> None:
@@ -72,7 +78,7 @@ class FolderRun(ABC, Generic[OutcomeT, ResultT]):
 
     def save(self, state: StateDict, step: int) -> None:
         """Write a checkpoint, with the settings that determine the run."""
-        self.folder.checkpoints.save({**state, SETTINGS: self.determining_settings}, step=step)
+        self.folder.checkpoints.save({**state, SETTINGS: self.determining_settings, RANKS: self.ranks.count}, step=step)
 
     @property
     def determining_settings(self) -> dict[str, Any]:
@@ -86,6 +92,8 @@ def begin_run(folder: RunFolder, build: Callable[[], FolderRun[OutcomeT, ResultT
     Raises:
         Interrupted: If the run was asked to stop; `resume_run` continues it.
     """
+    if not options.ranks.is_first:
+        return _follow(build(), options)
     folder.refuse_if_taken()
     run = build()  # bad data is found before a folder is made
     folder.create(folder.path, settings=run.settings)
@@ -109,6 +117,8 @@ def resume_run(
         SettingError: If config.toml was changed since the run began.
         Interrupted: If the run was asked to stop again.
     """
+    if not options.ranks.is_first:
+        return _follow_resumed(folder, build, options)
     result = read() if folder.finished else None
     if result is not None:  # nothing to compute, so a disk that is read-only will do
         if options.report:
@@ -120,11 +130,39 @@ def resume_run(
             return result
         run = build()
         state = folder.checkpoints.load_latest(warn=options.warn)
-        if state is not None:
-            refuse_changed_settings(folder.config_path, state, run.determining_settings)
-            with folder.explain_misfit():
-                run.load(state)
+        options.ranks.broadcast(encode(state))
+        _load(run, folder, state, options.ranks)
         return _run(run, options)
+
+
+def _load(run: FolderRun[OutcomeT, ResultT], folder: RunFolder, state: Any, ranks: Ranks) -> None:
+    if state is None:
+        return
+    begun = state.get(RANKS, 1) if isinstance(state, Mapping) else 1
+    if begun != ranks.count:
+        raise SettingError(
+            f"{folder.path} was begun with {begun} ranks, now there are {ranks.count}; use --devices {begun}, since "
+            "statistics of batches and dropout depend on it"
+        )
+    refuse_changed_settings(folder.config_path, state, run.determining_settings)
+    with folder.explain_misfit():
+        run.load(state)
+
+
+def _follow_resumed(
+    folder: RunFolder, build: Callable[[], FolderRun[OutcomeT, ResultT]], options: RunOptions
+) -> ResultT:
+    """Resume on another rank than the first: with the state that rank 0 read."""
+    run = build()
+    _load(run, folder, decode(options.ranks.broadcast(b""), name="of rank 0"), options.ranks)
+    return _follow(run, options)
+
+
+def _follow(run: FolderRun[OutcomeT, ResultT], options: RunOptions) -> ResultT:
+    """Take part in the units of a run; rank 0 writes and concludes."""
+    ranks = options.ranks
+    run.loop.run_units(stop=lambda: ranks.any(options.stop()))
+    raise FollowerEnded
 
 
 def _write_missing(folder: RunFolder, write_report: Callable[[], object], warn: Callable[[str], None]) -> None:
@@ -156,7 +194,11 @@ def _run(run: FolderRun[OutcomeT, ResultT], options: RunOptions) -> ResultT:
                     folder.note(event.record)
 
             loop.listen(keep)
-            outcome = loop.run(save=run.save, stop=options.stop)
+            run.ranks = options.ranks
+            loop.run_units(save=run.save, stop=lambda: options.ranks.any(options.stop()))
+            loop.leave_ranks()
+            loop.stop_with(options.stop)
+            outcome = loop.conclude()
     except Interrupted:
         if options.report:
             run.write_report(None)

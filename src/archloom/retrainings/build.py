@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from archloom.core.errors import DataError
+from archloom.core.errors import DataError, SettingError
 from archloom.core.events import Listener
 from archloom.core.seeds import derive_seed
 from archloom.data import DataSet
@@ -29,6 +29,7 @@ from archloom.searches.budget import Budget, time_steps
 from archloom.searches.loaders import EVALUATION_BATCH
 from archloom.searches.short_training import seeded
 from archloom.supernet import Only
+from archloom.supernet.ranks import ALONE, Ranks
 
 UNBALANCED = 20  # times as many images of one class as of another
 TIMED_STEPS = 3
@@ -70,18 +71,25 @@ def split_of(retrain: RetrainSpec, data: ImageData) -> tuple[Tensor, Tensor | No
 
 
 def build_retraining(
-    retrain: RetrainSpec, data: DataSet, *, listeners: Sequence[Listener] = (), budget: Budget | None = None
+    retrain: RetrainSpec,
+    data: DataSet,
+    *,
+    listeners: Sequence[Listener] = (),
+    budget: Budget | None = None,
+    ranks: Ranks = ALONE,
 ) -> RetrainLoop:
     """Return the loop of a retraining, ready to run or to load a checkpoint."""
     family_of(retrain.build_space()).task.check(data)
     if isinstance(data, TextData):
+        if ranks.count > 1:
+            raise SettingError(f"a text is trained in one process, got {ranks.count} ranks; use --devices 1")
         return build_text_retraining(retrain, data, listeners=listeners, budget=budget)
     assert isinstance(data, ImageData)
-    return _build_for_images(retrain, data, listeners=listeners, budget=budget)
+    return _build_for_images(retrain, data, listeners=listeners, budget=budget, ranks=ranks)
 
 
 def _build_for_images(
-    retrain: RetrainSpec, data: ImageData, *, listeners: Sequence[Listener], budget: Budget | None
+    retrain: RetrainSpec, data: ImageData, *, listeners: Sequence[Listener], budget: Budget | None, ranks: Ranks
 ) -> RetrainLoop:
     device, training = retrain.machine.prepare(), retrain.training
     train, valid = split_of(retrain, data)
@@ -106,7 +114,8 @@ def _build_for_images(
         return loader(source, indices, augment=augment, batch_size=EVALUATION_BATCH, shuffle=False, drop_last=False)
 
     augment = data.augment if training.cutout is None else replace(data.augment, cutout=training.cutout)
-    alone = len(train) % training.batch_size == 1  # one image has no statistics to normalise by
+    # one image has no statistics to normalise by
+    alone = 0 < len(train) % training.batch_size < (2 * ranks.count if ranks.count > 1 else 2)
     return RetrainLoop(
         _network(retrain, data, device),
         train=loader(data.train, train, augment=augment, batch_size=training.batch_size, drop_last=alone),
@@ -118,6 +127,7 @@ def _build_for_images(
         seed_of=lambda step: derive_seed(retrain.seed, f"step {step}"),
         listeners=listeners,
         budget=budget,
+        ranks=ranks,
     )
 
 

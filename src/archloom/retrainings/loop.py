@@ -25,6 +25,7 @@ from archloom.core.events import Advanced, Deriving
 from archloom.core.json_object import JsonObject
 from archloom.core.state import StateDict
 from archloom.data.loader import Batch, Batches, Loader
+from archloom.execution.checkpoint import digest_state
 from archloom.execution.loop import Loop, Save
 from archloom.families import select_deployed_weights, set_progress
 from archloom.retrainings.evaluation import MOST_MISTAKES, Evaluation, evaluate
@@ -36,6 +37,7 @@ from archloom.searches.divergence import refuse_high_loss, refuse_huge_weights
 from archloom.searches.short_training import seeded
 from archloom.searches.threads import ThreadWatch
 from archloom.supernet import Prediction
+from archloom.supernet.ranks import ALONE, Ranks
 
 CAREFUL = 1.5  # times the usual time of an evaluation, which cannot be shortened
 TRAINING_END = 0.97  # of a budget; the rest is for the test images and the report
@@ -113,13 +115,14 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         optimizer: OptimizerSettings,
         training: TrainingSettings,
         seed_of: Callable[[int], int],  # of the random numbers of a step
+        ranks: Ranks = ALONE,  # the processes that compute a part of every batch each
         budget: Budget | None = None,  # shortens the schedule if the machine is slower than planned
         **common: Any,
     ) -> None:
         super().__init__(**common)
         self._planned = sum(map(train.steps_of, range(training.epochs)))
         self._steps, self._budget = self._planned, budget
-        self.network = network
+        self.network, self._ranks = network, ranks
         self.schedule, self.settings = optimizer, training
         self.optimizer = optimizer.build_optimizer(network)
         self._train, self._valid, self._test = train, valid, test
@@ -156,10 +159,10 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         """Return the model: the network itself, or the mean of its weights."""
         return self.network if self._average is None else self._average.module
 
-    def run(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> RetrainOutcome:
+    def run_units(self, *, save: Save | None = None, stop: Callable[[], bool] = lambda: False) -> None:
         """Train until the last epoch, or until asked to stop."""
         self._save, self._saved = save, self._clock()
-        return super().run(save=save, stop=stop)
+        super().run_units(save=save, stop=stop)
 
     def read_record(self, value: JsonObject) -> RetrainRecord:
         """Return the record of an epoch that a line holds."""
@@ -177,6 +180,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self._set_progress(epoch, step)
         self.network.train()
         loss, right = self._fit(batch)
+        self._ranks.average_statistics(self.network)
         if self._average is not None:
             self._average.update_parameters(self.network)
         self.position += 1
@@ -238,21 +242,26 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
 
     def _fit(self, batch: Batch) -> tuple[float, float]:
         """Take one step; return the loss of the classifier itself, and how many images it classified rightly."""
-        device = batch.images.device.type
-        with seeded(self._seed_of(self.position)):
+        device, own, ranks = batch.images.device.type, self._ranks.take(batch), self._ranks
+        with seeded(self._seed_of(self.position) + ranks.rank):
             with torch.autocast(device, torch.bfloat16, enabled=self.settings.mixed_precision):
-                predicted = self.network(batch.images)
+                predicted = self.network(own.images)
             logits, extra = predicted if isinstance(predicted, Prediction) else (predicted, None)
-            loss = self._loss(logits, batch)
-            whole = loss if extra is None else loss + self.settings.auxiliary_weight * self._loss(extra, batch)
+            loss = self._loss(logits, own)
+            whole = loss if extra is None else loss + self.settings.auxiliary_weight * self._loss(extra, own)
+            loss, whole = (ranks.average_loss(one, len(batch)) for one in (loss, whole))
         self._descend(whole, batch)
-        return float(loss.detach()), int((logits.detach().argmax(dim=1) == batch.labels).sum())
+        right = (logits.detach().argmax(dim=1) == own.labels).double().mean()
+        return float(loss.detach()), round(float(ranks.average_score(right, len(batch))) * len(batch))
 
     def _descend(self, whole: Tensor, batch: Batch) -> None:
-        """Take an optimizer step on a loss, by its clipped gradient."""
+        """Take an optimizer step on a loss, by its clipped gradient, which is the mean over all ranks."""
         self._refuse_unbounded("the loss", float(whole.detach()))
         self.optimizer.zero_grad(set_to_none=True)
         whole.backward()  # type: ignore[no-untyped-call]
+        gradients = self._ranks.average_gradients([one.grad for one in self._parameters], self._parameters)
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
         # without a limit too: a gradient that is no number must be noticed before it has spoiled the weights
         norm = nn.utils.clip_grad_norm_(self._parameters, self.schedule.clip or math.inf, foreach=True)
         self._refuse_unbounded("the gradient", float(norm))
@@ -293,6 +302,8 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
     # --- one epoch
 
     def _record(self, epoch: int) -> RetrainRecord:
+        if self._ranks.count > 1:
+            self._ranks.refuse_difference("weights", digest_state(self.network.state_dict()))
         sums, images = self._sums, self._sums["images"]
         record = RetrainRecord(
             epoch=epoch,

@@ -47,6 +47,7 @@ from archloom.retrainings.transfer import Origin, find_origin
 from archloom.searches.architectures import find_architecture
 from archloom.searches.budget import Budget
 from archloom.searches.run import DEFAULT_OPTIONS
+from archloom.supernet.ranks import ALONE, Ranks
 
 Note = Callable[[str], None]
 
@@ -156,6 +157,11 @@ def run_retraining(
 ) -> RetrainResult:
     """Begin a retraining, or resume it if the folder holds it."""
     folder = RetrainFolder(RunFolder.next_free(RUNS, request.spec.stem) if out is None else Path(out))
+    if request.spec.recipe == AUTO and options.ranks.count > 1:
+        raise SettingError(
+            f"a retraining on {options.ranks.count} devices needs a recipe with epochs of its own (archloom list "
+            "recipes): 'auto' is planned for one device"
+        )
     if folder.config_path.is_file():
         _refuse_other(folder, request)
         here = {name: request.overrides[name] for name in ("machine",) if name in request.overrides}
@@ -176,6 +182,7 @@ def run_retraining(
             ),
             images,
             budget,
+            options.ranks,
         )
 
     return begin_run(folder, build, options)
@@ -193,7 +200,7 @@ def resume_retraining(
     own = as_data_set(data)
 
     def build() -> RetrainRun:
-        return RetrainRun(folder, spec, own or spec.load_data())
+        return RetrainRun(folder, spec, own or spec.load_data(), ranks=options.ranks)
 
     def write_report() -> None:
         try:
@@ -228,12 +235,19 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
     may_differ = (*MAY_DIFFER, "recipe", "changed")  # words about the settings
     loop: RetrainLoop
 
-    def __init__(self, folder: RunFolder, spec: RetrainSpec, data: DataSet, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        spec: RetrainSpec,
+        data: DataSet,
+        budget: Budget | None = None,
+        ranks: Ranks = ALONE,
+    ) -> None:
         check_trainable(data)
         self._spec, self._data = spec, data
         self._cost = cost_of_model(spec, data)
         refuse_large_retraining(spec, data, self._cost)
-        super().__init__(folder, build_retraining(spec, data, budget=budget))
+        super().__init__(folder, build_retraining(spec, data, budget=budget, ranks=ranks))
         self._kept_epoch: int | None = None  # of the best model that is on disk
 
     @property

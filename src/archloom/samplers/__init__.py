@@ -3,7 +3,7 @@
 from archloom.samplers.base import NOISE_RULES, NoiseRule, PosteriorSampler
 from archloom.samplers.batch_noise import BatchedClosure, BatchNoise
 from archloom.samplers.bfgs import BfgsPosterior, InverseHessian
-from archloom.samplers.closures import Classification, SelfLabelling
+from archloom.samplers.closures import Classification, SelfLabelling, sample_labels
 from archloom.samplers.diagonal_lbfgs import CompactInverse, DiagonalLbfgsPosterior
 from archloom.samplers.precision import draw_precision
 
@@ -20,4 +20,5 @@ __all__ = [
     "PosteriorSampler",
     "SelfLabelling",
     "draw_precision",
+    "sample_labels",
 ]

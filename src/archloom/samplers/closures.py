@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,6 +17,17 @@ class SelfLabelling(Protocol):
 
     def backward_on_sampled_labels(self, generator: torch.Generator) -> int:
         """Set the gradients of the mean loss on such labels, and return the number of observations."""
+
+
+def keep_gradients(gradients: Sequence[Tensor | None], like: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """Return the gradients as they are: those of one process."""
+    return gradients
+
+
+def sample_labels(logits: Tensor, generator: torch.Generator) -> Tensor:
+    """Sample a label for every image from the model's prediction."""
+    probabilities = logits.detach().softmax(dim=1).to(generator.device)
+    return torch.multinomial(probabilities, 1, generator=generator).squeeze(1).to(logits.device)
 
 
 class Classification:
@@ -37,10 +48,15 @@ class Classification:
         *,
         loss: Callable[[Any, Tensor], Tensor] = F.cross_entropy,
         parameters: Iterable[Tensor] | None = None,  # the module's, if known: finding them takes a while
+        average: Callable[[Sequence[Tensor | None], Sequence[Tensor]], Sequence[Tensor | None]] = keep_gradients,
+        sample: Callable[[Tensor, torch.Generator], Tensor] = sample_labels,
+        observations: int | None = None,  # of the whole batch, where this process has only a part of it
     ) -> None:
         self._module, self._forward, self._labels, self._loss = module, forward, labels, loss
         known = module.parameters() if parameters is None else parameters
         self._parameters = [parameter for parameter in known if parameter.requires_grad]
+        self._average, self._sample = average, sample
+        self._observations = len(labels) if observations is None else observations
         self._random: Tensor | None = None
         self.loss: Tensor | None = None  # of the first call, with the logits it came from
         self.logits: Tensor | None = None
@@ -59,15 +75,13 @@ class Classification:
         """Compute gradients for labels sampled from the model; return the number of labels."""
         with self._replay():
             output = self._forward()
-            logits = _logits(output).detach()
-            probabilities = logits.softmax(dim=1).to(generator.device)
-            labels = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
-            self._set_gradients(output, labels.to(logits.device))
-        return len(labels)
+            self._set_gradients(output, self._sample(_logits(output), generator))
+        return self._observations
 
     def _set_gradients(self, output: Tensor | tuple[Tensor, ...], labels: Tensor) -> Tensor:
         loss = self._loss(output, labels)
-        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        own = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        gradients = self._average(own, self._parameters)
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
         return loss.detach()

@@ -43,6 +43,7 @@ from archloom.searches.trial_jobs import ParallelScore
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import BlackBox
 from archloom.supernet import Resolve, SharedWeights, WeightSettings
+from archloom.supernet.ranks import ALONE, Ranks
 from archloom.tasks import LANGUAGE, Task
 
 SCORE_EPOCHS = 5  # default of a trial that is trained
@@ -55,9 +56,10 @@ def build_search(
     listeners: Sequence[Listener] = (),
     budget: Budget | None = None,
     jobs: JobPlace | None = None,
+    ranks: Ranks = ALONE,
 ) -> SearchLoop[Any]:
     """Return the loop of a search, ready to run or to load a state; data are read if it needs them."""
-    return SearchBuilder(spec, data, jobs=jobs or JobPlace()).search(listeners, budget)
+    return SearchBuilder(spec, data, jobs=jobs, ranks=ranks).search(listeners, budget)
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,10 @@ class JobPlace:
 class SearchBuilder:
     """Build the objects of a search from its spec and its data."""
 
-    def __init__(self, spec: SearchSpec, data: DataSet | None, *, jobs: JobPlace | None = None) -> None:
-        self._spec, self._given, self._jobs = spec, data, jobs or JobPlace()
+    def __init__(
+        self, spec: SearchSpec, data: DataSet | None, *, jobs: JobPlace | None = None, ranks: Ranks = ALONE
+    ) -> None:
+        self._spec, self._given, self._jobs, self._ranks = spec, data, jobs or JobPlace(), ranks
         self._settings = spec.search
         self._device = spec.machine.prepare()
         self._space = spec.build_space()
@@ -107,6 +111,11 @@ class SearchBuilder:
         look_up, target, limit = TableLookup(found, data=name), self._target(found), self._limit(found)
         strict = self._spec.target.strict
         if isinstance(strategy, BlackBox):
+            if self._ranks.count > 1:
+                raise SettingError(
+                    f"strategy '{self._spec.strategy.name}' has no supernet that {self._ranks.count} devices could "
+                    "share; use search.trials_at_once and --on instead of --devices"
+                )
             if strict:
                 raise SettingError(
                     "target.strict is for one-shot strategies; a black box continues with more search.trials"
@@ -269,7 +278,9 @@ class SearchBuilder:
             network = build_network(space, resolve, shape, **self._spec.network.settings)
         noise = derive_seed(self._spec.seed, f"noise{of_stage}")
         network = _place(network, device=self._device, layout=self._layout)
-        return SharedWeights(network, self._spec.weights, noise_seed=noise, task=self._task)
+        if self._ranks.count > 1 and self._task is LANGUAGE:
+            raise SettingError("a search on texts carries a state through them, on one device; leave --devices out")
+        return SharedWeights(network, self._spec.weights, noise_seed=noise, task=self._task, ranks=self._ranks)
 
     def _score(self, strategy: BlackBox, found: tuple[Benchmark, str] | None) -> Score:
         same = (

@@ -16,6 +16,7 @@ from archloom.core.events import Advanced, Deriving, Noted
 from archloom.core.json_object import JsonObject
 from archloom.core.state import StateDict
 from archloom.data.loader import Batch, Batches
+from archloom.execution.checkpoint import digest_state
 from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target, suggest_beta
@@ -55,6 +56,7 @@ from archloom.searches.threads import ThreadWatch
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
 from archloom.supernet import Gates, SharedWeights, path_gates
+from archloom.supernet.ranks import ALONE
 from archloom.tasks import CLASSIFICATION, Task
 
 _REMEDY = "lower weights.learning_rate (now {:.3g}) or set weights.clip"
@@ -250,6 +252,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
 
     def _record(self, epoch: int) -> EpochRecord:
         """Return the record of an epoch, with the architecture that the search would return now."""
+        self._refuse_different_ranks()
         architecture = self.strategy.best(self._reward, final=False)
         probabilities = self.strategy.probabilities()
         record = EpochRecord(
@@ -273,6 +276,17 @@ class OneShotLoop(SearchLoop[EpochRecord]):
     def _cost_of(self, architecture: Architecture) -> dict[str, float]:
         """Return the cost of the derived architecture in the unit of the target, as a metric; nothing without one."""
         return {} if self._target is None else {COST_METRIC: self._target.cost(architecture)}
+
+    def _refuse_different_ranks(self) -> None:
+        """Raise a DivergedError unless all ranks have the same architecture parameters and weights."""
+        ranks = self.weights.ranks
+        if ranks.count > 1:
+            ranks.refuse_difference("architecture parameters", digest_state(self.strategy.state_dict()))
+            ranks.refuse_difference("shared weights", digest_state(list(self.weights.parameters.values())))
+
+    def leave_ranks(self) -> None:
+        """Continue alone: rank 0 races, compares and writes by itself."""
+        self.weights.ranks = ALONE
 
     def _refuse_diverged(self, record: EpochRecord) -> None:
         """Raise a DivergedError for an epoch whose figures are numbers, but beyond reason."""

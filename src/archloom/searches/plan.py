@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from archloom.core.durations import format_duration, parse_duration
+from archloom.core.errors import SettingError
 from archloom.core.settings import Settings, flatten, merge, tables_of
 from archloom.data import DataSet
 from archloom.execution.survey import usable_cores
@@ -83,6 +84,14 @@ def complete_search(
         return Planned(_fit_small_data(spec, images), None)
     budget.seconds = parse_duration(spec.search.budget)
     return Planned(_fit_small_data(spec, images), budget)
+
+
+def refuse_budget_of_ranks(spec: SearchSpec, ranks: int) -> None:
+    """Raise a SettingError where several ranks would have to agree on times that each measures by itself."""
+    if ranks > 1 and has_plan(spec) and (_needs_plan(spec) or spec.search.budget is not None):
+        raise SettingError(
+            f"a search on {ranks} devices needs search.epochs and no search.budget: plans are made for one device"
+        )
 
 
 def has_plan(spec: SearchSpec) -> bool:

@@ -25,7 +25,6 @@ from archloom.data import (
 from archloom.data.places import GIVEN
 from archloom.data.user_data import as_data_set
 from archloom.execution.machine import pick_device
-from archloom.execution.places import PROCESSES
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
@@ -37,7 +36,7 @@ from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.memory import refuse_large_search
 from archloom.searches.mlflow_runs import mlflow_listener
-from archloom.searches.plan import complete_search
+from archloom.searches.plan import complete_search, refuse_budget_of_ranks
 from archloom.searches.plugin_check import check_network, is_plugin
 from archloom.searches.records import SearchRecord
 from archloom.searches.report import ReportData, render
@@ -122,10 +121,11 @@ def run_search(
 ) -> SearchResult:
     """Begin a run of a resolved search."""
     folder = RunFolder(RunFolder.next_free(RUNS, spec.stem) if out is None else Path(out))
+    refuse_budget_of_ranks(spec, options.ranks.count)
 
     def build() -> SearchRun:
         planned = complete_search(spec, data, note=lambda line: options.emit(Planning(line)), spent=options.spent)
-        return SearchRun(folder, planned.spec, data, planned.budget, on=options.on)
+        return SearchRun(folder, planned.spec, data, planned.budget, options)
 
     return begin_run(folder, build, options)
 
@@ -141,7 +141,7 @@ def resume_search(
     spec = SearchSpec.resolve(merge(folder.config, settings or {}))
     return resume_run(
         folder,
-        lambda: SearchRun(folder, spec, as_data_set(data), _budget_of(spec), on=options.on),
+        lambda: SearchRun(folder, spec, as_data_set(data), _budget_of(spec), options),
         lambda: read_result(folder, spec.build_space()),
         options,
         write_report=lambda: write_search_report(folder),
@@ -166,8 +166,7 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
         spec: SearchSpec,
         data: DataSet | None,
         budget: Budget | None = None,
-        *,
-        on: str = PROCESSES,
+        options: RunOptions = DEFAULT_OPTIONS,
     ) -> None:
         self._spec = spec
         if data is None and spec.facts is None:  # only reading the data shows their shape
@@ -179,7 +178,8 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
         cost = _refuse_uncountable(spec.build_space(), facts, spec.network.settings)
         if issubclass(STRATEGIES.find(spec.strategy.name).load(), OneShot):
             refuse_large_search(spec, facts, cost)
-        super().__init__(folder, build_search(spec, data=data, budget=budget, jobs=JobPlace(on, folder.path)))
+        place = JobPlace(options.on, folder.path)
+        super().__init__(folder, build_search(spec, data=data, budget=budget, jobs=place, ranks=options.ranks))
         self._final = FinalNetwork.of(spec, facts)
 
     @property

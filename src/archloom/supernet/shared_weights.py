@@ -23,11 +23,12 @@ from archloom.core.errors import SettingError, require
 from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.state import StateDict
 from archloom.data.loader import Batch
-from archloom.samplers import Classification
+from archloom.samplers import Classification, sample_labels
 from archloom.supernet.frozen_slices import freeze_unused_slices
 from archloom.supernet.gate import Gates
 from archloom.supernet.gradients import find_gradients, gradients_of
 from archloom.supernet.masked_width import SharedKernel
+from archloom.supernet.ranks import ALONE, Ranks
 from archloom.supernet.resolve import inherit
 from archloom.supernet.skip_dropout import SkipDropout
 from archloom.tasks import CLASSIFICATION, Task
@@ -151,6 +152,7 @@ class SharedWeights:
         network: the supernet, called with (images, gates).
         settings: how it is trained.
         noise_seed: the seed of dropout.
+        ranks: the processes that compute a part of every batch each; left out: this one alone.
         task: what the predictions are for; by default, image classification.
 
     Raises:
@@ -174,12 +176,13 @@ class SharedWeights:
         settings: WeightSettings = WeightSettings(),
         *,
         noise_seed: int = 0,
+        ranks: Ranks = ALONE,
         task: Task = CLASSIFICATION,
     ) -> None:
         rule = "weights.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; use a GPU"
         require({rule: not settings.mixed_precision or next(network.parameters()).device.type != "cpu"})
         self._network = network
-        self._settings, self._task = settings, task
+        self._settings, self._task, self.ranks = settings, task, ranks
         self._carried: dict[str, CarriedState] = {}  # by stream
         self._noise_seed, self._fits = noise_seed, 0
         self._dropouts = [module for module in network.modules() if isinstance(module, _DropoutNd)]
@@ -281,12 +284,21 @@ class SharedWeights:
 
         The state that a network carries through a text moves on with the batch.
         """
-        return self._measure(self._predict(batch, gates, parameters), batch)
+        own = self.ranks.take(batch)
+        prediction = self._predict(own, self.ranks.take_gates(gates, len(batch)), parameters)
+        return self._average(self._measure(prediction, own), len(batch))
 
     def loss(self, batch: Batch, gates: Gates, *, parameters: Parameters | None = None) -> Tensor:
         """Return the loss of a batch, with a gradient; at other parameters, no carried state moves on."""
-        prediction = self._predict(batch, gates, parameters, moves_on=parameters is None)
-        return self._loss(prediction, batch.labels)
+        return self._local_loss(batch, gates, parameters, moves_on=parameters is None)
+
+    def _local_loss(
+        self, batch: Batch, gates: Gates, parameters: Parameters | None = None, *, moves_on: bool
+    ) -> Tensor:
+        """Return the mean loss of a batch, whose graph is that of the rows of this rank."""
+        own, images = self.ranks.take(batch), len(batch)
+        prediction = self._predict(own, self.ranks.take_gates(gates, images), parameters, moves_on=moves_on)
+        return self.ranks.average_loss(self._loss(prediction, own.labels), images)
 
     def score(self, batch: Batch, gates: Gates) -> Tensor:
         """Return the score without dropout and without a graph.
@@ -317,6 +329,13 @@ class SharedWeights:
                 examples += len(batch)
         self._network.train()
         return self._task.score_of_sum(total, examples)
+
+    def _average(self, own: StepResult, images: int) -> StepResult:
+        """Return the result of a whole batch from that of the rows of each rank."""
+        if self.ranks.count == 1:
+            return own
+        loss, score = self.ranks.average_loss(own.loss, images), self.ranks.average_score(own.score, images)
+        return replace(own, loss=loss, score=score)
 
     def _measure(self, prediction: Output, batch: Batch) -> StepResult:
         loss, logits = self._loss(prediction, batch.labels), _logits(prediction)
@@ -380,7 +399,8 @@ class SharedWeights:
         if not self._dropouts:
             yield
             return
-        digest = hashlib.blake2b(f"{self._noise_seed}/{self._fits}".encode(), digest_size=8).digest()
+        own = f"/{self.ranks.rank}" if self.ranks.rank else ""  # ranks have other images
+        digest = hashlib.blake2b(f"{self._noise_seed}/{self._fits}{own}".encode(), digest_size=8).digest()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(int.from_bytes(digest, "little") >> 1)
             yield
@@ -394,32 +414,42 @@ class SharedWeights:
         same loss in `grad` and is left as it is.
         """
         fixed = gates if also is not None else {name: gate.detach() for name, gate in gates.items()}
+        own, images = self.ranks.take(batch), len(batch)
+        fixed = self.ranks.take_gates(fixed, images)
         loss = Classification(
             self._network,
-            lambda: self._predict(batch, fixed),
-            batch.labels,
-            loss=self._training_loss,
+            lambda: self._predict(own, fixed),
+            own.labels,
+            loss=lambda prediction, labels: self.ranks.average_loss(self._training_loss(prediction, labels), images),
             parameters=self._parameters if also is None else [*self._parameters, also],
+            average=self.ranks.average_gradients,
+            sample=lambda logits, generator: self._sample_labels(logits, images, generator),
+            observations=images,
         )
         with freeze_unused_slices(self._kernels, self._optimizer), scaled_rate(self._optimizer, batch.rate):
             self._optimizer.step(self._clip_gradients_of(loss) if self._clip else loss)  # type: ignore[arg-type]
         self._optimizer.zero_grad(set_to_none=True)
         self._fits += 1
+        self.ranks.average_statistics(self._network)
         assert loss.loss is not None and loss.logits is not None
         if not batch.stream:
-            return StepResult(loss.loss, self._task.score(loss.logits, batch.labels), self.metric)
+            score = self._task.score(loss.logits, own.labels)
+            return StepResult(loss.loss, self.ranks.average_score(score, images), self.metric)
         plain = self._task.loss(loss.logits, batch.labels)  # without what training adds
         return StepResult(plain, self._task.score(loss.logits, batch.labels, loss=plain), self.metric)
+
+    def _sample_labels(self, logits: Tensor, images: int, generator: torch.Generator) -> Tensor:
+        """Sample labels of the rows of this rank; all ranks draw the labels of all rows from the same numbers."""
+        labels = sample_labels(self.ranks.gather(logits.detach(), images), generator)
+        return labels if self.ranks.count == 1 else labels[self.ranks.rows(images)]
 
     def gradient_on_sampled_labels(
         self, batch: Batch, gates: Gates, *, of: Tensor, generator: torch.Generator
     ) -> Tensor:
         """Return the gradient of the mean loss on labels sampled from the model: its square estimates curvature."""
-        prediction = self._predict(batch, gates)
-        logits = _logits(prediction)
-        probabilities = logits.detach().softmax(dim=1).to(generator.device)
-        labels = torch.multinomial(probabilities, 1, generator=generator).squeeze(1).to(logits.device)
-        return self.gradient(self._loss(prediction, labels), of=of)
+        prediction = self._predict(self.ranks.take(batch), self.ranks.take_gates(gates, len(batch)))
+        labels = self._sample_labels(_logits(prediction), len(batch), generator)
+        return self.gradient(self.ranks.average_loss(self._loss(prediction, labels), len(batch)), of=of)
 
     def _clip_gradients_of(self, closure: Callable[[], Tensor]) -> Callable[[], Tensor]:
         def compute_and_clip() -> Tensor:
@@ -446,8 +476,8 @@ class SharedWeights:
         return self._step_virtually(clipped), factor
 
     def _find_gradients(self, batch: Batch, gates: Gates) -> list[Tensor | None]:
-        loss = self._loss(self._predict(batch, gates, moves_on=False), batch.labels)
-        return find_gradients(loss, self._parameters)
+        found = find_gradients(self._local_loss(batch, gates, moves_on=False), self._parameters)
+        return self.ranks.average_gradients(found, self._parameters)
 
     def _step_virtually(self, gradients: list[Tensor | None]) -> Parameters:
         return {
@@ -485,10 +515,15 @@ class SharedWeights:
         create_graph: bool = False,
         retain_graph: bool | None = None,
     ) -> Tensor | dict[str, Tensor]:
-        """Return the gradient of a value by a tensor or by named tensors, zero where it does not depend on one."""
+        """Return the gradient of a value by a tensor or by named tensors, zero where it does not depend on one.
+
+        It is the mean over ranks. With a graph it is that of this rank: its products are averaged when they are taken.
+        """
         named = {"": of} if isinstance(of, Tensor) else of
         tensors = list(named.values())
         found = gradients_of(value, tensors, create_graph=create_graph, retain_graph=retain_graph)
+        if not create_graph:
+            found = self.ranks.average_tensors(found)
         return found[0] if isinstance(of, Tensor) else dict(zip(named, found, strict=True))
 
     # --- weights and state
