@@ -33,14 +33,14 @@ from archloom.samplers import DiagonalLbfgsPosterior
 from one_step import Task, run_alone
 
 DEFAULT = Path(__file__).parent.parent / "docs/results/gibbs-overhead"
-PAIR = {"logits": {"weight_steps": 1}, "weights": {"noise_wait": 0.0, "noise_ramp": 0.0}}
-EVERY_DRAW = {"logit_curvature": {"learn_every": 1}}
+PAIR = {"logits": {"weight_steps": 1, "images": 256}, "weights": {"noise_wait": 0.0, "noise_ramp": 0.0}}
+EVERY_FOURTH = {"logit_curvature": {"learn_every": 4, "pair_share": 1.0}}
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "DARTS, first order": ("darts", {}),
-    "GibbsNAS, first order, curvature at every 4th draw (default)": ("gibbs", PAIR),
-    "GibbsNAS, first order, curvature at every draw": ("gibbs", {**PAIR, **EVERY_DRAW}),
-    "GibbsNAS, second order, curvature at every 4th draw": ("gibbs", {**PAIR, "order": "second"}),
-    "GibbsNAS, second order, curvature at every draw": ("gibbs", {**PAIR, "order": "second", **EVERY_DRAW}),
+    "GibbsNAS, first order, curvature at every 4th draw": ("gibbs", {**PAIR, **EVERY_FOURTH}),
+    "GibbsNAS, first order, curvature at every draw": ("gibbs", PAIR),
+    "GibbsNAS, second order, curvature at every 4th draw": ("gibbs", {**PAIR, "order": "second", **EVERY_FOURTH}),
+    "GibbsNAS, second order, curvature at every draw": ("gibbs", {**PAIR, "order": "second"}),
 }
 PARAMETERS = (20_000, 100_000, 250_000, 500_000, 1_000_000)
 MEMORIES = (5, 10, 20)

@@ -168,10 +168,8 @@ def test_a_draw_of_gibbs_is_counted_in_passes_and_its_sampler_grows_with_its_par
         return module.count_passes(replace(TINY, strategy=strategy, strategy_settings=chosen), steps=20)
 
     assert passes("darts") == 2
-    assert passes("gibbs", **settings) == 2.25  # a second look at every fourth draw
-    assert passes("gibbs", **settings, **module.EVERY_DRAW) == 3
-    assert (
-        passes("gibbs", **settings, **module.EVERY_DRAW, order="second") == 4.2
-    )  # weights: twice, and every fifth time more
+    assert passes("gibbs", **settings, **module.EVERY_FOURTH) == 2.25  # a second look at every fourth draw
+    assert passes("gibbs", **settings) == 3
+    assert passes("gibbs", **settings, order="second") == 4.2  # weights: twice, and every fifth time more
     found = module.sampler_step(200, 3, rounds=1)
     assert found["numbers_per_parameter"] == 6

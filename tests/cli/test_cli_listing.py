@@ -40,7 +40,17 @@ def test_a_recipe_can_be_shown(archloom: Archloom) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "parts"),
     [
-        ("strategies", "gdas", ["strategy.temperature_start", "a finite number", "10.0", "presets", "paper, public"]),
+        (
+            "strategies",
+            "gdas",
+            [
+                "strategy.temperature_start",
+                "a finite number",
+                "10.0",
+                "presets",
+                "paper, recurrent, recurrent_soft, public",
+            ],
+        ),
         ("strategies", "random_search", ["strategy.window", "its tolerance"]),
         ("spaces", "nb201_mini", ["space.nodes", "a whole number", " 3 ", "network.channels", "skip_connect,"]),
         ("data", "folder", ["data."]),

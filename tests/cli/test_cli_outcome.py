@@ -14,7 +14,7 @@ from rich.console import Console
 from archloom.benchmarks import TableEntry
 from archloom.cli.outcome import print_outcome, table_hint
 from archloom.objectives import Cost
-from archloom.policies.posterior import DecisionPosterior, Posterior
+from archloom.policies.posterior import DecisionPosterior, Mixing, Posterior
 from archloom.searches.architectures import find_space
 from archloom.searches.records import EarlyStop, FinalistRecord
 from archloom.spaces import Architecture, SearchSpace
@@ -99,7 +99,9 @@ def test_text_is_never_taken_for_markup(entry: TableEntry | None) -> None:
 
 def test_posterior_comes_before_the_path_of_the_report() -> None:
     decision = DecisionPosterior({"none": 0.0, "skip_connect": 1.0}, ("skip_connect",), entropy=0.0)
-    posterior = Posterior(draws=12, different_architectures=1, decisions={"0->1": decision}, architectures=())
+    mixing = Mixing(4, 3, effective_draws=60.0, effective_draws_median=60.0, r_hat=1.0, r_hat_median=1.0)
+    decisions = {"0->1": decision}
+    posterior = Posterior(draws=12, different_architectures=1, decisions=decisions, architectures=(), mixing=mixing)
     lines = printed(find_space("nb201"), posterior=posterior).splitlines()
     place = lines.index("  0->1  skip_connect  100 %")
     assert lines[place - 1].startswith("Posterior (12 draws")

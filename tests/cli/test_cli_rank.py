@@ -117,7 +117,7 @@ def test_a_black_box_run_is_one_line(archloom: Archloom, tmp_path: Path, without
 
 
 def test_no_table_is_one_line(archloom: Archloom, unfinished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, "find_benchmark", lambda *arguments: None)
+    monkeypatch.setattr(ranking.SearchSpec, "find_table", lambda *arguments: None)
     finished = archloom("rank", unfinished_run)
     assert (finished.code, len(finished.lines)) == (2, 1)
     assert "no benchmark table covers" in finished.err

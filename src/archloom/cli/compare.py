@@ -76,7 +76,7 @@ def compare(
     settings = merge_options({"data": data_settings(None, data_dir)}, assignments)
     early_check.check_file_early("compare", find_spec("compare", comparison, RUNS), {}, in_searches=settings)
     spec, folder = comparison_spec.ComparisonSpec.open(comparison, RUNS, out=out, seeds=seeds, overrides=settings)
-    folder = folder.absolute()  # machines of a cluster have other working directories
+    folder = places.shared_folder(folder, on)
     searches = spec.jobs(folder, only=only or ())
     if dry_run:
         _list_searches(searches, folder, open_result_console())

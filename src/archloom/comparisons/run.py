@@ -19,7 +19,7 @@ from archloom.core.settings import Settings
 from archloom.core.trust import trusting
 from archloom.execution.executors import Executor
 from archloom.execution.loop import Interrupted
-from archloom.execution.places import PROCESSES, make_executor
+from archloom.execution.places import PROCESSES, make_executor, shared_folder
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.sharing import SharingExecutor
 from archloom.searches.jobs import SearchJob, refuse_changed
@@ -80,7 +80,7 @@ def compare(
         resolved, folder = ComparisonSpec.open(
             comparison, RUNS, out=None if out is None else Path(out), seeds=seeds, overrides=settings
         )
-        folder = folder.absolute()  # machines of a cluster have other working directories
+        folder = shared_folder(folder, on)
         executor = executor or make_executor(on, workers=resolved.jobs_at_once, most=jobs, place=folder)
         left = sum(job.state != "finished" for job in resolved.jobs(folder, only=only))
         with show_api_job_progress(progress, left) as show:

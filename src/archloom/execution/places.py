@@ -13,6 +13,16 @@ from archloom.execution.slurm_executor import SlurmExecutor
 PROCESSES = "processes"
 
 
+def is_remote(on: str) -> bool:
+    """Return whether jobs run on other machines, or may."""
+    return on not in (PROCESSES, "serial")
+
+
+def shared_folder(folder: Path, on: str) -> Path:
+    """Return a folder as every machine names it: those of a cluster have other working directories."""
+    return folder.absolute() if is_remote(on) else folder
+
+
 def make_executor(
     on: str, *, workers: int, most: int | None = None, place: Path, shared: Sequence[object] = ()
 ) -> Executor:

@@ -17,7 +17,7 @@ from archloom.core.settings import Settings, merge
 from archloom.core.trust import trusting
 from archloom.execution.executors import Executor, Job
 from archloom.execution.loop import Interrupted
-from archloom.execution.places import PROCESSES, make_executor
+from archloom.execution.places import PROCESSES, make_executor, shared_folder
 from archloom.execution.run_folder import RunFolder
 from archloom.export import export_model
 from archloom.pipelines.evaluation import choose_searches, evaluate_pipeline, summarize_searches
@@ -107,7 +107,7 @@ def run_pipeline(
 ) -> PipelineResult:
     """Begin or resume a resolved pipeline in its folder."""
     check_pipeline(pipeline, folder)
-    folder = folder.absolute()  # machines of a cluster have other working directories
+    folder = shared_folder(folder, on)
     make = partial(make_executor, on, most=workers, place=folder)
     stages = _Stages(lambda fitting: executor or make(workers=fitting), attend, stop)
     with RunFolder(folder).lock():

@@ -20,7 +20,7 @@ from archloom.core.settings import Component, Settings, settings_of
 from archloom.data import DataSet
 from archloom.execution.executors import Executor, SerialExecutor
 from archloom.execution.machine import Machine
-from archloom.execution.places import PROCESSES, make_executor
+from archloom.execution.places import PROCESSES, is_remote, make_executor
 from archloom.families import build_network, family_of
 from archloom.objectives.limits import Limit, largest
 from archloom.objectives.target import Target
@@ -72,7 +72,7 @@ class JobPlace:
     @property
     def is_remote(self) -> bool:
         """Return whether jobs run on other machines, or may."""
-        return self.on not in (PROCESSES, "serial")
+        return is_remote(self.on)
 
 
 class SearchBuilder:
