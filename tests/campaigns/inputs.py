@@ -26,6 +26,7 @@ from campaign import run_campaign
 from safetensors.torch import save
 
 from archloom.comparisons.spec import ComparisonSpec
+from archloom.core.durations import parse_duration
 from archloom.core.errors import ArchloomError
 from archloom.core.seeds import parse_seeds
 from archloom.core.settings import parse_assignments, read_toml, write_toml
@@ -37,7 +38,6 @@ from archloom.objectives.cost_model_file import CostModelFile
 from archloom.pipelines.spec import PipelineSpec
 from archloom.retrainings.model_file import FORMAT, ModelCard, load_model
 from archloom.retrainings.result import read_retrain_result
-from archloom.retrainings.sizes import parse_budget
 from archloom.retrainings.spec import RetrainSpec
 from archloom.searches.architectures import find_architecture, find_space, read_architecture
 from archloom.searches.result import read_history, read_result
@@ -194,7 +194,7 @@ def assignment(rng: random.Random) -> str:
 
 def small_text(rng: random.Random) -> str:
     """Read changed seeds and budgets."""
-    reader, text = rng.choice(((parse_seeds, "0-4,9"), (parse_budget, "15m"), (parse_budget, "2h")))
+    reader, text = rng.choice(((parse_seeds, "0-4,9"), (parse_duration, "15m"), (parse_duration, "2h")))
     changed = mutate_text(text, rng)
     return read(lambda: reader(changed))  # type: ignore[operator]
 

@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_from_a_file_to_a_model_and_back(archloom: Archloom, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ProcessExecutor", lambda workers: SerialExecutor())
+    monkeypatch.setattr(module, "make_executor", lambda *_, **__: SerialExecutor())
     monkeypatch.setattr(module, "write_search_report", lambda run: run.report_path)
     monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, images=None: path)
     listed = archloom("run", file, "--dry-run")
@@ -52,7 +52,7 @@ def test_from_a_file_to_a_model_and_back(archloom: Archloom, file: Path, monkeyp
     assert done.code == 0, done.err
     assert "searching: 2 runs" in done.err and "training from scratch: 1 run" in done.err
     assert "(picked)" in done.out and "report: runs/run-tiny/report.html" in done.out
-    assert "try it: archloom predict runs/run-tiny/retrainings/search-" in done.out
+    assert "try it: archloom predict runs/run-tiny IMAGES..." in done.out
     again = archloom("run", "runs/run-tiny", "--quiet")
     assert (again.code, again.out, again.err) == (0, done.out, "")
     for more in ((), ("--dry-run",)):
@@ -83,7 +83,7 @@ def check_folder_is_an_argument(archloom: Archloom) -> None:
 def test_a_log_has_a_line_per_phase_and_epoch_with_the_time_left(
     archloom: Archloom, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ProcessExecutor", lambda workers: SerialExecutor())
+    monkeypatch.setattr(module, "make_executor", lambda *_, **__: SerialExecutor())
     monkeypatch.setattr(module, "write_search_report", lambda run: run.report_path)
     monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, images=None: path)
     done = archloom("run", file, "--set", "search.search.epochs=2", "--set", "searches=1")

@@ -96,7 +96,15 @@ def test_figures_of_findings_are_drawn_and_saved(ask, runs):
     ]
 
 
-def test_the_posterior_shows_probabilities_of_being_best_and_credible_sets(ask):
+def test_the_posterior_shows_probabilities_of_being_best_and_credible_sets(ask, runs):
+    page = ask("/page/runs/search_gibbs").text
+    assert "Posterior: not converged" in page and "leading option" in page
+    assert 'data-picture="/svg/posterior/runs/search_gibbs"' not in page, "no probabilities without convergence"
+    path = runs / "search_gibbs" / "architecture.json"
+    result = json.loads(path.read_text())
+    sizes = {"effective_draws": 90.0, "effective_draws_median": 120.0}
+    result["posterior"]["mixing"] = {"chains": 4, "draws": 50, **sizes, "r_hat": 1.01, "r_hat_median": 1.0}
+    path.write_text(json.dumps(result))
     assert 'data-picture="/svg/posterior/runs/search_gibbs"' in ask("/page/runs/search_gibbs").text
     table = rows_of(ask("/csv/posterior/runs/search_gibbs"))
     assert table[0] == ["decision", "option", "probability of being best", "in the credible set"]

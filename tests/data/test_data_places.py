@@ -71,3 +71,8 @@ def test_relative_paths_start_at_the_user_first(tmp_path: Path, monkeypatch: pyt
     assert absolute_path("only", data) == str(data / "only")
     assert absolute_path("neither", data) == "neither"
     assert absolute_path("", data) == ""
+
+
+def test_a_folder_of_texts_is_data(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("one two")
+    assert recognize(tmp_path) == {"name": "text", "path": str(tmp_path)}

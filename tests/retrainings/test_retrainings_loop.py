@@ -23,6 +23,7 @@ from archloom.retrainings import loop as module
 from archloom.retrainings.evaluation import Evaluation
 from archloom.retrainings.loop import RetrainLoop, TrainingSettings
 from archloom.retrainings.optimization import OptimizerSettings
+from archloom.retrainings.records import RetrainOutcome
 from archloom.searches.budget import Budget
 from archloom.searches.short_training import seeded
 from archloom.spaces import Darts, Nb201
@@ -343,3 +344,39 @@ def test_settings_that_break_rules_are_told_at_once() -> None:
     with pytest.raises(SettingError) as caught:
         TrainingSettings(epochs=0, batch_size=1, label_smoothing=1.0, ema=1.0, cutout=-1, auxiliary_weight=-1)
     assert len(caught.value.problems) == 6
+
+
+def test_a_budget_may_end_within_an_epoch_and_the_outcome_says_so() -> None:
+    clock = StepClock()
+    training = training_of(clock=clock, budget=Budget(22.0, clock), epochs=20, valid=False)
+    fit = training._fit
+
+    def timed_fit(batch: Any) -> tuple[float, int]:
+        clock.now += 4.0  # an epoch of three steps takes 12 of 22 seconds
+        return fit(batch)
+
+    training._fit = timed_fit  # type: ignore[method-assign]
+    outcome = training.run()
+    assert (outcome.steps, outcome.planned_steps, outcome.steps_per_epoch) == (4, 60, 3)
+    assert len(training.history) == 2
+    assert outcome.training_caution.startswith("Hardly trained: 1.33 epochs of 3 steps.")
+    assert "The time ended after 1.33 of 20 planned epochs." in outcome.training_caution
+
+
+def test_a_resumed_training_keeps_its_budget() -> None:
+    clock = StepClock()
+    training = training_of(clock=clock, budget=Budget(20.0, clock, spent=5.0), epochs=2, valid=False)
+    training.advance()
+    again = training_of(epochs=2, valid=False)
+    again.load_state_dict(decode(encode(training.state_dict()), name="saved"))
+    assert again._budget is not None
+    assert (again._budget.seconds, again._budget.spent) == (20.0, 5.0)
+
+
+@pytest.mark.parametrize(("epochs", "per_epoch", "hardly"), [(10, 50, False), (9, 100, True), (20, 24, True)])
+def test_less_than_the_stated_minimum_is_called_hardly_trained(epochs: int, per_epoch: int, hardly: bool) -> None:
+    steps = epochs * per_epoch
+    outcome = RetrainOutcome(
+        test=None, valid=None, best_epoch=0, steps=steps, planned_steps=steps, steps_per_epoch=per_epoch
+    )
+    assert outcome.training_caution.startswith("Hardly trained") == hardly

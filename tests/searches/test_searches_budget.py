@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from archloom.searches.budget import SUPERNET_END, Budget, StepPace
+from archloom.searches.budget import END_SECONDS, SUPERNET_END, Budget, StepPace, time_steps
 
 
 class Machine:
@@ -56,3 +56,33 @@ def test_what_is_left_of_a_share() -> None:
     assert budget.elapsed == pytest.approx(15.0)
     assert budget.left_until(0.5) == pytest.approx(15.0)
     assert budget.left_until(0.1) == pytest.approx(-9.0)
+
+
+def test_the_end_keeps_its_time_by_the_share_of_a_core_that_there_is() -> None:
+    clock, cpu = Machine(), Machine()
+    budget = Budget(60.0, clock, cpu_clock=cpu)
+    clock.now += 20.0
+    cpu.now += 5.0
+    assert budget.left_until(1.0) == pytest.approx(60.0 - 20.0 - END_SECONDS)
+    budget.watch_load()
+    assert budget.core_share == pytest.approx(0.25)
+    assert budget.left_until(1.0) == pytest.approx(60.0 - 20.0 - 4 * END_SECONDS)
+
+
+def test_a_supernet_gets_its_share_of_what_a_slow_start_left() -> None:
+    clock = Machine()
+    quick, slow = Budget(100.0, clock, spent=5.0), Budget(100.0, clock, spent=60.0)
+    assert quick.end_of_supernet() == SUPERNET_END
+    assert slow.end_of_supernet() == pytest.approx(0.6 + 0.3 * 0.4)
+
+
+@pytest.mark.parametrize(("each", "taken"), [(0.1, 1 + 5), (3.0, 1 + 1), (0.9, 1 + 3)])
+def test_a_timing_ends_in_time(each: float, taken: int) -> None:
+    clock, steps = Machine(), []
+
+    def step() -> None:
+        clock.now += each
+        steps.append(1)
+
+    assert time_steps(step, clock, before=1, count=5, most=2.0) == pytest.approx(each)
+    assert len(steps) == taken

@@ -141,5 +141,4 @@ def print_pipeline(result: pipeline_results.PipelineResult, folder: Path, consol
         print_line(f"exported: {path}", console=console)
     print_line(f"report: {folder / 'report.html'}", console=console)
     if result.best is not None:
-        model = next((path for path in result.exported if path.suffix == ".onnx"), result.best.path)
-        print_line(f"try it: archloom predict {shlex.quote(str(model))} IMAGES...", console=console)
+        print_line(f"try it: archloom predict {shlex.quote(str(folder))} IMAGES...", console=console)

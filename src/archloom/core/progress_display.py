@@ -100,7 +100,8 @@ class NotebookDisplay(Generic[EventT]):
     def __enter__(self) -> Self:
         import IPython.display  # late: there only in a notebook
 
-        self._place = IPython.display.display(self._bundle(), raw=True, display_id=True)
+        display: Any = IPython.display.display  # it has no types
+        self._place = display(self._bundle(), raw=True, display_id=True)
         return self
 
     def __exit__(self, *_: object) -> None:

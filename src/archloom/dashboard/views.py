@@ -12,13 +12,16 @@ from archloom.core.settings import Settings, read_toml
 from archloom.dashboard.folders import Folder
 from archloom.dashboard.growing_file import RecordFile
 from archloom.execution.run_folder import RunFolder
+from archloom.policies.posterior import Posterior
 from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.records import RetrainRecord
 from archloom.retrainings.result import RetrainResult, read_retrain_result
+from archloom.searches.posterior import posterior
 from archloom.searches.records import EpochRecord, FinalistRecord, SearchRecord, read_record
 from archloom.searches.report import ReportData
 from archloom.searches.result import SearchResult, read_result
 from archloom.spaces import SPACES, CellGraph, SearchSpace
+from archloom.strategies import STRATEGIES
 
 
 class RunView:
@@ -65,6 +68,8 @@ class SearchView(RunView):
         self._notes = RecordFile(self.path / "finalists.jsonl", FinalistRecord.from_json)
         self.result: SearchResult | None = None
         self._result_file: int | None = None
+        self._posterior: Posterior | None = None
+        self._newest_checkpoint: Path | None = None
 
     def update(self) -> None:
         """Read what is new."""
@@ -97,7 +102,26 @@ class SearchView(RunView):
     @property
     def version(self) -> str:
         """Return a text that changes whenever the page would."""
-        return f"{len(self.history)}-{len(self.notes)}-{self._result_file or 0}"
+        drawn = self._newest_checkpoint.name if self._newest_checkpoint is not None else ""
+        return f"{len(self.history)}-{len(self.notes)}-{self._result_file or 0}-{drawn}"
+
+    @property
+    def posterior(self) -> Posterior | None:
+        """Return what the draws of a running search say so far, read once from each checkpoint; None without draws."""
+        entry = STRATEGIES.get(_name(self.config, "strategy"))
+        if self.result is not None or entry is None or not hasattr(entry.load(), "summarize_chains"):
+            return None
+        newest = next(iter(RunFolder(self.path).checkpoints.paths()), None)
+        with self._lock:
+            if newest != self._newest_checkpoint:
+                self._posterior, self._newest_checkpoint = self._read_posterior(), newest
+        return self._posterior
+
+    def _read_posterior(self) -> Posterior | None:
+        try:
+            return posterior(self.path)
+        except ArchloomError:  # no draws yet, a damaged checkpoint, or a plug-in
+            return None
 
     @property
     def report(self) -> ReportData:
@@ -110,6 +134,7 @@ class SearchView(RunView):
             history=self.history,
             result=self.result,
             space=self.space,
+            posterior=self.posterior,
         )
 
     @property

@@ -32,16 +32,19 @@ class Machine:
     kernels: Annotated[
         kernels.KernelChoice, Doc("auto: compiled if built; torch: fused; plain: modules; compile: torch.compile")
     ] = "auto"
-    memory: Annotated[float, Doc("gigabytes that a cluster reserves for a run or a short training; 0: not stated")] = (
-        0.0
-    )
+    memory: Annotated[
+        float | None,
+        Doc("gigabytes: a plan that needs more is refused, a cluster reserves them; left out: what is free; 0: any"),
+    ] = None
     recompute: Annotated[bool, Doc("compute fused cells again on the way back: less memory, more time")] = False
 
     def __post_init__(self) -> None:
         counts = {name: getattr(self, name) for name in ("torch_threads", "loader_threads", "worker_processes")}
         require(
             {
-                f"machine.memory must be 0 (not stated) or more gigabytes, got {self.memory}": self.memory >= 0,
+                f"machine.memory must be 0 (any) or more gigabytes, got {self.memory}": (
+                    self.memory is None or self.memory >= 0
+                ),
                 **{
                     f"machine.{name} must lie in 0..{MOST_THREADS}, got {n}": 0 <= n <= MOST_THREADS
                     for name, n in counts.items()
@@ -53,7 +56,7 @@ class Machine:
     def resources(self) -> Resources:
         """Return what one job on such a machine needs of a cluster."""
         gpus = int(self.device.startswith("cuda"))
-        return Resources(cpus=max(1, self.torch_threads), gpus=gpus, memory_gb=self.memory)
+        return Resources(cpus=max(1, self.torch_threads), gpus=gpus, memory_gb=self.memory or 0.0)
 
     def prepare(self) -> torch.device:
         """Set the number of threads, the kernels and how memory is kept, and pick the device."""

@@ -110,6 +110,11 @@ class CostTable:
             else:
                 self._options[owner] = self._options.get(owner, FREE) + cost
 
+    @property
+    def supernet_cost(self) -> Cost | None:
+        """Return the cost of all options together; None where they share weights."""
+        return None if self._count_alone is not None else sum(self._options.values(), self._fixed)
+
     def cost(self, architecture: Mapping[str, str] | Architecture) -> Cost:
         """Return the cost of one architecture."""
         if self._count_alone is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import archloom  # exporting is a layer above retrainings: the package exports it
-from archloom.core.errors import ArchloomError
+from archloom.core.errors import ArchloomError, CheckpointError, one_line
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 from archloom.core.result_file import read_result_file
 from archloom.core.settings import Settings
@@ -225,4 +225,7 @@ def read_retrain_result(run: RunFolder) -> RetrainResult | None:
 
 def read_records(run: RunFolder) -> tuple[RetrainRecord, ...]:
     """Return the records of a retraining from its folder."""
-    return tuple(map(RetrainRecord.from_json, run.read_metrics()))
+    try:
+        return tuple(map(RetrainRecord.from_json, run.read_metrics()))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise CheckpointError(f"{run.metrics_path} is damaged ({type(error).__name__}: {one_line(error)})") from error

@@ -36,6 +36,7 @@ from archloom.retrainings.auto import complete
 from archloom.retrainings.build import build_retraining, card_of, check_trainable, cost_of_model
 from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.loop import RetrainLoop
+from archloom.retrainings.memory import refuse_large_retraining
 from archloom.retrainings.model_file import BEST, LAST, ModelDetails, save_model
 from archloom.retrainings.records import RetrainOutcome
 from archloom.retrainings.report import write_retrain_report
@@ -229,9 +230,10 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
 
     def __init__(self, folder: RunFolder, spec: RetrainSpec, data: DataSet, budget: Budget | None = None) -> None:
         check_trainable(data)
-        super().__init__(folder, build_retraining(spec, data, budget=budget))
         self._spec, self._data = spec, data
         self._cost = cost_of_model(spec, data)
+        refuse_large_retraining(spec, data, self._cost)
+        super().__init__(folder, build_retraining(spec, data, budget=budget))
         self._kept_epoch: int | None = None  # of the best model that is on disk
 
     @property

@@ -375,7 +375,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
 
     def _compare_with_random(self, architecture: Architecture) -> BaselineComparison | None:
         """Compare with random architectures under the shared weights; None where they have no such path."""
-        if not self.total or not self._has_path(architecture):
+        if not self.total or not self.has_path(architecture):
             return None
         self.emit(Deriving("comparing it with a random baseline"))
         samples, rng = self._random_baseline_samples, self.strategy.python_random()
@@ -393,7 +393,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         """Return whether the time that is left is that of the result and the report."""
         return self._budget is not None and self._budget.left_until(1.0) <= 0
 
-    def _has_path(self, architecture: Architecture) -> bool:
+    def has_path(self, architecture: Architecture) -> bool:
         """Return whether the present supernet holds an architecture: a stage may have dropped an option of it."""
         try:
             self.strategy.path_space.check(architecture)

@@ -8,7 +8,7 @@ then the networks, steps and contestants of the finalist race. The plan is writt
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,7 +37,7 @@ STEPS_BEFORE, TIMED_STEPS = 2, 8  # the first steps of a process are slow
 WANTED_CONTESTANTS, MOST_CONTESTANTS, FEWEST_CONTESTANTS = 24, 40, 6
 ENOUGH = (12, 120)  # contestants and steps for which a more faithful network is preferred
 TIMED_TRAINING = 8  # steps of a contestant
-PLAN_END = 0.15  # of the budget; then only the cheapest race is timed
+PLAN_END, LATE = 0.2, 0.4  # of the budget; then only the cheapest race is timed; then none is
 TIMING_SHARE = 0.03  # of the budget that one timing takes at most, if a step does not take longer
 WANTED_STEPS, FEWEST_STEPS, MOST_STEPS = 240, 60, 480  # of the first round of a race
 RACE_SIDE, LEAST_SIDE = 16, 8  # pixels: images of a race are shrunk to about this
@@ -194,19 +194,25 @@ class _Planner:
         workers = cores if cores > 1 and seconds > 4 * start else 1
         usable = workers * (seconds - (start if workers > 1 else 0.0))
         race = draft.resolve().race
-        largest = Entrant(SearchBuilder(draft.resolve(), self._images).find_largest(), LARGEST)
-        fidelities = list(self._fidelities())
-        for number, fidelity in enumerate(fidelities, start=1):
-            if number < len(fidelities) and self._budget.left_until(PLAN_END) < 0:
-                continue  # the last one is the cheapest
-            tried = draft.plan(fidelity)
-            each = MEAN_COST * self._time_training(tried.resolve(), largest)
-            if usable / each >= race.units(ENOUGH[0]) * ENOUGH[1]:
-                break
+        fidelities = [draft.plan(fidelity) for fidelity in self._fidelities()]
+        tried, each = fidelities[-1], math.inf  # the cheapest, as short as can be, where there is no time to measure
+        if self._budget.left_until(LATE) > 0:
+            tried, each = self._choose_fidelity(fidelities, usable / (race.units(ENOUGH[0]) * ENOUGH[1]))
         contestants, steps = _divide(race, int(usable / each))
         self._note(self._describe_race(tried.resolve(), contestants, steps, usable / workers))
         planned = {"contestants": contestants, "steps": steps}
         return tried.plan({"race": planned, "machine": {"worker_processes": workers}})
+
+    def _choose_fidelity(self, fidelities: Sequence[_Draft], enough: float) -> tuple[_Draft, float]:
+        """Return the first whose steps take at most `enough` seconds, else the last, and the seconds of its steps."""
+        largest = Entrant(SearchBuilder(fidelities[0].resolve(), self._images).find_largest(), LARGEST)
+        for number, tried in enumerate(fidelities, start=1):
+            if number < len(fidelities) and self._budget.left_until(PLAN_END) < 0:
+                continue  # the last one is the cheapest
+            each = MEAN_COST * self._time_training(tried.resolve(), largest)
+            if each <= enough:
+                break
+        return tried, each
 
     def _time_training(self, spec: SearchSpec, largest: Entrant) -> float:
         """Return the seconds of one step of the largest contestant."""

@@ -98,6 +98,7 @@ class ReportData:
     result: SearchResult | None
     space: SearchSpace | None  # None: a plug-in that is not here; cells and probabilities are left out
     tested: Mapping[str, float] = field(default_factory=dict)  # test accuracies in a table, by text form
+    posterior: Posterior | None = None  # of a search that still runs; a result has its own
 
     @property
     def metric(self) -> Metric:
@@ -291,10 +292,10 @@ def _columns(data: ReportData) -> list[Column]:
 
 def _posterior(data: ReportData) -> dict[str, object] | None:
     """Return the section on the draws; None for strategies that draw from no posterior."""
-    posterior = None if data.result is None else data.result.posterior
-    if posterior is None or data.result is None or not posterior.decisions:
+    posterior, chosen = data.posterior if data.result is None else data.result.posterior, data.chosen
+    if posterior is None or chosen is None or not posterior.decisions:
         return None
-    derived = data.result.architecture
+    derived = chosen.architecture
     converged = not posterior.sampled or has_mixed(posterior)
     heading = "Posterior" if converged else "Posterior: not converged"
     return {
@@ -310,7 +311,7 @@ def _posterior(data: ReportData) -> dict[str, object] | None:
         if converged
         else None,
         "leading": None if converged else decision_table(posterior),
-        "architectures": architecture_table(posterior, derived=data.result.text, tested=data.tested),
+        "architectures": architecture_table(posterior, derived=chosen.text, tested=data.tested),
     }
 
 

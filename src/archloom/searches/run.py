@@ -29,12 +29,13 @@ from archloom.execution.places import PROCESSES
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
-from archloom.objectives import CostTable
+from archloom.objectives import Cost, CostTable
 from archloom.reports.cells import draw_cells
 from archloom.searches.budget import Budget
 from archloom.searches.build import JobPlace, build_search
 from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.loop import SearchLoop, TableLookup
+from archloom.searches.memory import refuse_large_search
 from archloom.searches.mlflow_runs import mlflow_listener
 from archloom.searches.plan import complete_search
 from archloom.searches.plugin_check import check_network, is_plugin
@@ -45,6 +46,8 @@ from archloom.searches.spec import NOT_DETERMINING, SearchSpec
 from archloom.searches.tensorboard import tensorboard_listener
 from archloom.searches.weights_and_biases import wandb_listener
 from archloom.spaces import SearchSpace
+from archloom.strategies import STRATEGIES
+from archloom.strategies.base import OneShot
 
 DEFAULT_OPTIONS = RunOptions()
 
@@ -173,8 +176,10 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
         if is_plugin(spec.space.name):
             check_network(spec.space.name, spec.build_space(), facts, spec.network.settings)
         self._data_name = spec.data_set.name if data is None else data.name
+        cost = _refuse_uncountable(spec.build_space(), facts, spec.network.settings)
+        if issubclass(STRATEGIES.find(spec.strategy.name).load(), OneShot):
+            refuse_large_search(spec, facts, cost)
         super().__init__(folder, build_search(spec, data=data, budget=budget, jobs=JobPlace(on, folder.path)))
-        _refuse_uncountable(self.loop.space, facts, spec.network.settings)
         self._final = FinalNetwork.of(spec, facts)
 
     @property
@@ -269,15 +274,19 @@ def _look_up_probable(space: SearchSpace, result: SearchResult | None, look_up: 
     return {text: entry.test for text, entry in entries.items() if entry is not None}
 
 
-_COUNTED: set[str] = set()  # many runs of one process may be of one space and network
+_COUNTED: dict[str, Cost | None] = {}  # many runs of one process may be of one space and network
 
 
-def _refuse_uncountable(space: SearchSpace, facts: Facts, network: Settings) -> None:
-    """Raise a SettingError for a network whose cost cannot be counted: before the search, and not at its end."""
+def _refuse_uncountable(space: SearchSpace, facts: Facts, network: Settings) -> Cost | None:
+    """Return the cost of the supernet, or None where its options share weights.
+
+    Raises:
+        SettingError: If the cost of a network cannot be counted: before the search, and not at its end.
+    """
     what = repr((space, facts, sorted(network.items())))
     if what not in _COUNTED:
-        CostTable(space, **vars(facts), **network)
-        _COUNTED.add(what)
+        _COUNTED[what] = CostTable(space, **vars(facts), **network).supernet_cost
+    return _COUNTED[what]
 
 
 def _space_settings(space: str | SearchSpace) -> Settings:

@@ -1,0 +1,129 @@
+"""The memory that a search needs: one epoch of two small steps, with everything that it evaluates, carried over."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from archloom.core.settings import Settings, merge
+from archloom.data.arrays import from_tensors
+from archloom.data.facts import Facts
+from archloom.data.places import GIVEN
+from archloom.data.source import ImageData
+from archloom.execution.machine import Machine
+from archloom.execution.memory import (
+    SMALL_BATCHES,
+    WORKER,
+    extrapolate_peak,
+    memory_limit,
+    refuse_too_large,
+    resident_memory,
+)
+from archloom.objectives.cost import Cost
+from archloom.searches.build import SearchBuilder
+from archloom.searches.loaders import EVALUATION_BATCH
+from archloom.searches.one_shot import OneShotLoop
+from archloom.searches.race_proposals import LARGEST, Entrant
+from archloom.searches.spec import SearchSpec
+from archloom.spaces import Architecture
+
+REMEDY = (
+    "use a smaller search.batch_size or network.channels, machine.recompute = true or fewer machine.worker_processes"
+)
+FAR_BELOW = 10  # times the memory of a plan fits by a generous bound: then nothing is measured
+
+
+def is_far_below(cost: Cost, images: int, limit: int) -> bool:
+    """Return whether a network needs so little that there is no need to measure.
+
+    A number that is kept costs several multiply-adds, so four bytes for each of these are more than enough.
+    """
+    return FAR_BELOW * (4 * cost.multiply_adds * images + 16 * cost.parameters) < limit
+
+
+def limit_of(machine: Machine) -> int | None:
+    """Return the bytes that a run may hold; None where nothing is checked: switched off, on a GPU, or not known."""
+    if machine.memory == 0 or machine.prepare().type != "cpu":
+        return None
+    return memory_limit(machine.memory)
+
+
+def refuse_large_search(spec: SearchSpec, facts: Facts, cost: Cost | None) -> None:
+    """Raise a SettingError if a one-shot search will not fit into the memory; `cost` is that of its supernet."""
+    limit = limit_of(spec.machine) if facts.image_shape else None  # texts are not measured
+    images = max(spec.search.batch_size, EVALUATION_BATCH)
+    if limit is None or (cost is not None and is_far_below(cost, images, limit)):
+        return
+    needed = {"this process": resident_memory(), "the supernet": measure_supernet(spec, facts)}
+    workers = spec.machine.worker_processes or torch.get_num_threads()
+    if spec.race.is_on:
+        race = measure_race(spec, facts)
+        needed["the race"] = race if workers == 1 else workers * (WORKER + race)
+    refuse_too_large(needed, limit, remedy=REMEDY)
+
+
+def measure_supernet(spec: SearchSpec, facts: Facts) -> int:
+    """Return the bytes that an epoch needs at most: steps, the evaluation of paths, and the monitor."""
+    full, data = spec.search.batch_size, make_images(facts)
+    largest = _find_largest(spec, data)
+    return extrapolate_peak(lambda images: run_epoch(spec, data, images, largest), full)
+
+
+def run_epoch(spec: SearchSpec, data: ImageData, images: int, largest: Architecture) -> None:
+    """Run an epoch of two steps of so many images, and a step of the largest path: sampled ones may be small."""
+    loop = SearchBuilder(_shrink(spec, images / spec.search.batch_size, images), data).search()
+    assert isinstance(loop, OneShotLoop)
+    for _ in range(2):  # momentum is there from the second step on, which ends the epoch
+        loop.advance()
+    if loop.has_path(largest):
+        loop.weights.fit(loop.train.batch(0, 0), loop.strategy.path_gates(largest))
+
+
+def _find_largest(spec: SearchSpec, data: ImageData) -> Architecture:
+    few = SMALL_BATCHES[0]
+    return SearchBuilder(_shrink(spec, few / spec.search.batch_size, few), data).find_largest()
+
+
+def measure_race(spec: SearchSpec, facts: Facts) -> int:
+    """Return the bytes that the short training of the largest contestant needs at most."""
+    full, data = spec.race.batch_size, make_images(facts)
+    largest = Entrant(_find_largest(spec, data), LARGEST)
+
+    def run(images: int) -> None:
+        training = SearchBuilder(_shrink(spec, images / full, images), data).short_training()
+        training(largest, 2, 0, lambda: False)
+
+    return extrapolate_peak(run, full)
+
+
+def _shrink(spec: SearchSpec, share: float, batch: int) -> SearchSpec:
+    """Return the search with everything that depends on a number of images scaled down."""
+    evaluated = min(EVALUATION_BATCH, spec.search.evaluation_images)
+
+    def scale(count: int) -> int:
+        return max(2, math.ceil(share * count))
+
+    smaller: Settings = {
+        "data": {"name": GIVEN, "train_images": 2 * batch, "valid_images": 4 * scale(EVALUATION_BATCH)},
+        "search": {
+            "batch_size": batch,
+            "valid_batch_size": scale(spec.search.valid_batch_size) if spec.search.valid_batch_size else 0,
+            "evaluation_images": scale(evaluated),
+            "study": None,
+        },
+        "monitor": {
+            "eigenvalue_images": scale(spec.monitor.eigenvalue_images),
+            "eigenvalue_steps": min(1, spec.monitor.eigenvalue_steps),
+        },
+        "race": {"batch_size": batch, "held_out": scale(EVALUATION_BATCH)},
+    }
+    kept = {name: value for name, value in spec.to_settings().items() if name != "data"}
+    return SearchSpec.resolve(merge(kept, smaller))
+
+
+def make_images(facts: Facts, batch: int = SMALL_BATCHES[1]) -> ImageData:
+    """Return black images of the shape of the real ones, enough for every part."""
+    count = max(24 * batch, 8 * EVALUATION_BATCH, 2 * facts.classes)
+    image = torch.zeros(1, *facts.image_shape, dtype=torch.uint8)
+    return from_tensors(image.expand(count, -1, -1, -1), torch.arange(count) % facts.classes)

@@ -1,0 +1,63 @@
+"""A search or retraining that will not fit into the memory is refused before it starts; estimates hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import archloom
+from archloom.core.errors import SettingError
+from archloom.data import Facts
+from archloom.execution.memory import UNSEEN, MemoryMeter
+from archloom.objectives.cost import Cost
+from archloom.searches.memory import _find_largest, is_far_below, make_images, measure_supernet, run_epoch
+from archloom.searches.spec import SearchSpec
+
+FACTS = Facts(classes=10, image_shape=(3, 16, 16))
+HALF = 1.5  # an estimate is within this factor
+
+
+def make_spec(space: str, strategy: str, **sections: Any) -> SearchSpec:
+    base = {"space": {"name": space}, "strategy": {"name": strategy}, "data": {"name": "given"}}
+    machine = {"device": "cpu", "torch_threads": 1, "loader_threads": 0}
+    return SearchSpec.resolve({**base, "machine": machine, "search": {"epochs": 2, "batch_size": 48}, **sections})
+
+
+@pytest.mark.parametrize(
+    ("space", "strategy"), [("nb201_mini", "darts"), ("nb201_mini", "gdas"), ("nb201_mini", "rsps"), ("nb201", "gibbs")]
+)
+def test_an_estimate_is_what_whole_batches_need(space: str, strategy: str) -> None:
+    spec = make_spec(space, strategy, network={"channels": 4})
+    estimate = measure_supernet(spec, FACTS) / UNSEEN
+    data = make_images(FACTS, 48)
+    with MemoryMeter() as meter:
+        run_epoch(spec, data, 48, _find_largest(spec, data))
+    assert meter.peak / HALF < estimate < HALF * meter.peak
+
+
+def test_a_search_that_does_not_fit_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    settings = {"machine": {"memory": 0.01, "device": "cpu"}, "search": {"batch_size": 32}}
+    with pytest.raises(SettingError, match=r"needs about .* GB .*machine.memory allows 0.0 GB"):
+        archloom.search("nb201_mini", "gdas", "digits", epochs=1, out=tmp_path / "run", settings=settings)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_retraining_that_does_not_fit_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    settings = {
+        "space": {"name": "nb201_mini"},
+        "training": {"epochs": 1},
+        "data": {"split": "random"},
+        "machine": {"memory": 0.01, "device": "cpu"},
+    }
+    cell = "|nor_conv_3x3~0|+|none~0|skip_connect~1|"
+    with pytest.raises(SettingError, match=r"needs about .* GB .*use a smaller training.batch_size"):
+        archloom.retrain(cell, recipe="nb201_12", data="digits", out=tmp_path / "run", settings=settings)
+    assert not (tmp_path / "run").exists()
+
+
+def test_nothing_is_measured_far_below_the_limit() -> None:
+    cost = Cost(parameters=1000, multiply_adds=10_000)
+    assert is_far_below(cost, 64, 2**30)
+    assert not is_far_below(cost, 64, 2**20)
