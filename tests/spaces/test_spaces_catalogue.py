@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from typing import Any
@@ -27,6 +28,8 @@ CARDINALITIES = {
     "proxylessnas_enlarged_32": 3 * 6**3 * 12**6 * (4**3 * 6 * 7**2),
     "mobilenet_v3_like_32": 2 * 6 * 36**3 * 72**6 * (4**2 * 6 * 7**3),
     "nats_size": 8**5,
+    "recurrent": math.factorial(8) * 4**8,
+    "recurrent_enas": math.factorial(11) * 4**11,
 }
 
 
@@ -52,7 +55,7 @@ def test_every_space_is_described_hashable_and_equal_to_itself(name: str) -> Non
     assert "\n" not in SPACES[name].describe()
     assert hash(build(name)) == hash(build(name))
     assert build(name) == build(name)
-    assert build(name).family in ("darts", "mobile", "nb201", "widths")
+    assert build(name).family in ("darts", "mobile", "nb201", "recurrent", "widths")
 
 
 def test_s1_has_no_none_and_s2_has_twenty_cells_of_two_operations() -> None:

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from archloom.core.errors import ParseError, SettingError
+from archloom.reports.cells import draw_cells, draw_text
 from archloom.spaces import NONE, SPACES, Recurrent, SearchSpace
 from archloom.spaces.published import PUBLISHED
 
@@ -127,3 +128,10 @@ def test_sampling_is_uniform_over_cells() -> None:
 def test_bad_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         Recurrent(**settings)  # type: ignore[arg-type]
+
+
+def test_a_drawing_says_that_nodes_are_averaged() -> None:
+    cell = TWO.parse("Genotype(recurrent=[('tanh', 0), ('relu', 1)], concat=range(1, 3))")
+    (graph,) = TWO.graphs(cell)
+    assert draw_text(graph).splitlines()[-1].strip() == "output = mean(node 1, node 2)"
+    assert "averaged" in draw_cells([graph]) and "concatenated" not in draw_cells([graph])

@@ -61,7 +61,7 @@ def draw_text(graph: CellGraph) -> str:
         terms = [f"{operation}({_state(graph, source)})" for source, target, operation in graph.edges if target == node]
         lines.append(f"  node {node} = {' + '.join(terms) or '0 (nothing connected)'}")
     outputs = ", ".join(_state(graph, output) for output in graph.outputs)
-    lines.append(f"  output = {outputs if len(graph.outputs) == 1 else f'concat({outputs})'}")
+    lines.append(f"  output = {outputs if len(graph.outputs) == 1 else f'{graph.joined_by}({outputs})'}")
     return "\n".join(lines)
 
 
@@ -213,7 +213,7 @@ def _concatenated_states(graph: CellGraph) -> tuple[int, ...]:
 
 def _box_names(graph: CellGraph) -> list[str]:
     numbered = ["output" if graph.outputs == (node,) else str(node) for node in range(len(graph.inputs), graph.nodes)]
-    return [*graph.inputs, *numbered, *(["concat"] if _concatenated_states(graph) else [])]
+    return [*graph.inputs, *numbered, *([graph.joined_by] if _concatenated_states(graph) else [])]
 
 
 def _connected_states(graph: CellGraph) -> frozenset[int]:
@@ -308,7 +308,8 @@ def _legend(graphs: Sequence[CellGraph]) -> tuple[str, float]:
     present = {kind_of(operation) for graph in graphs for _, _, operation in graph.edges}
     entries = [(kind, colour, "") for kind, colour in KIND_COLOURS.items() if kind in present]
     if any(_concatenated_states(graph) for graph in graphs):
-        entries.append(("concatenated", CONCAT_COLOUR, 'stroke-dasharray="2 3"'))
+        name = "averaged" if any(graph.joined_by == "mean" for graph in graphs) else "concatenated"
+        entries.append((name, CONCAT_COLOUR, 'stroke-dasharray="2 3"'))
     if any(len(_connected_states(graph)) < graph.nodes for graph in graphs):
         entries.append(("faded: on no path from input to output", "#d1d5db", 'stroke-dasharray="4 3"'))
     parts, left = [], 0.0

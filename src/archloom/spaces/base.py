@@ -110,6 +110,7 @@ class CellGraph:
         nodes: the number of states, inputs included.
         edges: (from, to, operation) of everything that is connected.
         outputs: the states that leave the cell.
+        joined_by: how several of these become one: `concat` or `mean`.
 
     Examples:
         >>> import archloom
@@ -122,6 +123,7 @@ class CellGraph:
     nodes: int  # how many states there are, inputs included
     edges: tuple[tuple[int, int, str], ...]  # (from, to, operation); what is not connected is not listed
     outputs: tuple[int, ...]  # the states that leave the cell
+    joined_by: str = "concat"  # or `mean`
 
 
 @dataclass(frozen=True)

@@ -234,4 +234,4 @@ class Recurrent(SearchSpace):
             if pair is not None
         )
         outputs = self.list_outputs(architecture)
-        return (CellGraph(CELL, ("x, h",), self.nodes + 1, edges, outputs),)
+        return (CellGraph(CELL, ("x, h",), self.nodes + 1, edges, outputs, joined_by="mean"),)
