@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 
 from archloom.comparisons.spec import ComparisonSettings
@@ -9,12 +10,13 @@ from archloom.core.json_schema import Schema, join_settings, table_schema
 from archloom.core.registry import Catalogue
 from archloom.core.settings import schema
 from archloom.data import DATA
+from archloom.data.text import TextData
 from archloom.families import FAMILIES, family_of
 from archloom.pipelines.spec import PipelineSettings
 from archloom.retrainings.spec import SECTION_TYPES as RETRAIN_TYPES
-from archloom.retrainings.spec import RetrainData
+from archloom.retrainings.spec import RetrainData, RetrainText
 from archloom.searches.spec import SECTION_TYPES as SEARCH_TYPES
-from archloom.searches.spec import DataSettings
+from archloom.searches.spec import DataSettings, TextSettings
 from archloom.spaces import SPACES
 from archloom.strategies import STRATEGIES
 
@@ -69,10 +71,12 @@ def _document(title: str, table: Schema) -> Schema:
         "space": _choice(SPACES),
         "strategy": _choice(STRATEGIES),
         "network": join_settings(schema(family_of(SPACES[name].load()).network) for name in SPACES),
-        "data": {"anyOf": list(_data_sets(DataSettings))},
+        "data": {"anyOf": list(_data_sets())},
         "any_space": _open_name(join_settings(schema(SPACES[name].load()) for name in SPACES)),
         "any_data": _open_name(
-            join_settings(schema(part) for part in (RetrainData, *(entry.load() for entry in DATA.values())))
+            join_settings(
+                schema(part) for part in (RetrainData, RetrainText, *(entry.load() for entry in DATA.values()))
+            )
         ),
         **{name: table_schema(schema(kind)) for name, kind in {**SEARCH_TYPES, **RETRAIN_TYPES}.items()},
     }
@@ -111,10 +115,11 @@ def _named(catalogue: Catalogue) -> Iterator[Schema]:
         yield {key: value for key, value in table.items() if key != "required"}
 
 
-def _data_sets(kind: type) -> Iterator[Schema]:
+def _data_sets() -> Iterator[Schema]:
     for name, entry in DATA.items():
-        described = {"const": name, "description": entry.describe()}
-        table = table_schema({**schema(kind), **schema(entry.load())}, name=described)
+        described, read = {"const": name, "description": entry.describe()}, entry.load()
+        common = TextSettings if inspect.signature(read).return_annotation == TextData.__name__ else DataSettings
+        table = table_schema({**schema(common), **schema(read)}, name=described)
         yield {key: value for key, value in table.items() if key != "required"}
     yield _plugin()
 
