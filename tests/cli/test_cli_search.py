@@ -93,7 +93,6 @@ def test_every_option_reaches_the_configuration(
         "loader_threads": 1,
         "worker_processes": 1,
         "kernels": "auto",
-        "memory": 0.0,
         "recompute": False,
     }
 
