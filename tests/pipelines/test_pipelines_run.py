@@ -41,7 +41,7 @@ TINY: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(module, "ProcessExecutor", lambda workers: SerialExecutor())
+    monkeypatch.setattr(module, "make_executor", lambda *on, **options: SerialExecutor())
     monkeypatch.setattr(module, "write_search_report", lambda run: run.report_path)  # drawn elsewhere, and slow
     monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, images=None: path)
     yield
