@@ -8,6 +8,7 @@ from typing import Any
 from archloom.cli.compare import compare
 from archloom.cli.console import print_warning
 from archloom.cli.interactive import note_unless, run_interactively
+from archloom.cli.joining import join_ranks
 from archloom.cli.options import AnyRun, DataDir, Device, Devices, On, Quiet, Threads, data_settings, drop_unset
 from archloom.cli.outcome import print_outcome
 from archloom.cli.retrain import print_model
@@ -17,7 +18,6 @@ from archloom.core.run_kinds import Kind, require_kind
 
 with lazy_imports():  # help needs no torch
     import archloom.api as api
-    import archloom.execution.launch as launch
     import archloom.execution.run_folder as run_folder
     import archloom.retrainings.folder as retrain_folder
 
@@ -40,10 +40,10 @@ def resume(
     if kind in ("comparison", "pipeline"):
         _resume_jobs(kind, folder, device=device, threads=threads, data_dir=data_dir, quiet=quiet)
         return
-    ranks = launch.start_or_join(devices, device)
-    quiet = quiet or not ranks.is_first
+    joined = join_ranks(devices, device)
+    quiet = quiet or not joined.is_first
     is_model = kind == "retraining"
-    machine = {"device": launch.device_of(ranks, device), "torch_threads": threads}
+    machine = {"device": joined.device, "torch_threads": threads}
     settings = drop_unset({"machine": machine, "data": data_settings(None, data_dir)})
     show: Any = print_model if is_model else print_outcome
     if (retrain_folder.RetrainFolder if is_model else run_folder.RunFolder).open(folder).finished:
@@ -57,7 +57,7 @@ def resume(
             warn=print_warning,
             progress=False,
             on=on,
-            ranks=ranks,
+            ranks=joined.ranks,
         ),
         show,
         folder=folder,

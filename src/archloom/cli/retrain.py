@@ -14,6 +14,7 @@ from rich.text import Text
 from archloom.cli.completion import complete_retraining, complete_run
 from archloom.cli.console import make_fact_table, print_line
 from archloom.cli.interactive import note_unless, run_interactively
+from archloom.cli.joining import join_ranks
 from archloom.cli.options import (
     Assignments,
     DataDir,
@@ -37,7 +38,6 @@ from archloom.core.lazy_imports import lazy_imports
 from archloom.core.recipes import RUNS, find_retraining
 
 with lazy_imports():  # help needs no torch
-    import archloom.execution.launch as launch
     import archloom.execution.run as execution_run
     import archloom.execution.run_folder as run_folder
     import archloom.reports.tables as tables
@@ -83,14 +83,14 @@ def retrain(
 
     Ctrl-C saves; archloom resume, or the same command with the same --out, continues.
     """
-    ranks = launch.start_or_join(devices, device)
-    quiet = quiet or not ranks.is_first
+    joined = join_ranks(devices, device)
+    quiet = quiet or not joined.is_first
     options = {
         "seed": seed,
         "space": {"name": space},
         "data": data_settings(data, data_dir, path),
         "training": {"epochs": epochs},
-        "machine": {"device": launch.device_of(ranks, device), "torch_threads": threads},
+        "machine": {"device": joined.device, "torch_threads": threads},
     }
     is_missing = data_dir is not None and not data_dir.expanduser().exists()
     problems = [f"no data folder {data_dir}; check --data-dir"] if is_missing else []
@@ -104,7 +104,9 @@ def retrain(
         lambda listener, stop: retrain_run.run_retraining(
             request,
             out=folder,
-            options=execution_run.RunOptions([listener], stop, warn=note, ranks=ranks, spent=seconds_since_start()),
+            options=execution_run.RunOptions(
+                [listener], stop, warn=note, ranks=joined.ranks, spent=seconds_since_start()
+            ),
             note=note,
         ),
         print_model,

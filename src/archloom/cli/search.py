@@ -9,6 +9,7 @@ import typer
 
 from archloom.cli.completion import complete_search, complete_space, complete_strategy
 from archloom.cli.interactive import note_unless, run_interactively
+from archloom.cli.joining import join_ranks
 from archloom.cli.options import (
     Assignments,
     AtMost,
@@ -41,7 +42,6 @@ from archloom.core.recipes import RUNS, find_recipe
 from archloom.core.settings import Settings, merge, parse_assignments, read_toml
 
 with lazy_imports():  # help needs no torch
-    import archloom.execution.launch as launch
     import archloom.execution.run as execution_run
     import archloom.execution.run_folder as run_folder
     import archloom.searches.early_check as early_check
@@ -106,7 +106,7 @@ def search(
     Options override the recipe, and --set overrides both.
     Ctrl-C saves; archloom resume continues from there.
     """
-    ranks = launch.start_or_join(devices, device)
+    joined = join_ranks(devices, device)
     limit = limit_settings(at_most, latency_source)
     options = {
         "seed": seed,
@@ -121,18 +121,20 @@ def search(
             "strict": strict_target or None,
         },
         "limit": limit,
-        "machine": {"device": launch.device_of(ranks, device), "torch_threads": threads},
+        "machine": {"device": joined.device, "torch_threads": threads},
     }
     spec = resolve_search(recipe, options, assignments or [])
     folder = out or run_folder.RunFolder.next_free(RUNS, spec.stem)
-    quiet = quiet or not ranks.is_first
+    quiet = quiet or not joined.is_first
     note_unless(quiet)(f"{spec.title}; run folder {folder}")
     with serve_beside(folder) if serve else nullcontext():
         run_interactively(
             lambda listener, stop: search_run.run_search(
                 spec,
                 out=folder,
-                options=execution_run.RunOptions([listener], stop, ranks=ranks, on=on, spent=seconds_since_start()),
+                options=execution_run.RunOptions(
+                    [listener], stop, ranks=joined.ranks, on=on, spent=seconds_since_start()
+                ),
             ),
             print_outcome,
             folder=folder,
