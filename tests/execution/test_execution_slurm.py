@@ -85,11 +85,11 @@ def test_a_call_can_be_queued_again(tmp_path: Path) -> None:
 
 
 def test_sbatch_is_told_what_a_job_needs(tmp_path: Path) -> None:
-    executor, told = SlurmExecutor(tmp_path), []
+    executor, options_seen = SlurmExecutor(tmp_path), []
 
     class Engine:
         def update_parameters(self, **options: Any) -> None:
-            told.append(options)
+            options_seen.append(options)
 
         def submit(self, call: SlurmCall) -> str:
             return call.call.name
@@ -97,7 +97,7 @@ def test_sbatch_is_told_what_a_job_needs(tmp_path: Path) -> None:
     executor._engine = Engine()
     call = RemoteCall("a", 0, b"", Exchange(tmp_path))
     assert executor._submit(call, b"", Resources(cpus=4, gpus=1, memory_gb=8)) == "a"
-    (options,) = told
+    (options,) = options_seen
     assert {name: options[name] for name in ("cpus_per_task", "gpus_per_node", "mem_gb")} == {
         "cpus_per_task": 4,
         "gpus_per_node": 1,

@@ -67,7 +67,7 @@ def choose_display(
 
 
 def is_interactive(console: Console) -> bool:
-    """Return whether somebody watches: in a terminal or in a notebook."""
+    """Return whether output is seen at once: in a terminal or in a notebook."""
     return console.is_terminal or console.is_jupyter
 
 

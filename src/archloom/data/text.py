@@ -1,4 +1,4 @@
-"""Text as numbers: words, the streams that a network reads side by side, and batches of them.
+"""Text as numbers: words, the streams that a network reads in parallel, and batches of them.
 
 A text is cut into columns of equal length, which are read at the same time. A batch is a segment of all columns. The
 next batch continues where it ended, so a network carries its state on. A batch stays a function of (seed, epoch, step).
@@ -98,7 +98,7 @@ class TextLoader(Batches):
 
     Args:
         tokens: the numbers of the words, int64 [n].
-        columns: pieces of the text that are read side by side.
+        columns: pieces of the text that are read in parallel.
         segment: words of a column in a batch, or the mean of drawn lengths.
         stream: the name of the stream; a network carries one state for each.
         lengths: `fixed`: all segments alike; `darts`: one in twenty half as long; `drawn`: normally distributed, too.

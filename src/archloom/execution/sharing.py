@@ -1,7 +1,7 @@
 """Share jobs among processes of any number of machines that see one folder, without a server.
 
-Whoever takes the lease of a job's folder runs the job. The others leave it alone, and look again at the end: if the
-process that ran it died, its lease becomes stale, and another process resumes the job.
+The process that takes the lease of a job's folder runs the job. The others leave it alone, and look again at the end:
+if the process that ran it died, its lease becomes stale, and another process resumes the job.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Jobs of a SLURM cluster, through submitit; a job that is preempted or runs out of time is queued again.
 
-What sbatch is told beside CPUs, GPUs and memory comes from its own variables: SBATCH_PARTITION, SBATCH_TIMELIMIT, ...
+Options of sbatch beside CPUs, GPUs and memory come from its own variables: SBATCH_PARTITION, SBATCH_TIMELIMIT, ...
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class TrainingSettings:
     """How long and how to train one network."""
 
     epochs: Annotated[int, Doc("passes over the training images, or the training text")] = 600
-    batch_size: Annotated[int, Doc("images of a step; of text, columns that are read side by side")] = 96
+    batch_size: Annotated[int, Doc("images of a step; of text, columns that are read in parallel")] = 96
     cutout: Annotated[
         int | None, Doc("side of the square blanked out in training images; left out: as the data have it")
     ] = None

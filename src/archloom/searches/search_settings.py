@@ -30,7 +30,7 @@ class SearchSettings:
         Literal["wall", "cpu"], Doc("what a budget counts: time, or processor time of one process")
     ] = "wall"
     epochs: Annotated[int, Doc("of a one-shot search")] = 50
-    batch_size: Annotated[int, Doc("training images of a step; of text, columns that are read side by side")] = 64
+    batch_size: Annotated[int, Doc("training images of a step; of text, columns that are read in parallel")] = 64
     valid_batch_size: Annotated[int, Doc("validation images of a step; 0: as batch_size")] = 0
     cutout: Annotated[
         int | None, Doc("side of the square blanked out in training images; left out: as the data set has it")
