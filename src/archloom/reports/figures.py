@@ -120,11 +120,12 @@ def grid(figure: Figure, count: int, *, columns: int, shared: bool = False) -> l
 def make_figure(draw: Callable[[Figure], None], *, height: float, label: str = "") -> Figure:
     """Return a fresh figure with a drawing, in our style whatever the user's own matplotlib settings are."""
     import matplotlib  # late: slow to import
-    from matplotlib.figure import Figure
+
+    from archloom.reports.shown_figure import ShownFigure
 
     with matplotlib.rc_context(_style(label)):
         width = NARROW_WIDTH if _IS_NARROW.get() else WIDTH
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = ShownFigure(figsize=(width, height), layout="constrained")
         draw(figure)
     return figure
 
