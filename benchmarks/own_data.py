@@ -132,7 +132,7 @@ def read_found(folder: Path) -> list[Found]:
 
 def _read_one(place: Path) -> Found:
     run_folder = RunFolder.open(place)
-    result = read_result(run_folder, SearchSpec.read(run_folder.config_path).build_space())
+    result = read_result(run_folder, SearchSpec.resolve(run_folder.config).build_space())
     assert result is not None
     entry, race = result.table_entry, result.race
     return Found(
