@@ -112,6 +112,10 @@ def test_low_precision_advice_depends_on_its_speed() -> None:
     assert advice(measured=replace(GOOD, low_precision=LowPrecision(failure="crashes (SIGILL)"))) == [
         "bf16 crashes (SIGILL) on this machine: do not use it"
     ]
+    assert advice(measured=replace(GOOD, low_precision=LowPrecision(ratio=2.2))) == [
+        "bf16 has 2.2x the speed of fp32 on this machine: retrain with training.mixed_precision = true"
+    ]
+    assert not advice(measured=replace(GOOD, low_precision=LowPrecision(ratio=1.2)))
 
 
 def test_idle_or_slow_gpu_gives_advice() -> None:

@@ -111,6 +111,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "drop path and dropout": {"network": {"drop_path": 0.5, "dropout": 0.5}},
     "auxiliary head": {"space": "darts", "network": {"auxiliary": True, "drop_path": 0.3}, "images": 12},
     "by epochs, without validation": {"valid": False, "optimizer": {"every_step": False, "decay_all": False}},
+    "bfloat16": {"mixed_precision": True},
 }
 
 
@@ -238,8 +239,9 @@ def test_the_average_is_the_model_and_has_statistics_of_its_own() -> None:
     assert all(value.isfinite().all() for value in weights)
 
 
-def test_it_learns_and_says_so() -> None:
-    training = training_of(epochs=6, images=64, optimizer={"learning_rate": 0.1})
+@pytest.mark.parametrize("mixed_precision", [False, True])
+def test_it_learns_and_says_so(mixed_precision: bool) -> None:
+    training = training_of(epochs=6, images=64, optimizer={"learning_rate": 0.1}, mixed_precision=mixed_precision)
     outcome = training.run()
     assert outcome.test.top1 > 70
     losses = [record.train_loss for record in training.history]
@@ -248,6 +250,15 @@ def test_it_learns_and_says_so() -> None:
     names = set(training.history[0].to_json())
     assert names == wanted | {"valid_accuracy", "valid_top5", "valid_loss", "valid_seconds"}
     assert training.history[0].train_accuracy > 1  # in percent
+
+
+def test_bfloat16_computes_convolutions_and_keeps_weights_and_losses() -> None:
+    training, seen = training_of(mixed_precision=True), []
+    convolution = next(part for part in training.network.modules() if isinstance(part, nn.Conv2d))
+    convolution.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    training.run()
+    assert seen[0] == torch.bfloat16
+    assert all(one.dtype == torch.float32 for one in training.network.state_dict().values() if one.is_floating_point())
 
 
 @pytest.mark.parametrize(("what", "value"), [("loss", float("nan")), ("gradient", float("inf"))])

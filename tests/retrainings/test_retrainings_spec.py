@@ -12,6 +12,7 @@ import pytest
 from archloom.core.errors import SettingError
 from archloom.core.recipes import find_retraining, retrainings, summary
 from archloom.core.settings import read_toml, write_toml
+from archloom.execution import survey
 from archloom.families import family_of
 from archloom.retrainings.spec import KIND, RetrainSpec, compose
 from archloom.searches.architectures import find_architecture, find_space
@@ -134,8 +135,18 @@ def test_everything_wrong_is_told_at_once() -> None:
     assert len(caught.value.problems) == 3
     with pytest.raises(SettingError, match=r"unknown section 'traning'; did you mean 'training'"):
         resolved(NB201, "cifar", traning={"epochs": 0})
-    with pytest.raises(SettingError, match="mixed_precision must be false on a CPU"):
-        resolved(NB201, "cifar", training={"mixed_precision": True}, machine={"device": "cpu"})
+
+
+@pytest.mark.parametrize("flags", ["avx512f avx512_bf16", "avx512f amx_bf16", "avx2"])
+def test_bfloat16_needs_a_processor_that_has_it(flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpuinfo").write_text(f"flags : fpu {flags}\n")
+    monkeypatch.setattr(survey, "PROCESSOR_FILE", tmp_path / "cpuinfo")
+    chosen: dict[str, Any] = {"training": {"mixed_precision": True}, "machine": {"device": "cpu"}}
+    if flags == "avx2":
+        with pytest.raises(SettingError, match=r"must be false on this processor.*\(avx512_bf16, amx_bf16, bf16\)"):
+            resolved(NB201, "cifar", **chosen)
+    else:
+        assert resolved(NB201, "cifar", **chosen).training.mixed_precision
 
 
 def test_a_recipe_of_ones_own_is_checked_too(tmp_path: Path) -> None:

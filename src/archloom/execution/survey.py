@@ -16,6 +16,8 @@ VARIABLES = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "MKL_NUM_THREADS", "CUDA_VISI
 EXTENSIONS = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "sve", "bf16")
 """Instruction sets that inner loops care about, as Linux names them."""
 
+BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")  # those that multiply numbers of 16 bits
+
 PROCESSOR_FILE = Path("/proc/cpuinfo")
 MEMORY_FILE = Path("/proc/meminfo")
 QUOTA_FILE = Path("/sys/fs/cgroup/cpu.max")
@@ -68,6 +70,12 @@ def survey() -> Survey:
         memory_total_gb=_gigabytes(memory.get("MemTotal")),
         environment={name: os.environ[name] for name in VARIABLES if name in os.environ},
     )
+
+
+def has_bfloat16() -> bool:
+    """Return whether the processor says that it has instructions for bfloat16."""
+    processor = {name.lower(): value for name, value in _fields(PROCESSOR_FILE).items()}
+    return any(name in BFLOAT16 for name in _extensions(processor))
 
 
 def usable_cores() -> int:

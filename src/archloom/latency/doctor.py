@@ -12,6 +12,7 @@ from archloom.latency.machine_speed import Speed
 BUSY = 0.25  # share of the cores that other programs may use before times mean little
 WORTH_A_LINE = 1.1  # a smaller ratio of two times may be noise
 LITTLE_MEMORY_GB = 2.0
+WORTH_BFLOAT16 = 1.5  # times the speed of fp32 in a product; casts take some of it away
 PASSIVE = "passive"
 
 
@@ -132,6 +133,8 @@ def _advise_on_precision(speed: Speed | None) -> Iterator[str]:
         yield f"bf16 {failure} on this machine: do not use it"
     elif ratio is not None and ratio < 1:
         yield f"bf16 has {ratio:.1f}x the speed of fp32 on this machine: do not use it"
+    elif ratio is not None and ratio > WORTH_BFLOAT16:
+        yield f"bf16 has {ratio:.1f}x the speed of fp32 on this machine: retrain with training.mixed_precision = true"
 
 
 def _advise_on_memory(survey: Survey) -> Iterator[str]:

@@ -69,7 +69,7 @@ class TrainingSettings:
     multiply_adds_limit: Annotated[
         int, Doc("where no width is given: the widest network with at most so many; 0: its default")
     ] = 0
-    mixed_precision: Annotated[bool, Doc("bfloat16 where it is safe, on a GPU")] = False
+    mixed_precision: Annotated[bool, Doc("bfloat16 where it is safe, on a GPU or a processor that has it")] = False
     channels_last: Annotated[bool, Doc("the memory layout that is faster nearly everywhere")] = True
 
     def __post_init__(self) -> None:

@@ -20,11 +20,12 @@ from archloom.data import DATA, load
 from archloom.data.parts import DataParts, TextParts
 from archloom.data.places import GIVEN, locate_data
 from archloom.data.text import Lengths
-from archloom.execution.machine import Machine
+from archloom.execution.machine import Machine, pick_device
+from archloom.execution.survey import BFLOAT16, has_bfloat16
 from archloom.families import FAMILIES, build_network, family_of
 from archloom.retrainings.loop import TrainingSettings
 from archloom.retrainings.optimization import OptimizerSettings
-from archloom.searches.spec import build_space, check_precision, find_data, resolve_data
+from archloom.searches.spec import build_space, find_data, resolve_data
 from archloom.spaces import SPACES, Architecture, SearchSpace
 from archloom.supernet import Only
 from archloom.tasks import CLASSIFICATION, LANGUAGE
@@ -114,7 +115,7 @@ class RetrainSpec:
         data, own = resolve_data(sections, PARTS[family.task.name], data_name, data_set)
         architecture = _try_network(sections, space, network, choices)
         if training is not None and machine is not None:
-            problems.attempt(lambda: check_precision("training", training.mixed_precision, machine))
+            problems.attempt(lambda: _check_precision(training, machine))
         problems.raise_if_any()
         assert architecture is not None and data is not None, "problems were raised"
         assert optimizer is not None and training is not None and machine is not None, "problems were raised"
@@ -170,6 +171,16 @@ class RetrainSpec:
 def _read_sentences(value: object) -> tuple[str, ...]:
     """Return sentences for a report; anything else in a file is worth no error."""
     return tuple(str(line) for line in value) if isinstance(value, list | tuple) else ()
+
+
+def _check_precision(training: TrainingSettings, machine: Machine) -> None:
+    """Raise a SettingError if bfloat16 is asked for on a processor without instructions for it."""
+    rule = (
+        "training.mixed_precision must be false on this processor, which has no instructions for bfloat16 "
+        f"({', '.join(BFLOAT16)}); use false or a GPU"
+    )
+    on_cpu = training.mixed_precision and pick_device(machine.device).type == "cpu"
+    require({rule: not on_cpu or has_bfloat16()})
 
 
 def _try_network(sections: Sections, space: Component, network: Component, choices: Settings) -> Architecture | None:

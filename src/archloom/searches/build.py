@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.monitor import Monitor
 from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.paths import trained_paths
-from archloom.searches.race_proposals import LARGEST
+from archloom.searches.race_proposals import LARGEST, RANDOM, TRIES, Entrant
 from archloom.searches.race_runner import RaceRunner
 from archloom.searches.short_training import StandaloneScore, build_standalone, seeded
 from archloom.searches.spec import SearchSpec, build_space
@@ -219,6 +220,14 @@ class SearchBuilder:
     def find_largest(self) -> Architecture:
         """Return the architecture that takes longest to train; any one where all cost the same."""
         return self.references().get(LARGEST) or self._space.sample(random.Random(0))
+
+    def typical_contestants(self, count: int) -> list[Entrant]:
+        """Return random architectures that the limit allows: what they cost, a contestant of the race costs."""
+        limit, rng = self._limit(self._spec.find_table(self._space)), random.Random(0)
+        drawn = (self._space.prune(self._space.sample(rng)) for _ in range(TRIES * count))
+        allowed = (one for one in drawn if limit is None or limit.allows(one))
+        found = [Entrant(one, RANDOM) for one in islice(allowed, count)]
+        return found or [Entrant(self.find_largest(), LARGEST)]
 
     def short_training(self) -> ShortTraining:
         """Return what trains a contestant of the race; it learns on all examples that are not held out."""

@@ -8,6 +8,7 @@ then the networks, steps and contestants of the finalist race. The plan is writt
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +22,6 @@ from archloom.families import family_of
 from archloom.searches.budget import RACE_END, Budget, time_steps
 from archloom.searches.build import SearchBuilder
 from archloom.searches.one_shot import OneShotLoop
-from archloom.searches.race_proposals import LARGEST, Entrant
 from archloom.searches.race_settings import RaceSettings
 from archloom.searches.spec import SearchSpec
 from archloom.searches.threads import choose_threads
@@ -37,12 +37,11 @@ SUPERNET_RATE = 0.1  # of SGD: a supernet of a few hundred steps has to learn fa
 STEPS_BEFORE, TIMED_STEPS = 2, 8  # the first steps of a process are slow
 WANTED_CONTESTANTS, MOST_CONTESTANTS, FEWEST_CONTESTANTS = 24, 40, 6
 ENOUGH = (12, 120)  # contestants and steps for which a more faithful network is preferred
-TIMED_TRAINING = 8  # steps of a contestant
+TIMED_CONTESTANTS, TIMED_TRAINING = 6, 2  # random contestants, and the steps of each: their mean is planned with
 PLAN_END, LATE = 0.2, 0.4  # of the budget; then only the cheapest race is timed; then none is
 TIMING_SHARE = 0.03  # of the budget that one timing takes at most, if a step does not take longer
 WANTED_STEPS, FEWEST_STEPS, MOST_STEPS = 240, 60, 480  # of the first round of a race
 RACE_SIDE, LEAST_SIDE = 16, 8  # pixels: images of a race are shrunk to about this
-MEAN_COST = 0.75  # of a contestant, relative to the largest architecture
 WORKER_START = 6.0  # seconds until a worker process is ready; a race must be longer than a few of them
 RACE_SLACK = 0.92  # of the time of a race is planned
 DEFAULT_BUDGETS = ((2_000_000, "1m"), (20_000_000, "10m"), (math.inf, "20m"))  # by pixels of all training images
@@ -181,9 +180,9 @@ class _Planner:
         images = loop.units_per_record * self._spec.search.batch_size
         return max(FEWEST_EPOCHS, min(MOST_EPOCHS, round(10 * math.sqrt(IMAGES_FOR_TEN / images))))
 
-    def _time(self, step: Callable[[], object], *, before: int, count: int) -> float:
-        """Return the seconds of a step."""
-        seconds = time_steps(step, self._clock, before=before, count=count, most=self._most_seconds)
+    def _time(self, step: Callable[[], object], *, before: int, count: int, share: float = 1.0) -> float:
+        """Return the seconds of a step; `share` of the time for one timing may pass."""
+        seconds = time_steps(step, self._clock, before=before, count=count, most=share * self._most_seconds)
         self._budget.watch_load()
         return seconds
 
@@ -214,19 +213,21 @@ class _Planner:
 
     def _choose_fidelity(self, fidelities: Sequence[_Draft], enough: float) -> tuple[_Draft, float]:
         """Return the first whose steps take at most `enough` seconds, else the last, and the seconds of its steps."""
-        largest = Entrant(SearchBuilder(fidelities[0].resolve(), self._images).find_largest(), LARGEST)
         for number, tried in enumerate(fidelities, start=1):
             if number < len(fidelities) and self._budget.left_until(PLAN_END) < 0:
                 continue  # the last one is the cheapest
-            each = MEAN_COST * self._time_training(tried.resolve(), largest)
+            each = self._time_training(tried.resolve())
             if each <= enough:
                 break
         return tried, each
 
-    def _time_training(self, spec: SearchSpec, largest: Entrant) -> float:
-        """Return the seconds of one step of the largest contestant."""
-        training = SearchBuilder(spec, self._images).short_training()
-        return self._time(training.begin(largest), before=1, count=TIMED_TRAINING)
+    def _time_training(self, spec: SearchSpec) -> float:
+        """Return the mean seconds of one step of a contestant."""
+        builder = SearchBuilder(spec, self._images)
+        training, typical = builder.short_training(), builder.typical_contestants(TIMED_CONTESTANTS)
+        return statistics.fmean(
+            self._time(training.begin(one), before=1, count=TIMED_TRAINING, share=1 / len(typical)) for one in typical
+        )
 
     def _fidelities(self) -> Iterator[Settings]:
         """Yield settings of contestants, the most faithful first: full depth, then less; then smaller images."""

@@ -25,7 +25,7 @@ class Round:
         return self.survivors * self.longer * self.repeats
 
 
-ROUNDS = (Round(5, 3), Round(2, 6, repeats=2))
+ROUNDS = (Round(8, 3), Round(2, 6, repeats=2))
 
 
 @dataclass(frozen=True, kw_only=True)

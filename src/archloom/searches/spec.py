@@ -384,7 +384,7 @@ def _try_sections(
     if search is not None:
         sections.attempt("search", search.check_extras)
     if weights is not None and machine is not None:
-        sections.attempt("weights", lambda: check_precision("weights", weights.mixed_precision, machine))
+        sections.attempt("weights", lambda: _check_precision(weights, machine))
 
 
 def _check_epochs(search: SearchSettings, race: RaceSettings) -> None:
@@ -403,10 +403,10 @@ def _try_race(race: RaceSettings, space: Component, network: Component) -> None:
         _try_network(built, EveryOption(), {**network.settings, **race.network})
 
 
-def check_precision(section: str, mixed_precision: bool, machine: Machine) -> None:
-    """Raise a SettingError if mixed precision is asked for on a CPU."""
-    rule = f"{section}.mixed_precision must be false on a CPU, where bfloat16 is slower or crashes; use a GPU"
-    require({rule: not mixed_precision or pick_device(machine.device).type != "cpu"})
+def _check_precision(weights: WeightSettings, machine: Machine) -> None:
+    """Raise a SettingError if mixed precision is asked for on a CPU, whose fused cells do not have it."""
+    rule = "weights.mixed_precision must be false on a CPU, where fused cells are faster; use a GPU"
+    require({rule: not weights.mixed_precision or pick_device(machine.device).type != "cpu"})
 
 
 _BUILT: set[str] = set()  # many runs of one process differ only in their seeds: a network is tried once
