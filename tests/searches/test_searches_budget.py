@@ -69,6 +69,28 @@ def test_the_end_keeps_its_time_by_the_share_of_a_core_that_there_is() -> None:
     assert budget.left_until(1.0) == pytest.approx(60.0 - 20.0 - 4 * END_SECONDS)
 
 
+def test_a_machine_that_became_busy_shows_in_the_last_seconds() -> None:
+    clock, cpu = Machine(), Machine()
+    budget = Budget(600.0, clock, cpu_clock=cpu)
+    for share in [1.0] * 60 + [0.2] * 8:
+        clock.now += 1.0
+        cpu.now += share
+        budget.watch_load()
+    assert budget.core_share == pytest.approx(0.2)
+
+
+def test_time_spent_waiting_is_no_load() -> None:
+    clock, cpu = Machine(), Machine()
+    budget = Budget(600.0, clock, cpu_clock=cpu)
+    clock.now += 200.0  # other processes train
+    budget.forget_load()
+    for _ in range(3):
+        clock.now += 1.0
+        cpu.now += 0.9
+        budget.watch_load()
+    assert budget.core_share == pytest.approx(0.9)
+
+
 def test_a_supernet_gets_its_share_of_what_a_slow_start_left() -> None:
     clock = Machine()
     quick, slow = Budget(100.0, clock, spent=5.0), Budget(100.0, clock, spent=60.0)

@@ -25,6 +25,7 @@ RECENT = 30  # steps whose mean duration predicts the next ones
 END_SECONDS = 2.5  # of a core, for what follows the last phase: the last evaluation, the result and the report
 LEAST_SHARE = 0.02  # of a core that a process is taken to get at least
 SEEN_SECONDS = 1.0  # before the share of a core is believed
+LATELY_SECONDS = 4.0  # a machine that became busy shows in the last seconds, not in the mean since the start
 
 
 @dataclass
@@ -40,7 +41,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         self.started = self.clock()
-        self._cpu_started = 0.0 if self.cpu_clock is None else self.cpu_clock()
+        self._seen: deque[tuple[float, float]] = deque()  # both clocks, when watching began and lately
+        self.forget_load()
 
     @classmethod
     def begin(cls, seconds: float, name: ClockName = "wall", *, spent: float = 0.0) -> Budget:
@@ -61,12 +63,27 @@ class Budget:
         begun = self.elapsed / self.seconds
         return max(SUPERNET_END, begun + LEAST_SUPERNET * (1 - begun))
 
+    def forget_load(self) -> None:
+        """Watch the share of a core from now on: until now the process may have waited for others."""
+        self._seen.clear()
+        if self.cpu_clock is not None:
+            self._seen.append((self.clock(), self.cpu_clock()))
+
     def watch_load(self) -> None:
-        """Measure the share of a core that this process gets; call it while it computes, and not while it waits."""
-        seen = self.clock() - self.started
-        if self.cpu_clock is not None and seen > SEEN_SECONDS:
-            used = self.cpu_clock() - self._cpu_started
-            self.core_share = min(1.0, max(LEAST_SHARE, used / seen))
+        """Measure the share of a core that this process gets; call it while it computes, and not while it waits.
+
+        It is the smaller one of the share since watching began and of that lately.
+        """
+        if self.cpu_clock is None:
+            return
+        now, used = self.clock(), self.cpu_clock()
+        while len(self._seen) > 2 and now - self._seen[2][0] >= LATELY_SECONDS:
+            del self._seen[1]
+        watched = [self._seen[place] for place in range(min(2, len(self._seen)))]
+        shares = [(used - before) / (now - start) for start, before in watched if now - start > SEEN_SECONDS]
+        if shares:
+            self.core_share = min(1.0, max(LEAST_SHARE, min(shares)))
+        self._seen.append((now, used))
 
 
 class StepPace:

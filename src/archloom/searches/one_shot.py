@@ -392,6 +392,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         if not self.total or not self.has_path(architecture):
             return None
         self.emit(Deriving("comparing it with a random baseline"))
+        if self._budget is not None:
+            self._budget.forget_load()
         samples, rng = self._random_baseline_samples, self.strategy.python_random()
         return compare_with_random(
             self.strategy.path_space,
@@ -405,7 +407,10 @@ class OneShotLoop(SearchLoop[EpochRecord]):
 
     def _is_late(self) -> bool:
         """Return whether the time that is left is that of the result and the report."""
-        return self._budget is not None and self._budget.left_until(1.0) <= 0
+        if self._budget is None:
+            return False
+        self._budget.watch_load()
+        return self._budget.left_until(1.0) <= 0
 
     def has_path(self, architecture: Architecture) -> bool:
         """Return whether the present supernet holds an architecture: a stage may have dropped an option of it."""
