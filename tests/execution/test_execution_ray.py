@@ -113,13 +113,13 @@ def test_a_node_that_is_lost_is_no_failure_of_its_jobs(cluster: Any, executor: R
 def test_without_a_cluster_nothing_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with pytest.raises(SettingError, match=r"RAY_ADDRESS names none; start a cluster with `ray start --head`"):
-        make_executor("ray", workers=1, place=tmp_path)
+        make_executor("ray", workers=lambda: 1, place=tmp_path)
     assert not ray.is_initialized()
     monkeypatch.setenv("RAY_ADDRESS", "10.1.2.3:6379")
     assert find_address("ray") == "10.1.2.3:6379"
     assert find_address("ray://head:10001") == "ray://head:10001"
     with pytest.raises(SettingError, match="--on must be processes, serial, ray"):
-        make_executor("cloud", workers=1, place=tmp_path)
+        make_executor("cloud", workers=lambda: 1, place=tmp_path)
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
