@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -69,6 +70,19 @@ def test_results_failures_and_retries(executor: RayExecutor, tmp_path: Path) -> 
     results = {event.job: event.result for event in events if isinstance(event, JobEnded) and event.result}
     assert results == {"a": "A", "c": "C", "e": "E"}
     assert not list(tmp_path.glob(".exchange-*"))
+
+
+def test_ray_reserves_what_each_job_needs(executor: RayExecutor, tmp_path: Path) -> None:
+    needs = {"a": Resources(), "b": Resources(gpus=1, memory_gb=0.25), "c": Resources(memory_gb=0.5)}
+    jobs = [Noting(name, tmp_path, "list resources", resources) for name, resources in needs.items()]
+    events: list[Any] = []
+    assert executor.run(jobs, emit=events.append) == {}
+    found = {event.job: json.loads(event.result) for event in events if isinstance(event, JobEnded)}
+    assert found == {
+        "a": {"CPU": 1.0},
+        "b": {"CPU": 1.0, "GPU": 1.0, "memory": 0.25 * 2**30},
+        "c": {"CPU": 1.0, "memory": 0.5 * 2**30},
+    }
 
 
 def test_progress_and_the_request_to_stop_pass_through_files(executor: RayExecutor, tmp_path: Path) -> None:

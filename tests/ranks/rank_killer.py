@@ -5,6 +5,8 @@ Torch is imported once, so every strategy can be tried. Each group of ranks has 
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import signal
@@ -21,11 +23,12 @@ from torch import distributed
 from archloom.core.errors import ArchloomError, RunLostError
 from archloom.core.settings import merge
 from archloom.execution.loop import FollowerEnded, Loop
-from archloom.execution.run import RunOptions
+from archloom.execution.run import RunOptions, begin_run
 from archloom.execution.run_folder import RunFolder
 from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.loop import RetrainLoop
-from archloom.retrainings.run import resolve_request, resume_retraining, run_retraining
+from archloom.retrainings.run import RetrainRun, resume_retraining
+from archloom.retrainings.spec import RetrainSpec
 from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.run import resume_search, run_search
 from archloom.searches.spec import SearchSpec
@@ -36,13 +39,19 @@ from archloom.testing.searches import _TINY
 VICTIMS = {2: 1, 3: 0}  # by number of ranks: one that follows, and the one that writes
 FINISHED, LOST, REFUSED = 0, 1, 2
 PATIENCE = timedelta(minutes=2)
+COMPLETE = ("gdas", RETRAINING)  # resumed once more at the end
 STRATEGIES = [name for name in CASES if " " not in name]
 
 
 def search_spec(name: str) -> SearchSpec:
     """Return a tiny search by a strategy; unlike those of `rank_worker`, it has batch normalisation."""
     strategy = {"name": name, **CASES[name]}
-    sections = {"network": {"channels": 2}, "monitor": {"action": "off"}, "strategy": strategy, "race": {"contestants": 0}}
+    sections = {
+        "network": {"channels": 2},
+        "monitor": {"action": "off"},
+        "strategy": strategy,
+        "race": {"contestants": 0},
+    }
     return SearchSpec.resolve(merge(_TINY, sections, IMAGES, PLAIN, {"space": {"name": "nb201_mini"}, "seed": 0}))
 
 
@@ -61,8 +70,8 @@ def begin(name: str, folder: Path, ranks: Ranks) -> None:
         "training": {"epochs": 3, "batch_size": 8, "ema": 0.9},
         "machine": PLAIN["machine"],
     }
-    request = resolve_request(None, overrides=settings)
-    run_retraining(request, data=make_tiny_data(), out=folder, options=options)
+    spec, place = RetrainSpec.resolve(settings), RetrainFolder(folder)
+    begin_run(place, lambda: RetrainRun(place, spec, make_tiny_data(), ranks=ranks), options)
 
 
 def resume(name: str, folder: Path, ranks: Ranks) -> None:
@@ -131,17 +140,39 @@ def break_and_resume(name: str, count: int, folder: Path) -> dict[str, list[int]
         "broken": run_group(lambda ranks: begin(name, broken, ranks), count, folder / "store-broken", VICTIMS[count]),
         "fewer": run_group(lambda ranks: resume(name, broken, ranks), count - 1, folder / "store-fewer"),
         "resumed": run_group(lambda ranks: resume(name, broken, ranks), count, folder / "store-resumed"),
-        "complete": run_group(lambda ranks: resume(name, broken, ranks), count, folder / "store-complete"),
     }
+
+
+def resume_complete(name: str, count: int, folder: Path) -> list[int]:
+    """Resume a run that is complete; return the exit codes."""
+    return run_group(lambda ranks: resume(name, folder / "whole", ranks), count, folder / "store-complete")
+
+
+def import_all(out: Path) -> None:
+    """Import what runs import late, as a fork of this process shows: its own forks need not do it again."""
+    list_path = out / "modules.json"
+
+    def run_and_list(ranks: Ranks) -> None:
+        for name in ("gibbs", RETRAINING):
+            begin(name, out / f"first-{name}", ranks)
+        list_path.write_text(json.dumps(sorted(sys.modules)))
+
+    assert run_group(run_and_list, 1, out / "store-first") == [FINISHED]
+    for name in json.loads(list_path.read_text()):
+        with contextlib.suppress(Exception):  # some are made, not imported
+            importlib.import_module(name)
 
 
 def main(out: Path) -> None:
     """Break every kind of run with every number of ranks; write the exit codes."""
+    import_all(out)
     found = {
         f"{name} {count}": break_and_resume(name, count, out / f"{name}-{count}")
         for name in [*STRATEGIES, RETRAINING]
         for count in VICTIMS
     }
+    for name in COMPLETE:
+        found[f"complete {name}"] = {"complete": resume_complete(name, 2, out / f"{name}-2")}
     (out / "codes.json").write_text(json.dumps(found))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from rank_killer import FINISHED, LOST, REFUSED, STRATEGIES, VICTIMS
+from rank_killer import COMPLETE, FINISHED, LOST, REFUSED, STRATEGIES, VICTIMS
 from rank_worker import RETRAINING
 from safetensors.torch import load_file
 
@@ -43,12 +43,17 @@ def test_a_killed_rank_ends_the_run_and_as_many_ranks_resume_it(name: str, count
         "broken": lost,
         "fewer": [REFUSED] * (count - 1),
         "resumed": [FINISHED] * count,
-        "complete": [FINISHED] * count,  # a complete run has nothing to resume, on any rank
     }
     assert read_metrics(folder / "broken") == read_metrics(folder / "whole")
     expected, found = (read_last_state(folder / run) for run in ("whole", "broken"))
     assert found.keys() == expected.keys() and len(expected) > 3
     assert [key for key in expected if not torch.equal(found[key], expected[key])] == []
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_a_complete_run_is_resumed_by_all_ranks(name: str, runs: Any) -> None:
+    """Rank 0 reads the result, and the others end."""
+    assert runs[1][f"complete {name}"] == {"complete": [FINISHED, FINISHED]}
 
 
 def test_another_number_of_ranks_is_refused_with_a_reason(runs: Any) -> None:
