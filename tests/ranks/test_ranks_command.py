@@ -44,8 +44,7 @@ def test_a_killed_rank_ends_the_run_and_as_many_ranks_resume_it(tmp_path: Path) 
         assert time.monotonic() < end, "no epoch ended"
         time.sleep(0.01)
     ranks[1].send_signal(signal.SIGKILL)
-    codes = finish_ranks(ranks)
-    assert codes[1] == -signal.SIGKILL and codes[0] not in (0, -signal.SIGKILL)
+    assert finish_ranks(ranks) == [1, -signal.SIGKILL]
     assert not (broken / "architecture.json").exists()
     resume = ["-m", "archloom", "resume", str(broken), "--device", "cpu", "--quiet"]
     alone = subprocess.run([sys.executable, *resume], capture_output=True, text=True, timeout=SECONDS)
