@@ -221,3 +221,13 @@ def test_resources_of_a_comparison_reach_sbatch(tmp_path: Path, scripts: Path, j
 def test_a_machine_without_sbatch_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ArchloomError, match="--on slurm needs a machine from which sbatch can be called"):
         SlurmExecutor(tmp_path).run([Noting("a", tmp_path)])
+
+
+def test_the_folder_of_a_driver_that_waits_is_not_a_leftover(tmp_path: Path) -> None:
+    """Several drivers may share a place; jobs in a queue write nothing for hours."""
+    dead, waiting = Exchange.create(tmp_path), Exchange.create(tmp_path)
+    for exchange in (dead, waiting):
+        os.utime(exchange.folder, (1.0, 1.0))
+    waiting.refresh()
+    Exchange.create(tmp_path)
+    assert (dead.folder.exists(), waiting.folder.exists()) == (False, True)

@@ -112,6 +112,7 @@ class ClusterExecutor(ABC, Generic[HandleT]):
                 exchange.request_stop()
             if self._clock() >= looked + SECONDS_BETWEEN_LOOKS:
                 looked, capacity = self._clock(), self.workers  # machines come and go
+                exchange.refresh()
                 found = {job.name: exchange.read_share(numbers[job.name]) for job in running.values()}
                 for name, share in found.items():
                     if share is not None and share != shares.get(name):

@@ -6,6 +6,7 @@ Progress and the request to stop need no connection: a driver that looks at a fi
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
 import time
@@ -45,6 +46,11 @@ class Exchange:
     def remove(self) -> None:
         """Remove the folder; a job that still looks finds nothing."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def refresh(self) -> None:
+        """Show that the driver lives: its jobs may wait for hours before they write anything."""
+        with contextlib.suppress(OSError):
+            os.utime(self.folder)
 
     def request_stop(self) -> None:
         """Ask all jobs to save and stop."""
