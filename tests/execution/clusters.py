@@ -20,7 +20,7 @@ from archloom.execution.executors import Resources
 from archloom.execution.loop import Interrupted
 
 LOOPBACK = "127.0.0.1"
-DEADLINE = 60.0
+DEADLINE = 240.0  # far more than anything here takes: only what hangs is given up
 ENVIRONMENT = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else Ray replaces 127.0.0.1 by the machine's own address
     "RAY_USAGE_STATS_ENABLED": "0",

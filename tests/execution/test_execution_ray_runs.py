@@ -37,7 +37,7 @@ space = { name = "nb201_mini" }
 strategy = { name = "gdas" }
 data = { name = "digits" }
 network = { channels = 2 }
-search = { epochs = 20, random_baseline_samples = 2, evaluation_images = 32 }
+search = { epochs = 40, random_baseline_samples = 2, evaluation_images = 32 }
 race = { contestants = 0 }
 monitor = { action = "off" }
 machine = { torch_threads = 1 }
