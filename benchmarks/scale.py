@@ -3,6 +3,7 @@
     python benchmarks/scale.py jobs --data-dir DATA --out FOLDER     24 trainings: serial, Ray with a lost node, --join
     python benchmarks/scale.py driver --jobs 10000                   jobs per second of a driver and of a folder
     python benchmarks/scale.py ranks --out FOLDER                    steps and traffic of two ranks against one process
+    python benchmarks/scale.py exact --out FOLDER                    the same in double precision, without batch norm
 
 Ray and the ranks use loopback only. Every process that is started here is ended here.
 """
@@ -21,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +157,7 @@ class Nothing:
 
     name: str
     folder: None = None
+    resources: object = None  # nobody asks for them
 
     def run(self, emit: object, stop: object) -> None:
         """Do nothing."""
@@ -234,6 +237,10 @@ from archloom.searches.build import build_search
 from archloom.searches.spec import SearchSpec
 ranks = start_or_join(1, "cpu")
 torch.set_num_threads(1)
+if sys.argv[4]:
+    sys.path.insert(0, sys.argv[4])
+    from rank_worker import use_doubles_without_normalisation
+    use_doubles_without_normalisation()
 spec = SearchSpec.resolve(json.loads(sys.argv[1]))
 loop = build_search(spec, ranks=ranks)
 sent, calls = 0, 0
@@ -254,15 +261,17 @@ times = times[3:]
 middle = sorted(times)[len(times) // 2]
 found = {"seconds": middle[0], "bytes": sorted(t[1] for t in times)[len(times) // 2], "calls": middle[2],
          "parameters": loop.weights.parameter_count,
+         "logits": [p.detach().double().flatten().tolist() for p in loop.strategy.policy.parameters()],
          "text": loop.describe(loop.strategy.best(lambda a: 0.0, final=False))["text"]}
 if ranks.is_first:
     open(sys.argv[3], "w").write(json.dumps(found))
 """
 
 
-def measure_ranks(out: Path, steps: int) -> dict[str, Any]:
+def measure_ranks(out: Path, steps: int, *, exact: bool = False) -> dict[str, Any]:
     """Return the time and the traffic of a step, for one process and two ranks, and whether they derive the same."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "ranks"))
+    tests = str(Path(__file__).parent.parent / "tests" / "ranks")
+    sys.path.insert(0, tests)
     from rank_groups import run_ranks
 
     out.mkdir(parents=True, exist_ok=True)
@@ -282,15 +291,24 @@ def measure_ranks(out: Path, steps: int) -> dict[str, Any]:
     for name, own in spaces.items():
         for count in (1, 2):
             path = out / f"{name}-{count}.json"
-            run_ranks(["-c", RANK, json.dumps({**common, **own, "seed": 0}), str(steps), str(path)], count)
+            settings = json.dumps({**common, **own, "seed": 0})
+            run_ranks(["-c", RANK, settings, str(steps), str(path), tests if exact else ""], count)
             found[f"{name} {count}"] = json.loads(path.read_text())
+        alone, together = (found[f"{name} {count}"] for count in (1, 2))
+        own_logits, other_logits = (list(chain(*one.pop("logits"))) for one in (alone, together))
+        pairs = list(zip(own_logits, other_logits, strict=True))
+        found[name] = {
+            "same_architecture": alone["text"] == together["text"],
+            "largest_logit": max(abs(one) for one, _ in pairs),
+            "largest_difference_of_logits": max(abs(one - other) for one, other in pairs),
+        }
     return found
 
 
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("jobs", "driver", "ranks"))
+    parser.add_argument("what", choices=("jobs", "driver", "ranks", "exact"))
     parser.add_argument("--data-dir", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, default=Path("runs/scale"))
     parser.add_argument("--jobs", type=int, default=10_000)
@@ -300,6 +318,7 @@ def main() -> None:
         "jobs": lambda: measure_jobs(arguments.data_dir.absolute(), arguments.out.absolute()),
         "driver": lambda: measure_driver(arguments.jobs),
         "ranks": lambda: measure_ranks(arguments.out.absolute(), arguments.steps),
+        "exact": lambda: measure_ranks(arguments.out.absolute(), arguments.steps, exact=True),
     }
     print(json.dumps(measure[arguments.what](), indent=1))
 

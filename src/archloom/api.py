@@ -55,7 +55,7 @@ def resume(
         warn: Called with a line for every checkpoint that is damaged.
         report: Whether to write the report of a search.
         plugins: Whether to import plug-ins that only the folder names; see SECURITY.md.
-        on: Where the jobs of a search run: "processes", "serial", "ray", "ray://HOST:PORT" or "slurm".
+        on: Where jobs run: "processes", "serial", "ray", "ray://HOST:PORT" or "slurm".
         ranks: The processes of a run on several devices, which torchrun started.
         progress: Whether to show progress. Default: in a terminal or a notebook.
 
@@ -76,9 +76,9 @@ def resume(
     """
     kind = require_kind(Path(folder))
     if kind == "pipeline":
-        return run_recipe(folder, settings=settings, note=warn, stop=stop, plugins=plugins, progress=progress)
+        return run_recipe(folder, settings=settings, note=warn, stop=stop, on=on, plugins=plugins, progress=progress)
     if kind == "comparison":
-        return compare(folder, settings=settings, stop=stop, plugins=plugins, progress=progress)
+        return compare(folder, settings=settings, stop=stop, on=on, plugins=plugins, progress=progress)
     run = RunFolder.open(Path(folder))
     with trusting(settings, plugins=plugins), show_api_progress(progress, listeners) as listening:
         options = RunOptions(listening, stop, warn, report, ranks=ranks, on=on)

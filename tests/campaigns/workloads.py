@@ -17,7 +17,8 @@ import archloom
 from archloom.comparisons import report as comparison_reports
 from archloom.core.settings import Settings, merge
 from archloom.data import digits, strokes
-from archloom.execution.executors import Executor, ProcessExecutor, SerialExecutor
+from archloom.execution.executors import Executor, SerialExecutor
+from archloom.execution.process_executor import ProcessExecutor
 from archloom.execution.run_folder import RunFolder
 from archloom.pipelines import run as pipelines
 from archloom.retrainings import report as retraining_reports

@@ -13,7 +13,7 @@ import pytest
 
 from archloom.core.errors import ArchloomError
 from archloom.core.events import Failure, JobEnded, JobStarted
-from archloom.execution.executors import ProcessExecutor
+from archloom.execution.process_executor import ProcessExecutor
 
 Archloom = Callable[..., Any]
 FILE = """

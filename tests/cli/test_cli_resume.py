@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Archloom = Callable[..., Any]
+FIRST_EDITION = Path(__file__).parents[1] / "data_files" / "first_edition"
 TIMED = ("seconds", "images_per_second", "memory_mb")
 
 
@@ -84,3 +88,15 @@ def test_what_is_no_run_is_a_line(archloom: Archloom, finished_run: Path, tmp_pa
     finished = archloom("resume", "finishd")
     assert finished.code == 2
     assert finished.lines == ["error: no run at finishd: config.toml is missing; did you mean 'finished'?"]
+
+
+def test_jobs_of_a_comparison_are_resumed_where_the_user_says(
+    archloom: Archloom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    folder = tmp_path / "comparison"
+    shutil.copytree(FIRST_EDITION / "comparison", folder)
+    finished = archloom("resume", str(folder), "--on", "ray")
+    assert finished.code == 2 and "RAY_ADDRESS names none" in finished.err
+    finished = archloom("resume", str(folder), "--devices", "2")
+    assert finished.code == 2 and "--devices is for one search or retraining" in finished.err

@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from archloom.core.events import Failure
-from archloom.execution.executors import ProcessExecutor, SerialExecutor
+from archloom.execution.executors import SerialExecutor
+from archloom.execution.process_executor import ProcessExecutor
 from archloom.pipelines import run as module
 
 Archloom = Callable[..., Any]

@@ -19,9 +19,10 @@ from archloom.comparisons.results import ComparisonResult
 from archloom.comparisons.spec import ComparisonSpec
 from archloom.core.errors import ArchloomError
 from archloom.core.events import Failure, JobEnded
-from archloom.execution import executors
-from archloom.execution.executors import ProcessExecutor, SerialExecutor
+from archloom.execution import process_executor
+from archloom.execution.executors import SerialExecutor
 from archloom.execution.loop import Interrupted
+from archloom.execution.process_executor import ProcessExecutor
 from archloom.execution.run_folder import RunFolder
 from archloom.searches.black_box import BlackBoxLoop
 
@@ -111,7 +112,7 @@ def test_killed_at_any_moment_no_finished_run_is_lost_or_run_twice(
     comparison: ComparisonSpec, undisturbed: ComparisonResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All processes at once, again and again. They are forked, since each would have to import torch otherwise."""
-    monkeypatch.setattr(executors, "START", "fork")
+    monkeypatch.setattr(process_executor, "START", "fork")
     monkeypatch.setattr(BlackBoxLoop, "seconds_between_saves", 0.0)  # so that kills strike saving, and runs resume
     folder, rng = tmp_path / "out", random.Random(0)
     finished: dict[Path, tuple[int, int]] = {}

@@ -20,7 +20,15 @@ from archloom.core import leases
 from archloom.core.errors import StorageError
 from archloom.core.files import write_atomically
 from archloom.core.json_object import to_json_object
-from archloom.core.leases import Holder, LeaseHeldError, LeaseLostError, find_holder, hold_lease, waiting_for_leases
+from archloom.core.leases import (
+    Holder,
+    LeaseHeldError,
+    LeaseLostError,
+    find_holder,
+    hold_lease,
+    is_held,
+    waiting_for_leases,
+)
 
 HOLD = """
 import sys, time
@@ -113,6 +121,20 @@ def test_clocks_of_hosts_do_not_matter(tmp_path: Path, skew: float) -> None:
         with process(tmp_path, skew=-skew) as other:
             assert ask(other) == "refused"
         assert ask(taker, "one") == "written"
+
+
+@pytest.mark.parametrize("skew", [0.0, 3600.0, -3600.0])
+def test_whether_a_folder_is_held_is_seen_by_any_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skew: float
+) -> None:
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + skew)
+    assert not is_held(tmp_path) and not is_held(tmp_path / "missing")
+    path = put_lease(tmp_path, age=1.0)
+    assert is_held(tmp_path)
+    put_lease(tmp_path, age=61.0)
+    assert not is_held(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_fresh_lease_of_another_machine_says_when_it_is_free(tmp_path: Path) -> None:

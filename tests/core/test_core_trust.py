@@ -19,7 +19,7 @@ from archloom.core.trust import (
     trust_texts,
     trusting,
 )
-from archloom.execution.executors import ProcessExecutor
+from archloom.execution.process_executor import ProcessExecutor
 from archloom.searches.spec import SearchSpec
 
 MODULE = "passed_plugin"

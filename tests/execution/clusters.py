@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -19,7 +20,7 @@ from archloom.execution.executors import Resources
 from archloom.execution.loop import Interrupted
 
 LOOPBACK = "127.0.0.1"
-DEADLINE = 60.0
+DEADLINE = 240.0  # far more than anything here takes: only what hangs is given up
 ENVIRONMENT = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else Ray replaces 127.0.0.1 by the machine's own address
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -52,6 +53,10 @@ class Noting:
             raise Interrupted
         if self.then == "wait for go":
             wait_until((self.folder / "go").exists)
+        if self.then == "list resources":
+            import ray
+
+            return json.dumps(ray.get_runtime_context().get_assigned_resources())
         if self.then == "refuse":
             raise ValueError("no such thing")
         if self.then == "die" or (self.then == "die once" and len(self.lines) == 1):
@@ -68,10 +73,16 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 @contextmanager
 def ray_cluster() -> Iterator[Any]:
-    """Give a cluster of a head and one more node, with a CPU each; every process of it ends with the context."""
+    """Give a cluster of two nodes with a CPU and a pretended GPU each; every process of it ends with the context."""
     from ray.cluster_utils import Cluster
 
-    node = {"num_cpus": 1, "node_ip_address": LOOPBACK, "include_dashboard": False, "object_store_memory": 80 * 2**20}
+    node = {
+        "num_cpus": 1,
+        "num_gpus": 1,
+        "node_ip_address": LOOPBACK,
+        "include_dashboard": False,
+        "object_store_memory": 80 * 2**20,
+    }
     cluster = Cluster(initialize_head=True, head_node_args=node)
     try:
         cluster.add_node(**{name: value for name, value in node.items() if name != "include_dashboard"})

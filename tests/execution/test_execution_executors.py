@@ -19,8 +19,10 @@ import pytest
 from archloom.core.errors import ArchloomError
 from archloom.core.events import Advanced, Failure, JobEnded, JobProgressed, JobStarted, Started
 from archloom.core.stop_signals import STOP_SIGNALS
-from archloom.execution.executors import Executor, ProcessExecutor, SerialExecutor, progress_listener
+from archloom.execution.executors import Executor, SerialExecutor
+from archloom.execution.job_progress import progress_listener
 from archloom.execution.loop import Interrupted
+from archloom.execution.process_executor import ProcessExecutor
 
 DEADLINE = 60.0  # far more than anything here takes: only what hangs is given up
 EXECUTORS = [SerialExecutor(), ProcessExecutor(1)]
@@ -222,7 +224,7 @@ def in_a_fresh_process(folder: Path, script: str) -> subprocess.Popen[str]:
 def script_of(folder: Path, *, then: str, workers: int) -> str:
     return f"""
         from pathlib import Path
-        from archloom.execution.executors import ProcessExecutor
+        from archloom.execution.process_executor import ProcessExecutor
         from {Path(__file__).stem} import Note
         jobs = [Note(name, Path({str(folder)!r}), {then!r}) for name in "ab"]
         sys.exit(len(ProcessExecutor({workers}).run(jobs)))
@@ -248,7 +250,7 @@ OWN_CLASS = """
     from dataclasses import dataclass
     from archloom.core.errors import ArchloomError
     from archloom.core.registry import Entry
-    from archloom.execution.executors import ProcessExecutor
+    from archloom.execution.process_executor import ProcessExecutor
 
     @dataclass(frozen=True)
     class Find:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -71,6 +72,19 @@ def test_results_failures_and_retries(executor: RayExecutor, tmp_path: Path) -> 
     assert not list(tmp_path.glob(".exchange-*"))
 
 
+def test_ray_reserves_what_each_job_needs(executor: RayExecutor, tmp_path: Path) -> None:
+    needs = {"a": Resources(), "b": Resources(gpus=1, memory_gb=0.25), "c": Resources(memory_gb=0.5)}
+    jobs = [Noting(name, tmp_path, "list resources", resources) for name, resources in needs.items()]
+    events: list[Any] = []
+    assert executor.run(jobs, emit=events.append) == {}
+    found = {event.job: json.loads(event.result) for event in events if isinstance(event, JobEnded)}
+    assert found == {
+        "a": {"CPU": 1.0},
+        "b": {"CPU": 1.0, "GPU": 1.0, "memory": 0.25 * 2**30},
+        "c": {"CPU": 1.0, "memory": 0.5 * 2**30},
+    }
+
+
 def test_progress_and_the_request_to_stop_pass_through_files(executor: RayExecutor, tmp_path: Path) -> None:
     jobs = [Noting("a", tmp_path, "wait"), Noting("b", tmp_path, "wait")]
     events: list[Any] = []
@@ -113,13 +127,13 @@ def test_a_node_that_is_lost_is_no_failure_of_its_jobs(cluster: Any, executor: R
 def test_without_a_cluster_nothing_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with pytest.raises(SettingError, match=r"RAY_ADDRESS names none; start a cluster with `ray start --head`"):
-        make_executor("ray", workers=1, place=tmp_path)
+        make_executor("ray", workers=lambda: 1, place=tmp_path)
     assert not ray.is_initialized()
     monkeypatch.setenv("RAY_ADDRESS", "10.1.2.3:6379")
     assert find_address("ray") == "10.1.2.3:6379"
     assert find_address("ray://head:10001") == "ray://head:10001"
     with pytest.raises(SettingError, match="--on must be processes, serial, ray"):
-        make_executor("cloud", workers=1, place=tmp_path)
+        make_executor("cloud", workers=lambda: 1, place=tmp_path)
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

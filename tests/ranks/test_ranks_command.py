@@ -39,13 +39,9 @@ def test_a_killed_rank_ends_the_run_and_as_many_ranks_resume_it(tmp_path: Path) 
     assert finish_ranks(start_ranks([*SEARCH, "--out", str(whole)], 2)) == [0, 0]
     assert len(end_of(whole)[0]) == 6
     ranks = start_ranks([*SEARCH, "--out", str(broken)], 2)
-    end = time.monotonic() + SECONDS
-    while not any(broken.glob("checkpoints/*.safetensors")):
-        assert time.monotonic() < end, "no epoch ended"
-        time.sleep(0.01)
+    wait_for_checkpoint(broken)
     ranks[1].send_signal(signal.SIGKILL)
-    codes = finish_ranks(ranks)
-    assert codes[1] == -signal.SIGKILL and codes[0] not in (0, -signal.SIGKILL)
+    assert finish_ranks(ranks) == [1, -signal.SIGKILL]
     assert not (broken / "architecture.json").exists()
     resume = ["-m", "archloom", "resume", str(broken), "--device", "cpu", "--quiet"]
     alone = subprocess.run([sys.executable, *resume], capture_output=True, text=True, timeout=SECONDS)
@@ -56,6 +52,28 @@ def test_a_killed_rank_ends_the_run_and_as_many_ranks_resume_it(tmp_path: Path) 
     )
     assert finish_ranks(start_ranks(resume, 2)) == [0, 0]
     assert end_of(broken) == end_of(whole)
+
+
+def wait_for_checkpoint(folder: Path) -> None:
+    end = time.monotonic() + SECONDS
+    while not any(folder.glob("checkpoints/*.safetensors")):
+        assert time.monotonic() < end, "no epoch ended"
+        time.sleep(0.01)
+
+
+def test_sigterm_saves_on_all_devices_and_says_that_the_run_is_not_finished(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, *SEARCH, "--epochs", "500", "--out", str(folder), "--devices", "2"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as started:
+        try:
+            wait_for_checkpoint(folder)
+            started.send_signal(signal.SIGTERM)
+            _, error = started.communicate(timeout=SECONDS)
+        finally:
+            started.kill()
+    assert started.returncode == 128 + signal.SIGTERM
+    assert "stopped and saved; continue with: archloom resume" in error and "Traceback" not in error
+    assert (folder / "report.html").exists() and not (folder / "architecture.json").exists()
 
 
 def test_devices_start_torchrun_on_loopback(tmp_path: Path) -> None:
@@ -73,14 +91,14 @@ def test_devices_start_torchrun_on_loopback(tmp_path: Path) -> None:
     ]
     command = [sys.executable, "-m", "archloom", *arguments, "--devices", "2", "--out", str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode != 0
+    assert done.returncode == 2
     assert "strategy 'random_search' has no supernet that 2 devices could share" in done.stderr
     assert not (tmp_path / "run" / "config.toml").exists()
 
 
 def test_the_command_of_devices_names_only_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     command = make_command(3, ["search", "--devices", "3"])
-    assert command[1:3] == ["-m", "torch.distributed.run"]
+    assert command[1:3] == ["-m", "archloom.execution.torchrun"]
     assert {"--nproc-per-node=3", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"} <= set(command)
     assert command[-5:] == ["-m", "archloom", "search", "--devices", "3"]
 

@@ -14,16 +14,16 @@ from archloom.strategies.base import OneShot
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-9}
 ALL = [*CASES, RETRAINING]
-THREE = ["darts second", "gdas image", "gibbs", "bayes_nas", "enas", RETRAINING]  # slices of 2, 3 and 3 images
+COUNTS = (1, 2, 3)  # of ranks; three have slices of 2, 3 and 3 images
 
 
 @pytest.fixture(scope="module")
 def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], dict[str, Any]]:
     """Return the ends of all cases by number of ranks and rank; one group of processes walks all cases."""
     folder = tmp_path_factory.mktemp("ranks")
-    for count, cases in ((1, []), (2, []), (3, THREE)):
-        run_ranks([WORKER, str(folder), *cases], count)
-    pairs = [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)]
+    for count in COUNTS:
+        run_ranks([WORKER, str(folder)], count)
+    pairs = [(count, rank) for count in COUNTS for rank in range(count)]
     return {pair: torch.load(folder / f"{pair[0]}-{pair[1]}.pt", weights_only=False) for pair in pairs}
 
 
@@ -33,21 +33,17 @@ def test_every_one_shot_strategy_is_a_case() -> None:
     }
 
 
+@pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("case", ALL)
-def test_two_ranks_take_the_steps_of_one_process(case: str, ends: Any) -> None:
-    assert_close(ends[2, 0][case], ends[1, 0][case])
+def test_ranks_take_the_steps_of_one_process(case: str, count: int, ends: Any) -> None:
+    assert_close(ends[count, 0][case], ends[1, 0][case])
 
 
-@pytest.mark.parametrize("case", THREE)
-def test_three_ranks_with_uneven_slices_take_the_steps_of_one_process(case: str, ends: Any) -> None:
-    assert_close(ends[3, 0][case], ends[1, 0][case])
-
-
+@pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("case", ALL)
-def test_all_ranks_end_with_the_same_bits(case: str, ends: Any) -> None:
-    for count in (2, 3) if case in THREE else (2,):
-        for rank in range(1, count):
-            assert_equal(ends[count, rank][case], ends[count, 0][case])
+def test_all_ranks_end_with_the_same_bits(case: str, count: int, ends: Any) -> None:
+    for rank in range(1, count):
+        assert_equal(ends[count, rank][case], ends[count, 0][case])
 
 
 @pytest.mark.parametrize("case", ALL)

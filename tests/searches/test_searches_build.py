@@ -8,7 +8,8 @@ import torch
 from archloom.core.errors import ArchloomError, DataError, SettingError
 from archloom.data.arrays import from_tensors
 from archloom.data.augment import Augment
-from archloom.execution.executors import ProcessExecutor, SerialExecutor
+from archloom.execution.executors import SerialExecutor
+from archloom.execution.process_executor import ProcessExecutor
 from archloom.searches.black_box import BlackBoxLoop
 from archloom.searches.build import build_search
 from archloom.searches.one_shot import OneShotLoop

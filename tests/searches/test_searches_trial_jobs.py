@@ -10,8 +10,9 @@ import pytest
 
 import archloom
 from archloom.core.errors import ArchloomError, SettingError
-from archloom.execution.executors import ProcessExecutor, SerialExecutor
+from archloom.execution.executors import SerialExecutor
 from archloom.execution.loop import Interrupted
+from archloom.execution.process_executor import ProcessExecutor
 from archloom.searches import build
 from archloom.searches.trial_jobs import ScoreJob
 

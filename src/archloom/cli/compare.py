@@ -83,7 +83,7 @@ def compare(
         return
     finished = sum(search.state == "finished" for search in searches)
     note_unless(quiet)(f"{len(searches):,} searches, {finished:,} of them finished; folder {folder}")
-    executor = places.make_executor(on, workers=spec.jobs_at_once, most=jobs, place=folder)
+    executor = places.make_executor(on, workers=lambda: spec.jobs_at_once, most=jobs, place=folder)
     progress = show_job_progress(open_message_console(), total=len(searches) - finished, quiet=quiet)
     with stop_cleanly("compare --join" if join else "compare", folder) as stop, progress as listener:
         result = comparison_run.run_comparison(

@@ -22,6 +22,7 @@ from archloom.cli.draw import draw
 from archloom.cli.export import export
 from archloom.cli.listing import list_names
 from archloom.cli.measure import measure
+from archloom.cli.options import FAILED
 from archloom.cli.posterior import posterior
 from archloom.cli.predict import predict
 from archloom.cli.rank import rank
@@ -36,7 +37,7 @@ from archloom.cli.serve import (
 from archloom.cli.trust import (
     add_plugins_option,
 )
-from archloom.core.errors import ArchloomError
+from archloom.core.errors import ArchloomError, RunLostError
 from archloom.core.renames import RenamedSettingWarning
 
 USER_ERROR, INTERRUPTED = 2, 130
@@ -120,7 +121,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
     except ArchloomError as error:
         for line in str(error).splitlines():
             print_line(f"error: {line}", console=open_message_console())
-        sys.exit(USER_ERROR)
+        sys.exit(FAILED if isinstance(error, RunLostError) else USER_ERROR)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

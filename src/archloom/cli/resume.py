@@ -13,6 +13,7 @@ from archloom.cli.options import AnyRun, DataDir, Device, Devices, On, Quiet, Th
 from archloom.cli.outcome import print_outcome
 from archloom.cli.retrain import print_model
 from archloom.cli.run import run
+from archloom.core.errors import SettingError
 from archloom.core.lazy_imports import lazy_imports
 from archloom.core.run_kinds import Kind, require_kind
 
@@ -38,7 +39,9 @@ def resume(
     """
     kind = require_kind(folder)
     if kind in ("comparison", "pipeline"):
-        _resume_jobs(kind, folder, device=device, threads=threads, data_dir=data_dir, quiet=quiet)
+        if devices != 1:
+            raise SettingError(f"--devices is for one search or retraining, and {folder} is a {kind}; use --on instead")
+        _resume_jobs(kind, folder, device=device, threads=threads, on=on, data_dir=data_dir, quiet=quiet)
         return
     joined = join_ranks(devices, device)
     quiet = quiet or not joined.is_first
@@ -66,7 +69,7 @@ def resume(
 
 
 def _resume_jobs(
-    kind: Kind, folder: Path, *, device: str | None, threads: int | None, data_dir: Path | None, quiet: bool
+    kind: Kind, folder: Path, *, device: str | None, threads: int | None, on: str, data_dir: Path | None, quiet: bool
 ) -> None:
     """Continue a comparison or a pipeline as its own command does."""
     machine = {"device": device, "torch_threads": threads}
@@ -78,4 +81,4 @@ def _resume_jobs(
         if value is not None
     ]
     command = run if kind == "pipeline" else compare
-    command(str(folder), data_dir=data_dir, assignments=assigned, quiet=quiet)
+    command(str(folder), data_dir=data_dir, assignments=assigned, on=on, quiet=quiet)

@@ -81,7 +81,7 @@ def compare(
             comparison, RUNS, out=None if out is None else Path(out), seeds=seeds, overrides=settings
         )
         folder = shared_folder(folder, on)
-        executor = executor or make_executor(on, workers=resolved.jobs_at_once, most=jobs, place=folder)
+        executor = executor or make_executor(on, workers=lambda: resolved.jobs_at_once, most=jobs, place=folder)
         left = sum(job.state != "finished" for job in resolved.jobs(folder, only=only))
         with show_api_job_progress(progress, left) as show:
 

@@ -104,6 +104,10 @@ class CheckpointError(StorageError):
     """
 
 
+class RunLostError(ArchloomError):
+    """A run cannot continue in this process, and what it saved is intact; the command line exits with 1."""
+
+
 class DivergedError(ArchloomError):
     """A loss, a step or a draw is no longer a number; the message says what led there.
 

@@ -5,7 +5,8 @@ refreshed for a while is stale, and another process takes it over: it creates th
 file system lets only one process do, on NFS too. The holder of before finds its file gone, and writes nothing more.
 
 No clock of a machine is compared with that of another one. The time of a refresh and the present time are both times
-that the file system gave to a file. A holder on this machine that has ended is noticed at once.
+that the file system gave to a file. Only `find_holder`, which writes nothing, goes by the clock of this machine. A
+holder on this machine that has ended is noticed at once.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Self
 
 from archloom.core import files
-from archloom.core.errors import ArchloomError
+from archloom.core.errors import ArchloomError, RunLostError
 from archloom.core.json_object import from_json_object, to_json_object
 
 SECONDS = 60.0  # without a refresh, after which a lease is stale
@@ -44,7 +45,7 @@ class LeaseHeldError(ArchloomError):
     """Another process works in the folder."""
 
 
-class LeaseLostError(ArchloomError):
+class LeaseLostError(RunLostError):
     """Another process took the folder over, since this one did not refresh its lease in time."""
 
 
@@ -188,12 +189,21 @@ def waiting_for_leases(seconds: float = 2 * SECONDS) -> Iterator[None]:
 
 
 def find_holder(folder: Path) -> Holder | None:
-    """Return who works in a folder now, without writing anything there."""
+    """Return who works in a folder now, without writing anything there: for people, since clocks may disagree."""
     try:
         latest = _find_latest(folder)
     except OSError:
         return None
     return latest.holder if latest is not None and latest.is_fresh(time.time()) else None
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a process works in a folder now, by the clock of the file system."""
+    try:
+        latest = _find_latest(folder)
+        return latest is not None and latest.is_fresh(_read_clock(folder))
+    except OSError:
+        return False
 
 
 def is_lease(name: str) -> bool:
@@ -223,6 +233,16 @@ def _acquire(folder: Path, seconds: float) -> Lease:
     finally:
         new.unlink(missing_ok=True)
     raise LeaseHeldError(f"{folder} is in use by other processes, which follow each other quickly")
+
+
+def _read_clock(folder: Path) -> float:
+    """Return the present time of the file system of a folder: that of a file which is made now, and removed."""
+    new = folder / f"{_NEW}{secrets.token_hex(8)}"
+    try:
+        new.touch()
+        return new.stat().st_mtime
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def _describe_held(folder: Path, latest: _Found, now: float) -> str:

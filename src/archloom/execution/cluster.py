@@ -14,7 +14,8 @@ from typing import Generic, Self, TypeVar
 
 from archloom.core.events import Failure, JobEnded, JobListener, JobProgressed
 from archloom.execution.exchange import SECONDS_BETWEEN_LOOKS, Exchange, RemoteCall
-from archloom.execution.executors import Job, JobQueue, Resources, Stop, dump, resources_of
+from archloom.execution.executors import Job, JobQueue, Resources, Stop
+from archloom.execution.pickling import dump
 
 HandleT = TypeVar("HandleT")
 
@@ -99,7 +100,7 @@ class ClusterExecutor(ABC, Generic[HandleT]):
             while not queue.is_empty and len(running) < capacity:
                 job = queue.start_next()
                 call = RemoteCall(job.name, numbers[job.name], dump(job, self._shared), exchange)
-                running[self._submit(call, shared, resources_of(job))] = job
+                running[self._submit(call, shared, job.resources)] = job
             for ended in self._wait(list(running)):
                 job = running.pop(ended.handle)
                 if ended.end is None:
@@ -111,6 +112,7 @@ class ClusterExecutor(ABC, Generic[HandleT]):
                 exchange.request_stop()
             if self._clock() >= looked + SECONDS_BETWEEN_LOOKS:
                 looked, capacity = self._clock(), self.workers  # machines come and go
+                exchange.refresh()
                 found = {job.name: exchange.read_share(numbers[job.name]) for job in running.values()}
                 for name, share in found.items():
                     if share is not None and share != shares.get(name):

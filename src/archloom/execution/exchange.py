@@ -6,6 +6,7 @@ Progress and the request to stop need no connection: a driver that looks at a fi
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
 import time
@@ -13,10 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from archloom.core.events import JobEnded, JobEvent, JobProgressed
+from archloom.core.events import JobEnded, JobEvent, JobListener, JobProgressed
 from archloom.core.files import ABANDONED, writing
 from archloom.core.leases import waiting_for_leases
-from archloom.execution.executors import attempt, dump, load, run_pickled
+from archloom.execution.executors import Stop, attempt
+from archloom.execution.loop import Interrupted
+from archloom.execution.pickling import dump, load, run_pickled
 
 SECONDS_BETWEEN_LOOKS = 1.0  # at the file that asks to stop, and at the files of progress
 SECONDS_BETWEEN_PROGRESS = 2.0  # of one job
@@ -43,6 +46,11 @@ class Exchange:
     def remove(self) -> None:
         """Remove the folder; a job that still looks finds nothing."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def refresh(self) -> None:
+        """Show that the driver lives: its jobs may wait for hours before they write anything."""
+        with contextlib.suppress(OSError):
+            os.utime(self.folder)
 
     def request_stop(self) -> None:
         """Ask all jobs to save and stop."""
@@ -96,8 +104,9 @@ class RemoteCall:
     job: bytes
     exchange: Exchange
 
-    def __call__(self, shared: bytes) -> bytes:
+    def __call__(self, shared: bytes, stop: Stop = lambda: False) -> bytes:
         """Run the job; the lease of a machine that was lost while it ran the same job is waited for."""
+        is_stopping = Throttle(lambda: self.exchange.is_stopping)
         latest = -SECONDS_BETWEEN_PROGRESS
 
         def emit(event: JobEvent) -> None:
@@ -107,11 +116,13 @@ class RemoteCall:
                 latest = now
                 self.exchange.write_share(self.number, event.share)
 
-        def run(listener: Callable[[JobEvent], None], stop: Callable[[], bool]) -> object:
+        def run(listener: JobListener, stop: Stop) -> object:
+            if stop():  # while it waited for a machine
+                raise Interrupted
             return run_pickled(self.job, load(shared), listener, stop)
 
         with waiting_for_leases():
-            ended = attempt(self.name, run, emit, Throttle(lambda: self.exchange.is_stopping))
+            ended = attempt(self.name, run, emit, lambda: stop() or is_stopping())
         return dump(ended)
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from archloom.core.events import JobListener
-from archloom.execution.executors import Stop
+from archloom.execution.executors import Resources, Stop
 from archloom.execution.run_folder import RunFolder, State
 
 
@@ -29,6 +29,11 @@ class FolderJob(ABC):
     def state(self) -> State:
         """Return the state of the run folder."""
         return self.run_folder.state
+
+    @property
+    @abstractmethod
+    def resources(self) -> Resources:
+        """Return what the run needs of a cluster."""
 
     @abstractmethod
     def run(self, emit: JobListener, stop: Stop) -> None:

@@ -38,7 +38,7 @@ def start_or_join(devices: int, device: str | None) -> Ranks:
 
 def make_command(devices: int, arguments: Sequence[str]) -> list[str]:
     """Return the command that runs archloom on several devices of this machine, connected by loopback."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={devices}"]
+    torchrun = [sys.executable, "-m", "archloom.execution.torchrun", "--nnodes=1", f"--nproc-per-node={devices}"]
     place = ["--rdzv-backend=c10d", f"--rdzv-endpoint={LOOPBACK}:0", f"--local-addr={LOOPBACK}"]
     return [*torchrun, *place, "-m", "archloom", *arguments]
 

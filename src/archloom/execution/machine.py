@@ -55,8 +55,8 @@ class Machine:
     @property
     def resources(self) -> Resources:
         """Return what one job on such a machine needs of a cluster."""
-        gpus = int(self.device.startswith("cuda"))
-        return Resources(cpus=max(1, self.torch_threads), gpus=gpus, memory_gb=self.memory or 0.0)
+        cpus, gpus = max(1, self.torch_threads, self.worker_processes), int(self.device.startswith("cuda"))
+        return Resources(cpus=cpus, gpus=gpus, memory_gb=self.memory or 0.0)
 
     def prepare(self) -> torch.device:
         """Set the number of threads, the kernels and how memory is kept, and pick the device."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from archloom.core.errors import SettingError
-from archloom.execution.executors import Executor, ProcessExecutor, SerialExecutor
+from archloom.execution.executors import Executor, SerialExecutor
+from archloom.execution.process_executor import ProcessExecutor
 from archloom.execution.ray_executor import RayExecutor, find_address
 from archloom.execution.slurm_executor import SlurmExecutor
 
@@ -24,13 +25,14 @@ def shared_folder(folder: Path, on: str) -> Path:
 
 
 def make_executor(
-    on: str, *, workers: int, most: int | None = None, place: Path, shared: Sequence[object] = ()
+    on: str, *, workers: Callable[[], int], most: int | None = None, place: Path, shared: Sequence[object] = ()
 ) -> Executor:
     """Return what runs jobs at a place: on this machine, or on a cluster that sees the folder `place`.
 
     Args:
         on: processes, serial, ray, ray://HOST:PORT or slurm.
-        workers: how many jobs this machine can run in parallel.
+        workers: returns how many jobs this machine can run in parallel; not called for a cluster, whose machines may
+            have devices that this one lacks.
         most: how many jobs the user wants at the same time at most.
         place: a folder for messages, which every machine sees.
         shared: values that many jobs hold; each machine gets them once.
@@ -39,7 +41,7 @@ def make_executor(
         SettingError: If there is no such place.
     """
     if on == PROCESSES:
-        return ProcessExecutor(most or workers, shared=shared)
+        return ProcessExecutor(most or workers(), shared=shared)
     if on == "serial":
         return SerialExecutor()
     if on == "ray" or on.startswith("ray://"):

@@ -23,6 +23,7 @@ from archloom.execution.run_settings import MAY_DIFFER, SETTINGS, refuse_changed
 from archloom.supernet.ranks import ALONE, Ranks
 
 RANKS = "ranks"  # of a checkpoint
+_COMPLETE = b"complete"  # sent in the place of a state: there is nothing to resume
 
 ResultT = TypeVar("ResultT")
 OutcomeT = TypeVar("OutcomeT")
@@ -117,21 +118,24 @@ def resume_run(
         SettingError: If config.toml was changed since the run began.
         Interrupted: If the run was asked to stop again.
     """
-    if not options.ranks.is_first:
+    ranks = options.ranks
+    if not ranks.is_first:
         return _follow_resumed(folder, build, options)
     result = read() if folder.finished else None
     if result is not None:  # nothing to compute, so a disk that is read-only will do
+        ranks.broadcast(_COMPLETE)
         if options.report:
             _write_missing(folder, write_report, options.warn)
         return result
     with folder.lock():
         result = read() if folder.finished else None  # another process may have been quicker
         if result is not None:
+            ranks.broadcast(_COMPLETE)
             return result
         run = build()
         state = folder.checkpoints.load_latest(warn=options.warn)
-        options.ranks.broadcast(encode(state))
-        _load(run, folder, state, options.ranks)
+        ranks.broadcast(encode(state))
+        _load(run, folder, state, ranks)
         return _run(run, options)
 
 
@@ -154,7 +158,10 @@ def _follow_resumed(
 ) -> ResultT:
     """Resume on another rank than the first: with the state that rank 0 read."""
     run = build()
-    _load(run, folder, decode(options.ranks.broadcast(b""), name="of rank 0"), options.ranks)
+    state = options.ranks.broadcast(b"")
+    if state == _COMPLETE:
+        raise FollowerEnded
+    _load(run, folder, decode(state, name="of rank 0"), options.ranks)
     return _follow(run, options)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from archloom.core.events import Failure, JobEnded, JobEvent, JobListener, JobStarted
-from archloom.core.leases import LeaseHeldError, find_holder
-from archloom.execution.executors import Executor, Job, Stop
+from archloom.core.leases import LeaseHeldError, is_held
+from archloom.execution.executors import Executor, Job, Resources, Stop
 from archloom.execution.jobs import FolderJob
 from archloom.execution.run_folder import FolderTakenError
 
@@ -38,9 +38,14 @@ class SharedJob:
         """Return the folder of the job."""
         return self.job.folder
 
+    @property
+    def resources(self) -> Resources:
+        """Return what the job needs of a cluster."""
+        return self.job.resources
+
     def run(self, emit: JobListener, stop: Stop) -> Any:
         """Run the job if it is neither finished nor in progress."""
-        if self.job.state == "finished" or find_holder(self.folder) is not None:
+        if self.job.state == "finished" or is_held(self.folder):
             return ELSEWHERE
         try:
             return self.job.run(emit, stop)

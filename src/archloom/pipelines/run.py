@@ -137,12 +137,12 @@ def write_pipeline_report(folder: Path, *, out: Path | None = None) -> Path:
 def _run_stages(pipeline: PipelineSpec, folder: Path, stages: _Stages) -> None:
     """Run all jobs that are left, stage by stage: what is trained depends on what was found."""
     searches = pipeline.searches(folder)
-    stages.run("searching", searches, pipeline.search_jobs)
+    stages.run("searching", searches, lambda: pipeline.search_jobs)
     short = pipeline.short_trainings(folder) if len(summarize_searches(searches)) == len(searches) else []
-    stages.run("short trainings, to pick one", short, pipeline.retrain_jobs(len(short)))
+    stages.run("short trainings, to pick one", short, lambda: pipeline.retrain_jobs(len(short)))
     chosen = choose_searches(pipeline, summarize_searches(searches, short))
     retrainings = pipeline.retrainings(folder, chosen) if chosen else []
-    stages.run("training from scratch", retrainings, pipeline.retrain_jobs(len(retrainings)))
+    stages.run("training from scratch", retrainings, lambda: pipeline.retrain_jobs(len(retrainings)))
 
 
 def check_pipeline(pipeline: PipelineSpec, folder: Path) -> None:
@@ -171,12 +171,14 @@ def check_retrainings(pipeline: PipelineSpec) -> None:
 class _Stages:
     """Runs the jobs of one stage after those of another."""
 
-    def __init__(self, make_executor: Callable[[int], Executor], attend: Attend, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, make_executor: Callable[[Callable[[], int]], Executor], attend: Attend, stop: Callable[[], bool]
+    ) -> None:
         self._make_executor, self._attend, self._stop = make_executor, attend, stop
         self.failures: dict[str, str] = {}
 
-    def run(self, what: str, jobs: Sequence[SearchJob] | Sequence[RetrainJob], workers: int) -> None:
-        """Run the jobs that are left, where so many can run on this machine; may raise `Interrupted`."""
+    def run(self, what: str, jobs: Sequence[SearchJob] | Sequence[RetrainJob], workers: Callable[[], int]) -> None:
+        """Run the jobs that are left; `workers` returns how many this machine can run; may raise `Interrupted`."""
         left: list[Job] = [job for job in jobs if job.state != "finished"]
         if not left:
             return

@@ -8,7 +8,8 @@ from pathlib import Path
 from archloom.core.events import JobListener
 from archloom.core.settings import Settings, check, merge
 from archloom.core.trust import Trust, current_trust, trusting
-from archloom.execution.executors import Resources, Stop, progress_listener
+from archloom.execution.executors import Resources, Stop
+from archloom.execution.job_progress import progress_listener
 from archloom.execution.jobs import FolderJob
 from archloom.execution.machine import Machine
 from archloom.execution.run import RunOptions

@@ -162,7 +162,8 @@ def run_retraining(
             f"a retraining on {options.ranks.count} devices needs a recipe with epochs of its own (archloom list "
             "recipes): 'auto' is planned for one device"
         )
-    if folder.config_path.is_file():
+    ranks = options.ranks
+    if ranks.any(ranks.is_first and folder.config_path.is_file()):  # rank 0 decides: it may be quick to make the folder
         _refuse_other(folder, request)
         here = {name: request.overrides[name] for name in ("machine",) if name in request.overrides}
         return resume_retraining(folder, data=data, settings=here, options=options)

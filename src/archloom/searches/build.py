@@ -201,11 +201,15 @@ class SearchBuilder:
         count = self._spec.machine.worker_processes or torch.get_num_threads()
         if not self._jobs.is_remote and (count == 1 or self._device.type != "cpu"):  # one training occupies a GPU
             return SerialExecutor()
-        return make_executor(self._jobs.on, workers=count, place=self._jobs.folder, shared=shared)
+        return make_executor(self._jobs.on, workers=lambda: count, place=self._jobs.folder, shared=shared)
 
     def _machine_of(self, executor: Executor) -> Machine | None:
         """Return the machine to prepare where a job runs; None for this process, where it is prepared already."""
-        return None if isinstance(executor, SerialExecutor) else replace(self._spec.machine, torch_threads=1)
+        return (
+            None
+            if isinstance(executor, SerialExecutor)
+            else replace(self._spec.machine, torch_threads=1, worker_processes=1)
+        )
 
     def references(self, limit: Limit | None = None) -> dict[str, Architecture]:
         """Return what a user would take without a search: the space's references, and the largest architecture."""

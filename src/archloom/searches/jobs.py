@@ -11,15 +11,12 @@ from archloom.core.errors import SettingError
 from archloom.core.events import JobListener
 from archloom.core.settings import Settings, flatten, write_toml
 from archloom.core.trust import Trust, current_trust, trusting
-from archloom.execution.executors import Resources, Stop, progress_listener
+from archloom.execution.executors import Resources, Stop
+from archloom.execution.job_progress import progress_listener
 from archloom.execution.jobs import FolderJob
 from archloom.execution.run import RunOptions
-from archloom.execution.run_folder import (
-    RunFolder,
-)
-from archloom.execution.run_settings import (
-    MAY_DIFFER,
-)
+from archloom.execution.run_folder import RunFolder
+from archloom.execution.run_settings import MAY_DIFFER
 from archloom.searches.plan import has_plan
 from archloom.searches.run import resume_search, run_search
 from archloom.searches.spec import SearchSpec

@@ -25,6 +25,7 @@ from archloom.data import (
 from archloom.data.places import GIVEN
 from archloom.data.user_data import as_data_set
 from archloom.execution.machine import pick_device
+from archloom.execution.places import PROCESSES
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
@@ -63,6 +64,7 @@ def search(
     settings: Settings | None = None,
     listeners: Sequence[Listener] = (),
     stop: Callable[[], bool] = lambda: False,
+    on: str = PROCESSES,
     progress: bool | None = None,
 ) -> SearchResult:
     """Search for an architecture; everything is also written to a run folder.
@@ -80,6 +82,7 @@ def search(
         settings: Any other settings by section, as in a recipe: {"strategy": {"temperature_start": 5}}.
         listeners: Called with every event: `Started`, `Advanced`, `Recorded`, ...
         stop: Asked after every step; once true, the search saves and stops.
+        on: Where trials and short trainings run: "processes", "serial", "ray", "ray://HOST:PORT" or "slurm".
         progress: Whether to show progress. Default: in a terminal or a notebook.
 
     Returns:
@@ -108,7 +111,7 @@ def search(
         {} if seed is None else {"seed": seed},
     )
     with trusting(given), show_api_progress(progress, listeners) as listening:
-        options = RunOptions(listeners=listening, stop=stop)
+        options = RunOptions(listeners=listening, stop=stop, on=on)
         return run_search(SearchSpec.resolve(given), data=own, out=out, options=options)
 
 

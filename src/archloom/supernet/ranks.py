@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
-from archloom.core.errors import ArchloomError, DivergedError, SettingError, one_line
+from archloom.core.errors import DivergedError, RunLostError, SettingError, one_line
 from archloom.data.loader import Batch
 from archloom.supernet.gate import Gate, Gates
 
 _WORD = 8  # bytes of a digest that are compared
 
 
-class RankLostError(ArchloomError):
+class RankLostError(RunLostError):
     """Another rank ended, or does not answer."""
 
 
