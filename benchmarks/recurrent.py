@@ -27,6 +27,7 @@ from archloom.data.corpora import ptb, wikitext2
 from archloom.data.text import TextData, TextLoader
 from archloom.families.recurrent import VariationalDropout
 from archloom.searches.build import build_search
+from archloom.searches.loop import SearchLoop
 from archloom.searches.short_training import build_standalone, seeded
 from archloom.searches.spec import SearchSpec
 from archloom.spaces import Architecture, Recurrent
@@ -43,6 +44,8 @@ NETWORK = {
     "dropout_embedding": 0.1,
 }
 PAIRS = 300
+TRIALS, TRIAL_STEPS = 6, 200  # of random search: about the CPU time of a one-shot search
+CURVE_STEPS = 800  # between two validations of a long training
 SEEDS = (0, 1, 2)
 RANDOM_CELLS = 3
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -57,7 +60,9 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "darts": {"learning_rate": 0.03, "weight_decay": 0.0, "first_beta": 0.9},
     "gibbs": {},
     "rsps": {"candidates": 30, "candidates_each_epoch": 1},
+    "random_search": {},
 }
+TRAINING = {"learning_rate": 20.0, "learning_rate_end": 20.0, "momentum": 0.0, "weight_decay": 5e-7, "clip": 0.25}
 SPACE = Recurrent()
 
 
@@ -107,39 +112,43 @@ def rows(steps: int) -> Iterator[tuple[str, Architecture | None]]:
 
 
 def run_search(strategy: str, seed: int, data: TextData) -> dict[str, Any]:
-    """Return what a search of PAIRS steps derives, and the CPU seconds that it took."""
-    pair_words = PAIRS * COLUMNS * SEGMENT + COLUMNS  # an epoch of so many steps
-    spec = SearchSpec.resolve(
-        {
-            "seed": seed,
-            "space": {"name": "recurrent"},
-            "strategy": {"name": strategy.partition("-")[0], **STRATEGIES[strategy]},
-            "data": {"name": "given", "train_words": pair_words},
-            "network": NETWORK,
-            "search": {"epochs": 1, "batch_size": COLUMNS, "random_baseline_samples": 10},
-            "race": {"steps": 0},
-            "monitor": {"action": "off"},
-            "machine": {"torch_threads": 1, "device": "cpu"},
-        }
-    )
+    """Return what a search of PAIRS steps, or of TRIALS short trainings, derives, and the CPU seconds that it took."""
+    trains = strategy == "random_search"
+    steps = TRIAL_STEPS if trains else PAIRS
+    settings = {
+        "seed": seed,
+        "space": {"name": "recurrent"},
+        "strategy": {"name": strategy.partition("-")[0], **STRATEGIES[strategy]},
+        "data": {"name": "given", "train_words": steps * COLUMNS * SEGMENT + COLUMNS},  # an epoch of so many steps
+        "network": NETWORK,
+        "search": {"epochs": 1, "batch_size": COLUMNS, "random_baseline_samples": 10},
+        "race": {"steps": 0},
+        "monitor": {"action": "off"},
+        "machine": {"torch_threads": 1, "device": "cpu"},
+    }
+    if trains:
+        trials = {"batch_size": COLUMNS, "trials": TRIALS, "score": "training", "score_epochs": 1}
+        settings |= {"search": trials, "weights": TRAINING}
     start = time.process_time()
-    loop = build_search(spec, data=data)
+    loop = build_search(SearchSpec.resolve(settings), data=data)
     outcome = loop.run()
-    probabilities = loop.strategy.probabilities() or {}  # type: ignore[attr-defined]
-    largest = [max(row) for row in probabilities.values()]
+    found = {"cell": outcome.text, "verdict": outcome.verdict, "search_seconds": time.process_time() - start}
+    return found if trains else {**found, **describe_supernet(loop)}
+
+
+def describe_supernet(loop: SearchLoop[Any]) -> dict[str, Any]:
+    """Return the perplexity of the derived path, and how far the search has decided."""
+    largest = [max(row) for row in (loop.strategy.probabilities() or {}).values()]  # type: ignore[attr-defined]
     return {
-        "cell": outcome.text,
-        "verdict": outcome.verdict,
-        "search_seconds": time.process_time() - start,
         "supernet_perplexity": LANGUAGE.metric.to_value(loop.history[-1].derived_accuracy),
         "mean_largest_probability": sum(largest) / len(largest) if largest else None,
     }
 
 
-def train(architecture: Architecture | None, seed: int, data: TextData, steps: int) -> dict[str, float]:
-    """Return perplexities of a cell, or of an LSTM, after so many steps of SGD at 20."""
+def train(architecture: Architecture | None, seed: int, data: TextData, steps: int) -> dict[str, Any]:
+    """Return perplexities of a cell, or of an LSTM, after so many steps of SGD at 20; `curve` has those on the way."""
     start = time.process_time()
-    settings = WeightSettings(learning_rate=20.0, learning_rate_end=20.0, momentum=0.0, weight_decay=5e-7, clip=0.25)
+    settings = WeightSettings(**TRAINING)
     if architecture is None:
         with seeded(seed):
             weights = SharedWeights(Lstm(WORDS, HIDDEN), settings, noise_seed=seed, task=LANGUAGE)
@@ -147,11 +156,15 @@ def train(architecture: Architecture | None, seed: int, data: TextData, steps: i
         weights = build_cell(architecture, seed, settings)
     loader = TextLoader(data.train, columns=COLUMNS, segment=SEGMENT, stream="train")
     weights.train()
+    curve: dict[int, float] = {}
     for step in range(steps):
+        if step and step % CURVE_STEPS == 0:
+            curve[step] = perplexity(weights, data.valid, "valid")
         weights.fit(loader.batch(*divmod(step, loader.steps)), {})
     assert data.test is not None
     found = {"valid": perplexity(weights, data.valid, "valid"), "test": perplexity(weights, data.test, "test")}
-    return {**found, "train_seconds": time.process_time() - start, "parameters": weights.parameter_count}
+    seconds = time.process_time() - start
+    return {**found, "curve": curve, "train_seconds": seconds, "parameters": weights.parameter_count}
 
 
 def build_cell(architecture: Architecture, seed: int, settings: WeightSettings) -> SharedWeights:

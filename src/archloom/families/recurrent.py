@@ -15,7 +15,7 @@ from annotated_doc import Doc
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from archloom.core.errors import require
+from archloom.core.errors import SettingError, require
 from archloom.core.settings import Settings
 from archloom.families.base import Depth, Family, OperationKind, Size
 from archloom.families.recurrent_cell import CellPlan, CellWeights, fuse_cell, plan_cell, run_step
@@ -23,7 +23,7 @@ from archloom.fast import current_kernels
 from archloom.fast.recurrent_segment import run_segment
 from archloom.spaces import NONE, Recurrent
 from archloom.spaces.base import WIDEST
-from archloom.supernet import Continuation, Gates, Only, Resolve, path_gates
+from archloom.supernet import Continuation, Gates, Only, PartialChannels, Resolve, path_gates
 from archloom.tasks import LANGUAGE, Task
 
 SPREAD = 0.04  # of the first weights
@@ -88,6 +88,10 @@ class RecurrentNetwork(nn.Module):
                 **{f"network.{name} must be 0 or more, got {value}": value >= 0 for name, value in penalties.items()},
             }
         )
+        if isinstance(resolve, PartialChannels):
+            raise SettingError(
+                f"strategy.parts must be 1 for a recurrent cell, which has no channels, got {resolve.parts}"
+            )
         self._space, self.hidden = space, hidden
         alone = isinstance(resolve, Only)
         self._fixed = plan_cell(space, path_gates(space, resolve.architecture)) if isinstance(resolve, Only) else None

@@ -27,6 +27,7 @@ class LanguageModelling(Task):
     examples: ClassVar[str] = "words"
     outputs: ClassVar[str] = "words"
     data_type: ClassVar[type] = TextData
+    are_independent: ClassVar[bool] = False  # a word follows those before it
     default_data: ClassVar[str] = "pydoc"
     any_shape: ClassVar[NetworkShape] = TextShape(words=2)
 
