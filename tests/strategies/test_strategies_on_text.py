@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from archloom.data import load
-from archloom.data.text import TextData, TextLoader, count_words
+from archloom.data.text import TextData, TextLoader
 from archloom.execution.checkpoint import decode, encode
 from archloom.execution.loop import Interrupted
 from archloom.families import build_network
@@ -33,7 +33,6 @@ from archloom.strategies.gdas import Gdas
 from archloom.supernet import EveryOption, Gate, Gates, SharedWeights, WeightSettings
 from archloom.supernet.shared_weights import clip_factor
 from archloom.tasks import LANGUAGE, TextShape
-from archloom.tasks.language import unigram_perplexity
 from archloom.testing.searches import make_tiny_text
 
 SPACE = Recurrent(nodes=3)
@@ -282,12 +281,11 @@ def perplexity(weights: SharedWeights, data: TextData) -> float:
     return LANGUAGE.metric.to_value(weights.deployed_score(loader.epoch(0)))
 
 
-def test_a_cell_learns_the_embedded_text_below_the_floor_of_single_words() -> None:
-    data = load("pydoc", directory=None, vocabulary=200)
-    assert isinstance(data, TextData)
-    floor = unigram_perplexity(count_words(data.valid, len(data.words)))
-    assert perplexity(train_cell("gdas_rnn", data, seed=0, steps=120), data) < 0.9 * floor
-    assert perplexity(train_cell("gdas_rnn", data, seed=0, steps=5, learning_rate=1e-6), data) > floor
+def test_a_cell_learns_what_the_last_word_says_of_the_next() -> None:
+    tokens = torch.tensor([0, 1, 0, 2] * 1200)  # by frequencies a perplexity of 2.8, by the last word of 1.4
+    data = TextData(name="abac", words=("a", "b", "c"), train=tokens, valid=tokens[:1000])
+    assert perplexity(train_cell("gdas_rnn", data, seed=0, steps=80, learning_rate=2.0), data) < 1.5
+    assert perplexity(train_cell("gdas_rnn", data, seed=0, steps=10, learning_rate=0.01), data) > 2.8
 
 
 @pytest.mark.slow
