@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
+from archloom.core.metrics import PERPLEXITY, Metric
 from archloom.data.loader import Batches
 from archloom.tasks import LANGUAGE
 from archloom.tasks.language import unigram_perplexity
@@ -28,6 +29,13 @@ class TextEvaluation:
     words: int
     loss: float
     guessing: float
+
+    metric: ClassVar[Metric] = PERPLEXITY
+
+    @property
+    def figure(self) -> float:
+        """Return the figure of the metric: the perplexity."""
+        return self.perplexity
 
     @property
     def score(self) -> float:
