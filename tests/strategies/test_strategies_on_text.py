@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from archloom.core.events import Advanced, Event
 from archloom.data import load
 from archloom.data.text import TextData, TextLoader
 from archloom.execution.checkpoint import decode, encode
@@ -202,18 +203,17 @@ def test_a_clipped_virtual_step_goes_as_far_as_a_real_one() -> None:
 # --- T12, of a search: both carried states belong to its state
 
 
-def make_search(**settings: Any) -> OneShotLoop:
+def make_search(lengths: str) -> OneShotLoop:
     spec = SearchSpec.resolve(
         {
             "space": {"name": "recurrent", "nodes": 3},
             "strategy": {"name": "gdas", "learning_rate": 0.1},
-            "data": {"name": "given", "segment": 6},
+            "data": {"name": "given", "segment": 6, "lengths": lengths},
             "network": {"hidden": 4},
-            "search": {"epochs": 1, "batch_size": 8, "evaluation_images": 60, "random_baseline_samples": 0},
+            "search": {"epochs": 3, "batch_size": 8, "evaluation_images": 60, "random_baseline_samples": 0},
             "race": {"steps": 0},
             "monitor": {"action": "off"},
             "machine": {"torch_threads": 1, "device": "cpu"},
-            **settings,
         }
     )
     loop = build_search(spec, data=make_tiny_text())
@@ -227,14 +227,18 @@ def finish(loop: OneShotLoop) -> Tensor:
     return loop.strategy.policy.values.detach()
 
 
-def test_a_search_resumed_after_any_step_ends_in_the_same_bits_and_needs_both_states() -> None:
-    whole = make_search()
+@pytest.mark.parametrize("lengths", ["fixed", "darts", "drawn"])
+def test_a_search_resumed_after_any_step_ends_in_the_same_bits_and_needs_both_states(lengths: str) -> None:
+    def make() -> OneShotLoop:
+        return make_search(lengths)
+
+    whole = make()
     wanted, total = finish(whole), whole.total
     assert total >= 4
     changed = set()
     for stop_after in range(1, total):
         saved: list[bytes] = []
-        first = make_search()
+        first = make()
         with pytest.raises(Interrupted):
             first.run(
                 save=lambda state, step: saved.append(encode(state)),  # noqa: B023
@@ -245,7 +249,7 @@ def test_a_search_resumed_after_any_step_ends_in_the_same_bits_and_needs_both_st
             carried = state["weights"]["carried"]
             assert {"train", "valid"} <= carried.keys()
             state["weights"]["carried"] = {name: one for name, one in carried.items() if name != forgotten}
-            second = make_search()
+            second = make()
             second.load_state_dict(state)
             if not torch.equal(finish(second), wanted):
                 changed.add(forgotten)
@@ -315,3 +319,33 @@ def test_the_supernet_learns_penn_treebank(text_dir: Path) -> None:
     loop.run()
     assert isinstance(loop, OneShotLoop) and loop.total == 300
     assert LANGUAGE.metric.to_value(loop.history[-1].derived_accuracy) < 400
+
+
+# --- trials
+
+
+def test_trials_of_a_black_box_learn_at_the_rate_of_single_cells_and_report_perplexities() -> None:
+    settings = {
+        "space": {"name": "recurrent", "nodes": 2},
+        "data": {"name": "given", "segment": 6},
+        "network": {"hidden": 4},
+        "search": {"trials": 2, "score_epochs": 1, "batch_size": 8},
+        "machine": {"torch_threads": 1, "device": "cpu"},
+    }
+    rates = {
+        name: SearchSpec.resolve({**settings, "strategy": {"name": name}}).weights.learning_rate
+        for name in ("random_search", "regularized_evolution", "gdas")
+    }
+    assert rates == {"random_search": 20.0, "regularized_evolution": 20.0, "gdas": 5.0}
+    events: list[Event] = []
+    loop = build_search(
+        SearchSpec.resolve({**settings, "strategy": {"name": "random_search"}}),
+        data=make_tiny_text(),
+        listeners=[events.append],
+    )
+    outcome = loop.run()
+    steps = [event for event in events if isinstance(event, Advanced)]
+    found = [100 / record.score for record in loop.history]
+    assert [event.metrics["perplexity"] for event in steps] == pytest.approx(found)
+    assert steps[-1].metrics["best_perplexity"] == pytest.approx(min(found))
+    assert outcome.verdict.startswith(f"Best perplexity of 2 different architectures: {min(found):.1f}.")

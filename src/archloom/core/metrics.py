@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -113,4 +113,14 @@ class Perplexity(Metric):
 
 ACCURACY: Metric = Accuracy("accuracy", "%", higher_is_better=True)
 PERPLEXITY: Metric = Perplexity("perplexity", "", higher_is_better=False)
-METRICS = {metric.name: metric for metric in (ACCURACY, PERPLEXITY)}
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (ACCURACY, PERPLEXITY)}
+
+
+def additive(name: str, figure: float) -> float:
+    """Return a figure of a step as something that has a mean: a perplexity, such as `valid_perplexity`, by its log."""
+    return math.log(figure) if name.endswith(PERPLEXITY.name) else figure
+
+
+def from_additive(name: str, mean: float) -> float:
+    """Return the figure of several steps, given the mean of what `additive` returned."""
+    return math.exp(mean) if name.endswith(PERPLEXITY.name) else mean

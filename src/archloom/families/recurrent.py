@@ -185,6 +185,8 @@ class RecurrentFamily(Family[Recurrent]):
         "race": {"learning_rate": 20.0, "batch_size": 32},
     }
 
+    trial_defaults: ClassVar[Mapping[str, Settings]] = {"weights": {"learning_rate": 20.0, "learning_rate_end": 20.0}}
+
     @property
     def network(self) -> Any:
         """Return the class of the network."""

@@ -49,8 +49,8 @@ class VarianceSplit:
             )
         if self.total is not None:
             return (
-                f"Results differ by ±{self.total:.2f} {self.unit} (standard deviation of {self.trainings}). Each search was "
-                "retrained once, so the spread of searches and that of retrainings cannot be separated."
+                f"Results differ by ±{self.total:.2f} {self.unit} (standard deviation of {self.trainings}). Each "
+                "search was retrained once, so the spread of searches and that of retrainings cannot be separated."
             )
         return "One result has no spread."
 
