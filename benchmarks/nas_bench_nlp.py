@@ -2,8 +2,8 @@
 
     python benchmarks/nas_bench_nlp.py nas_bench_nlp_wikitext2_logs.zip
 
-Every log is a training of 50 epochs (Klyuchnikov et al., 2020): three layers of 600 hidden, Adam at 0.001, batches of 20
-columns of 70 words. The script prints the rank correlation of the validation loss after k epochs with the final test
+Every log is a training of 50 epochs (Klyuchnikov et al., 2020): three layers of 600 hidden, Adam at 0.001, batches of
+20 columns of 70 words. The script prints the rank correlation of the validation loss after k epochs with the final test
 loss, among all cells, the better half and the best tenth, and how far two trainings of the same cell lie apart.
 """
 
