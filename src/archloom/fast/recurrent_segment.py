@@ -102,7 +102,8 @@ def run_segment(
     """
     if cell.normalized and given.shape[1] < 2:
         raise ValueError("Expected more than 1 value per channel when training, got one column")
-    products = _Products()
+    # gates without a gradient: this is a step of the weights, and products are cheapest while their factors are at hand
+    products = _Products(hidden, nodes, at_once=shares is None or not shares.requires_grad)
     link: Tensor = _Weights.apply(products, hidden, nodes)  # type: ignore[no-untyped-call]
     outputs: Tensor = _Segment.apply(  # type: ignore[no-untyped-call]
         cell, given, state, hidden.detach(), nodes.detach(), mask, shares, link, products
@@ -110,12 +111,34 @@ def run_segment(
     return outputs
 
 
-class _Products:
-    """Inputs and output gradients of every product of a segment, from its last time step to its first."""
+HIDDEN = -1  # in place of the number of a node: the matrix of the last output
 
-    def __init__(self) -> None:
-        self.hidden: list[tuple[Tensor, Tensor]] = []
-        self.nodes: list[tuple[int, Tensor, Tensor]] = []  # the number of the node comes first
+
+class _Products:
+    """Gradients of the matrices, added up from the last time step to the first: at once, or when they are needed."""
+
+    def __init__(self, hidden: Tensor, nodes: Tensor, *, at_once: bool) -> None:
+        self._like, self._at_once = (hidden.detach(), nodes.detach()), at_once
+        self._left: list[tuple[int, Tensor, Tensor]] = []
+
+    @cached_property
+    def _sums(self) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(self._like[0]), torch.zeros_like(self._like[1])
+
+    def add(self, number: int, read: Tensor, gradient: Tensor) -> None:
+        """Add the product of what the matrix of a node read, with the gradient of what it returned."""
+        if not self._at_once:
+            self._left.append((number, read, gradient))
+            return
+        matrix = self._sums[0] if number == HIDDEN else self._sums[1][number]
+        matrix.addmm_(read.t(), gradient)
+
+    def finish(self) -> tuple[Tensor, Tensor]:
+        """Return the gradients of both parameters."""
+        left, self._left, self._at_once = self._left, [], True
+        for number, read, gradient in left:
+            self.add(number, read, gradient)
+        return self._sums
 
 
 class _Weights(torch.autograd.Function):
@@ -127,19 +150,14 @@ class _Weights(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, products: _Products, hidden: Tensor, nodes: Tensor) -> Tensor:
-        ctx.products, ctx.kind = products, (hidden.shape, nodes.shape)
+        ctx.products = products
         return hidden.new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        hidden, nodes = (gradient.new_zeros(shape) for shape in ctx.kind)
-        for read, into in ctx.products.hidden:
-            hidden.addmm_(read.t(), into)
-        matrices = nodes.unbind()
-        for number, read, into in ctx.products.nodes:
-            matrices[number].addmm_(read.t(), into)
+        found = ctx.products.finish()
         ctx.products = None
-        return None, hidden, nodes
+        return None, *found
 
 
 class _Segment(torch.autograd.Function):
@@ -292,7 +310,7 @@ class _Gradients:
         rest = torch.addcmul(moved, moved, step.gate, value=-1)
         torch.mul(step.candidate - step.output, rest, out=product[:, : run.size])
         if self._products is not None:
-            self._products.hidden.append((step.dropped, product))
+            self._products.add(HIDDEN, step.dropped, product)
         before = product @ run.hidden.t()
         return product, (total - moved).add_(run.drop(before))
 
@@ -326,7 +344,7 @@ class _Gradients:
             torch.mul(saved.activated - saved.read, rest, out=product[..., :size])
         flat = product.flatten(0, 1)
         if self._products is not None:
-            self._products.nodes.append((number, saved.dropped.flatten(0, 1), flat))
+            self._products.add(number, saved.dropped.flatten(0, 1), flat)
         back = (flat @ run.nodes[number].t()).view(count, -1, size)
         back = around.add_(run.drop(back)) if around.shape == back.shape else around + run.drop(back)
         if node.reads_first:
