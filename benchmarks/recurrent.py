@@ -2,8 +2,11 @@
 
     python benchmarks/recurrent.py --data-dir DATA --out rows.jsonl                    # all rows, one after the other
     python benchmarks/recurrent.py --data-dir DATA --out rows.jsonl --only gdas,cells  # rows whose name has such a word
+    python benchmarks/recurrent.py --data-dir DATA --out long.jsonl --steps 2400 --only cells   # with a curve
+    python benchmarks/recurrent.py --data-dir DATA --floors                            # unigram and bigram
 
-A row is a search (300 steps) with the training of its cell, or the training of a known cell: 800 steps of SGD at 20.
+A row is a search (300 steps; random search: 6 trainings of 200 steps) with the training of its cell, or the training of
+a known cell: 800 steps of SGD at 20.
 Every row is one line of the output; rows that are there are not run again. The figures do not compare with published
 tables.
 """
@@ -45,6 +48,7 @@ NETWORK = {
 }
 PAIRS = 300
 TRIALS, TRIAL_STEPS = 6, 200  # of random search: about the CPU time of a one-shot search
+DISCOUNT = 0.75  # of the counts of pairs, in the bigram floor
 CURVE_STEPS = 800  # between two validations of a long training
 SEEDS = (0, 1, 2)
 RANDOM_CELLS = 3
@@ -185,6 +189,28 @@ def perplexity(weights: SharedWeights, tokens: torch.Tensor, stream: str) -> flo
     return LANGUAGE.metric.to_value(weights.deployed_score(loader.epoch(0)))
 
 
+def unigram_floor(train: Tensor, text: Tensor) -> float:
+    """Return the perplexity of words by their frequencies in the training text, each plus one."""
+    counts = torch.bincount(train, minlength=WORDS).double() + 1
+    return float((counts / counts.sum())[text[1:]].log().mean().neg().exp())
+
+
+def bigram_floor(train: Tensor, text: Tensor) -> float:
+    """Return the perplexity of words by the last word, with an absolute discount over the frequencies."""
+    pairs = torch.bincount(train[:-1] * WORDS + train[1:], minlength=WORDS**2).view(WORDS, WORDS).double()
+    single = torch.bincount(train, minlength=WORDS).double() + 1
+    left, different = pairs.sum(dim=1, keepdim=True).clamp_min(1), (pairs > 0).sum(dim=1, keepdim=True)
+    known = (pairs - DISCOUNT).clamp_min(0) / left + DISCOUNT * different / left * (single / single.sum())
+    return float(known[text[:-1], text[1:]].log().mean().neg().exp())
+
+
+def print_floors(data: TextData) -> None:
+    """Print what guessing by frequencies reaches: validation / test."""
+    assert data.test is not None
+    for name, floor in (("unigram", unigram_floor), ("bigram", bigram_floor)):
+        print(f"{data.name} {name} {floor(data.train, data.valid):.1f} / {floor(data.train, data.test):.1f}")
+
+
 def find_cell(file: Path, row: str) -> Architecture:
     """Return the cell of a row that is done."""
     lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
@@ -194,7 +220,8 @@ def find_cell(file: Path, row: str) -> Architecture:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, required=True, help="the folder with ptb/ptb.train.txt")
-    parser.add_argument("--out", type=Path, required=True, help="a file of JSON lines")
+    parser.add_argument("--out", type=Path, default=Path("rows.jsonl"), help="a file of JSON lines")
+    parser.add_argument("--floors", action="store_true", help="print unigram and bigram floors, and run nothing")
     parser.add_argument("--steps", type=int, default=800, help="steps of each training")
     parser.add_argument("--only", default="", help="words, separated by commas: rows with one of them in their name")
     given = parser.parse_args()
@@ -203,6 +230,10 @@ def main() -> None:
         cache(lambda: ptb(given.data_dir, vocabulary=WORDS)),
         cache(lambda: wikitext2(given.data_dir, vocabulary=WORDS)),
     ]
+    if given.floors:
+        for load in texts:
+            print_floors(load())
+        return
     done = {json.loads(line)["row"] for line in given.out.read_text().splitlines()} if given.out.exists() else set()
     words = [word for word in given.only.split(",") if word]
     for row, known in rows(given.steps):

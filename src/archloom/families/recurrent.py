@@ -125,12 +125,9 @@ class RecurrentNetwork(nn.Module):
         mask = self.drop_hidden.draw(given, columns, hidden)
         weights = CellWeights(self.start[hidden:], self.nodes, mask, self._normalized)
         output = given.new_zeros(columns, hidden) if state is None else state.to(given)
-        fused = (
-            None
-            if current_kernels() is None or torch.compiler.is_compiling()
-            else (fuse_cell(self._space, plan, normalized=self._normalized))
-        )
-        if fused is not None and given.device.type != "meta":
+        may_fuse = current_kernels() is not None and not torch.compiler.is_compiling() and given.device.type != "meta"
+        fused = fuse_cell(self._space, plan, normalized=self._normalized) if may_fuse else None
+        if fused is not None:
             cell, shares = fused
             return run_segment(cell, given, output, weights.hidden, weights.nodes, mask, shares)
         outputs = []

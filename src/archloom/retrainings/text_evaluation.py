@@ -13,7 +13,7 @@ from archloom.core.json_object import JsonObject, from_json_object, to_json_obje
 from archloom.core.metrics import PERPLEXITY, Metric
 from archloom.data.loader import Batches
 from archloom.tasks import LANGUAGE
-from archloom.tasks.language import unigram_perplexity
+from archloom.tasks.language import compare_with_guessing, unigram_perplexity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +60,7 @@ class TextEvaluation:
     @property
     def caution(self) -> str:
         """Return a warning if the model is no better than guessing, else ''."""
-        if self.perplexity < self.guessing:
-            return ""
-        return (
-            f"The network has learned nothing: its perplexity, {self.perplexity:,.1f}, is not below "
-            f"{self.guessing:,.1f}, that of guessing words by how often they occur."
-        )
+        return compare_with_guessing(self.perplexity, self.guessing)
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
