@@ -25,7 +25,6 @@ class ImageClassification(Task):
     examples: ClassVar[str] = "images"
     outputs: ClassVar[str] = "classes"
     data_type: ClassVar[type] = ImageData
-    are_independent: ClassVar[bool] = True
     default_data: ClassVar[str] = DEFAULT_DATA
     any_shape: ClassVar[NetworkShape] = ImageShape(classes=2, colours=3)
 
