@@ -2,8 +2,11 @@
 
     python benchmarks/recurrent.py --data-dir DATA --out rows.jsonl                    # all rows, one after the other
     python benchmarks/recurrent.py --data-dir DATA --out rows.jsonl --only gdas,cells  # rows whose name has such a word
+    python benchmarks/recurrent.py --data-dir DATA --out long.jsonl --steps 2400 --only cells   # with a curve
+    python benchmarks/recurrent.py --data-dir DATA --floors                            # unigram and bigram
 
-A row is a search (300 steps) with the training of its cell, or the training of a known cell: 800 steps of SGD at 20.
+A row is a search (300 steps; random search: 6 trainings of 200 steps) with the training of its cell, or the training of
+a known cell: 800 steps of SGD at 20.
 Every row is one line of the output; rows that are there are not run again. The figures do not compare with published
 tables.
 """
@@ -27,6 +30,7 @@ from archloom.data.corpora import ptb, wikitext2
 from archloom.data.text import TextData, TextLoader
 from archloom.families.recurrent import VariationalDropout
 from archloom.searches.build import build_search
+from archloom.searches.loop import SearchLoop
 from archloom.searches.short_training import build_standalone, seeded
 from archloom.searches.spec import SearchSpec
 from archloom.spaces import Architecture, Recurrent
@@ -43,6 +47,9 @@ NETWORK = {
     "dropout_embedding": 0.1,
 }
 PAIRS = 300
+TRIALS, TRIAL_STEPS = 6, 200  # of random search: about the CPU time of a one-shot search
+DISCOUNT = 0.75  # of the counts of pairs, in the bigram floor
+CURVE_STEPS = 800  # between two validations of a long training
 SEEDS = (0, 1, 2)
 RANDOM_CELLS = 3
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -57,7 +64,9 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "darts": {"learning_rate": 0.03, "weight_decay": 0.0, "first_beta": 0.9},
     "gibbs": {},
     "rsps": {"candidates": 30, "candidates_each_epoch": 1},
+    "random_search": {},
 }
+TRAINING = {"learning_rate": 20.0, "learning_rate_end": 20.0, "momentum": 0.0, "weight_decay": 5e-7, "clip": 0.25}
 SPACE = Recurrent()
 
 
@@ -107,39 +116,43 @@ def rows(steps: int) -> Iterator[tuple[str, Architecture | None]]:
 
 
 def run_search(strategy: str, seed: int, data: TextData) -> dict[str, Any]:
-    """Return what a search of PAIRS steps derives, and the CPU seconds that it took."""
-    pair_words = PAIRS * COLUMNS * SEGMENT + COLUMNS  # an epoch of so many steps
-    spec = SearchSpec.resolve(
-        {
-            "seed": seed,
-            "space": {"name": "recurrent"},
-            "strategy": {"name": strategy.partition("-")[0], **STRATEGIES[strategy]},
-            "data": {"name": "given", "train_words": pair_words},
-            "network": NETWORK,
-            "search": {"epochs": 1, "batch_size": COLUMNS, "random_baseline_samples": 10},
-            "race": {"steps": 0},
-            "monitor": {"action": "off"},
-            "machine": {"torch_threads": 1, "device": "cpu"},
-        }
-    )
+    """Return what a search of PAIRS steps, or of TRIALS short trainings, derives, and the CPU seconds that it took."""
+    trains = strategy == "random_search"
+    steps = TRIAL_STEPS if trains else PAIRS
+    settings = {
+        "seed": seed,
+        "space": {"name": "recurrent"},
+        "strategy": {"name": strategy.partition("-")[0], **STRATEGIES[strategy]},
+        "data": {"name": "given", "train_words": steps * COLUMNS * SEGMENT + COLUMNS},  # an epoch of so many steps
+        "network": NETWORK,
+        "search": {"epochs": 1, "batch_size": COLUMNS, "random_baseline_samples": 10},
+        "race": {"steps": 0},
+        "monitor": {"action": "off"},
+        "machine": {"torch_threads": 1, "device": "cpu"},
+    }
+    if trains:
+        trials = {"batch_size": COLUMNS, "trials": TRIALS, "score": "training", "score_epochs": 1}
+        settings |= {"search": trials, "weights": TRAINING}
     start = time.process_time()
-    loop = build_search(spec, data=data)
+    loop = build_search(SearchSpec.resolve(settings), data=data)
     outcome = loop.run()
-    probabilities = loop.strategy.probabilities() or {}  # type: ignore[attr-defined]
-    largest = [max(row) for row in probabilities.values()]
+    found = {"cell": outcome.text, "verdict": outcome.verdict, "search_seconds": time.process_time() - start}
+    return found if trains else {**found, **describe_supernet(loop)}
+
+
+def describe_supernet(loop: SearchLoop[Any]) -> dict[str, Any]:
+    """Return the perplexity of the derived path, and how far the search has decided."""
+    largest = [max(row) for row in (loop.strategy.probabilities() or {}).values()]  # type: ignore[attr-defined]
     return {
-        "cell": outcome.text,
-        "verdict": outcome.verdict,
-        "search_seconds": time.process_time() - start,
         "supernet_perplexity": LANGUAGE.metric.to_value(loop.history[-1].derived_accuracy),
         "mean_largest_probability": sum(largest) / len(largest) if largest else None,
     }
 
 
-def train(architecture: Architecture | None, seed: int, data: TextData, steps: int) -> dict[str, float]:
-    """Return perplexities of a cell, or of an LSTM, after so many steps of SGD at 20."""
+def train(architecture: Architecture | None, seed: int, data: TextData, steps: int) -> dict[str, Any]:
+    """Return perplexities of a cell, or of an LSTM, after so many steps of SGD at 20; `curve` has those on the way."""
     start = time.process_time()
-    settings = WeightSettings(learning_rate=20.0, learning_rate_end=20.0, momentum=0.0, weight_decay=5e-7, clip=0.25)
+    settings = WeightSettings(**TRAINING)
     if architecture is None:
         with seeded(seed):
             weights = SharedWeights(Lstm(WORDS, HIDDEN), settings, noise_seed=seed, task=LANGUAGE)
@@ -147,11 +160,15 @@ def train(architecture: Architecture | None, seed: int, data: TextData, steps: i
         weights = build_cell(architecture, seed, settings)
     loader = TextLoader(data.train, columns=COLUMNS, segment=SEGMENT, stream="train")
     weights.train()
+    curve: dict[int, float] = {}
     for step in range(steps):
+        if step and step % CURVE_STEPS == 0:
+            curve[step] = perplexity(weights, data.valid, "valid")
         weights.fit(loader.batch(*divmod(step, loader.steps)), {})
     assert data.test is not None
     found = {"valid": perplexity(weights, data.valid, "valid"), "test": perplexity(weights, data.test, "test")}
-    return {**found, "train_seconds": time.process_time() - start, "parameters": weights.parameter_count}
+    seconds = time.process_time() - start
+    return {**found, "curve": curve, "train_seconds": seconds, "parameters": weights.parameter_count}
 
 
 def build_cell(architecture: Architecture, seed: int, settings: WeightSettings) -> SharedWeights:
@@ -172,6 +189,28 @@ def perplexity(weights: SharedWeights, tokens: torch.Tensor, stream: str) -> flo
     return LANGUAGE.metric.to_value(weights.deployed_score(loader.epoch(0)))
 
 
+def unigram_floor(train: Tensor, text: Tensor) -> float:
+    """Return the perplexity of words by their frequencies in the training text, each plus one."""
+    counts = torch.bincount(train, minlength=WORDS).double() + 1
+    return float((counts / counts.sum())[text[1:]].log().mean().neg().exp())
+
+
+def bigram_floor(train: Tensor, text: Tensor) -> float:
+    """Return the perplexity of words by the last word, with an absolute discount over the frequencies."""
+    pairs = torch.bincount(train[:-1] * WORDS + train[1:], minlength=WORDS**2).view(WORDS, WORDS).double()
+    single = torch.bincount(train, minlength=WORDS).double() + 1
+    left, different = pairs.sum(dim=1, keepdim=True).clamp_min(1), (pairs > 0).sum(dim=1, keepdim=True)
+    known = (pairs - DISCOUNT).clamp_min(0) / left + DISCOUNT * different / left * (single / single.sum())
+    return float(known[text[:-1], text[1:]].log().mean().neg().exp())
+
+
+def print_floors(data: TextData) -> None:
+    """Print what guessing by frequencies reaches: validation / test."""
+    assert data.test is not None
+    for name, floor in (("unigram", unigram_floor), ("bigram", bigram_floor)):
+        print(f"{data.name} {name} {floor(data.train, data.valid):.1f} / {floor(data.train, data.test):.1f}")
+
+
 def find_cell(file: Path, row: str) -> Architecture:
     """Return the cell of a row that is done."""
     lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
@@ -181,7 +220,8 @@ def find_cell(file: Path, row: str) -> Architecture:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, required=True, help="the folder with ptb/ptb.train.txt")
-    parser.add_argument("--out", type=Path, required=True, help="a file of JSON lines")
+    parser.add_argument("--out", type=Path, default=Path("rows.jsonl"), help="a file of JSON lines")
+    parser.add_argument("--floors", action="store_true", help="print unigram and bigram floors, and run nothing")
     parser.add_argument("--steps", type=int, default=800, help="steps of each training")
     parser.add_argument("--only", default="", help="words, separated by commas: rows with one of them in their name")
     given = parser.parse_args()
@@ -190,6 +230,10 @@ def main() -> None:
         cache(lambda: ptb(given.data_dir, vocabulary=WORDS)),
         cache(lambda: wikitext2(given.data_dir, vocabulary=WORDS)),
     ]
+    if given.floors:
+        for load in texts:
+            print_floors(load())
+        return
     done = {json.loads(line)["row"] for line in given.out.read_text().splitlines()} if given.out.exists() else set()
     words = [word for word in given.only.split(",") if word]
     for row, known in rows(given.steps):

@@ -52,13 +52,24 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def cifar10_dir(shared_data: Path) -> Path:
     """A data folder that holds `cifar-10-batches-py`; unpacked once and kept for later runs."""
+    return _unpack(shared_data, "cifar10", "cifar-10-batches-py")
+
+
+@pytest.fixture(scope="session")
+def text_dir(shared_data: Path) -> Path:
+    """A data folder that holds `ptb` and `wikitext-2`, likewise."""
+    return _unpack(shared_data, "text", "ptb", "wikitext-2")
+
+
+def _unpack(shared_data: Path, part: str, *folders: str) -> Path:
     kept = Path(tempfile.gettempdir()) / f"archloom-test-data-{os.getuid()}"
-    if not (kept / "cifar-10-batches-py" / "batches.meta").is_file():
+    if not all((kept / folder).is_dir() for folder in folders):
         kept.mkdir(mode=0o700, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=kept))  # moved into place when whole: another test run may be looking
-        subprocess.run([sys.executable, str(shared_data / "unpack"), str(fresh), "cifar10"], check=True)
-        with contextlib.suppress(OSError):  # another process was quicker
-            (fresh / "cifar-10-batches-py").rename(kept / "cifar-10-batches-py")
+        subprocess.run([sys.executable, str(shared_data / "unpack"), str(fresh), part], check=True)
+        for folder in folders:
+            with contextlib.suppress(OSError):  # another process was quicker
+                (fresh / folder).rename(kept / folder)
         shutil.rmtree(fresh)
     return kept
 

@@ -18,6 +18,7 @@ from archloom.comparisons.statistics import (
     smallest_p,
     superiority,
 )
+from archloom.core.metrics import PERPLEXITY
 
 MANY = SEEDS_FOR_BOOTSTRAP
 
@@ -88,8 +89,9 @@ def test_holm_correction_by_hand() -> None:
 
 
 def test_superiority_counts_ties_as_half() -> None:
-    assert superiority([3, 2], [1, 2]) == pytest.approx((1 + 1 + 1 + 0.5) / 4)
-    assert superiority([1], [2]) == 0.0
+    assert superiority(Pair([3, 2], [1, 2])) == pytest.approx((1 + 1 + 1 + 0.5) / 4)
+    assert superiority(Pair([3, 2], [1, 2], metric=PERPLEXITY)) == pytest.approx(0.5 / 4)
+    assert superiority(Pair([1], [2])) == 0.0
 
 
 SPREAD = [0.0, 0.1, 0.2, 0.3, 0.4]
@@ -120,6 +122,21 @@ def test_sentences_for_better_worse_and_no_difference() -> None:
     )
     assert found["c"].sentence.startswith("no significant difference from random search: +0.00 points, 95 % CI -0.")
     assert found["c"].superiority == pytest.approx(0.5)
+
+
+def test_a_lower_perplexity_is_better() -> None:
+    lower = Pair([80 + x for x in SPREAD], [82 + x for x in WIDE], metric=PERPLEXITY)
+    higher = Pair(lower.other, lower.own, metric=PERPLEXITY)
+    found = compare_pairs({"a": lower, "b": higher}, against="random search")
+    change = float(np.mean(lower.own) - np.mean(lower.other))
+    low, high = estimate_interval(lower.own, lower.other)
+    assert found["a"].difference == pytest.approx(change) and change < 0 and found["a"].superiority == 1.0
+    interval = f"95 % CI {-high:.2f} to {-low:.2f}, p = "
+    assert found["a"].sentence.startswith(f"better than random search by {-change:.2f} in perplexity, {interval}")
+    assert found["b"].sentence.startswith(f"worse than random search by {-change:.2f} in perplexity, {interval}")
+    assert found["b"].superiority == 0.0
+    single = Pair([80.0], [82.0], metric=PERPLEXITY)
+    assert sentences(a=single)["a"].startswith("not tested against random search: -2.00 in perplexity")
 
 
 def test_one_comparison_needs_no_correction() -> None:

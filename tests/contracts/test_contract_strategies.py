@@ -39,8 +39,7 @@ SMALL = {  # settings that keep a tiny search tiny
     "pc_darts": {"parts": 2},
 }
 NEEDS_CELLS = ("pc_darts", "bayes_nas")  # strategies that weigh the edges into a node
-WITHOUT_CELLS = ("proxylessnas_enlarged_32", "mobilenet_v3_like_32", "nats_size")
-ONLY_FOR_IMAGES = ("pc_darts", "p_darts", "drnas", "bayes_nas", "amended_darts")  # channels, cells, halves of a batch
+WITHOUT_CELLS = ("proxylessnas_enlarged_32", "mobilenet_v3_like_32", "nats_size", *TEXTS)  # whose nodes sum edges
 SECTIONS = {"p_darts": {"search": {"epochs": 3}}}  # an epoch for each stage
 ON_THE_TOY = {"pc_darts": {"parts": 1}, "drnas": {"parts": 1}}  # its network has one channel
 PLAIN = [(name, SMALL.get(name, {})) for name in STRATEGIES]
@@ -242,7 +241,10 @@ class TestVariant(ChosenStrategy):
 
 
 ON_TEXT = [  # on a recurrent cell: what a checkpoint holds includes the states of two streams of text
-    *((name, SMALL.get(name, {})) for name in STRATEGIES if name not in ONLY_FOR_IMAGES),
+    *((name, SMALL.get(name, {})) for name in STRATEGIES if name not in NEEDS_CELLS),
+    ("amended_darts", {"inverse": "conjugate_gradient:2", "products": "exact"}),
+    ("p_darts", {"drops": [2], "skip_dropout": [0.2, 0.5], "finalists": 2}),
+    ("drnas", {"divergence": 0.01, "warmup": 0.5}),
     ("darts", {"order": "second", "clip_virtual": True}),
     ("darts", {"order": "second", "products": "differences", "clip_virtual": True}),
     ("gdas", {"gradient": "soft", "anneal": "epoch"}),
@@ -282,7 +284,6 @@ def test_every_strategy_is_of_one_of_the_two_families():
         if space not in ("nb201_mini", *OF_THE_SAME_CLASS)  # that one: in the contract above
         and (settings == SMALL.get(name, {}) or space == VARIED)
         and not (name in NEEDS_CELLS and space in WITHOUT_CELLS)
-        and not (name in ONLY_FOR_IMAGES and space in TEXTS)
     ],
     ids=str,
 )
@@ -365,4 +366,19 @@ def test_every_strategy_says_what_it_is_in_one_line(name):
 def test_a_strategy_that_needs_cells_refuses_other_spaces_in_one_line(name, space):
     with pytest.raises(SettingError, match="the space must be made of cells") as caught:
         make_small_search(name, space, strategy=SMALL.get(name, {}))
+    assert len(caught.value.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("drnas", {"parts": 2}, "strategy.parts must be 1 for a recurrent cell, which has no channels, got 2"),
+        ("amended_darts", {"independent": True}, "strategy.independent must be false for language modelling"),
+        ("gdas", {"sampling": "sample"}, "strategy.sampling must be 'batch' for language modelling"),
+        ("gdas", {"gradient": "nb201_code"}, "strategy.gradient must not be 'nb201_code' for language modelling"),
+    ],
+)
+def test_settings_for_images_are_refused_on_text_in_one_line_before_training(name, settings, message):
+    with pytest.raises(SettingError, match=message) as caught:
+        SearchSpec.resolve({"space": {"name": "recurrent"}, "strategy": {"name": name, **settings}})
     assert len(caught.value.problems) == 1

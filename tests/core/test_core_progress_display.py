@@ -181,3 +181,20 @@ def test_a_notebook_has_one_place_that_is_replaced_and_empty_at_the_end(monkeypa
     assert "starting" in place.shown[0]
     assert "epoch 1/2" in place.shown[1]
     assert place.shown[-1] == ""
+
+
+def test_perplexities_of_steps_have_a_geometric_mean_and_epochs_of_a_text_may_differ_in_length() -> None:
+    pace = Pace(Clock())
+    pace.update(Started("step", 0, 9, 5, ()))  # epochs of 5 and of 4 steps
+    for position, perplexity in enumerate((100.0, 400.0), start=1):
+        pace.update(Advanced(position, 10, {"train_perplexity": perplexity}))
+    assert "perplexity train 200.0" in pace.figures and pace.place == "epoch 1/2"
+    pace.update(Advanced(9, 10, {}))
+    assert pace.place == "epoch 2/2"
+
+
+def test_trials_on_text_print_perplexities() -> None:
+    pace = Pace(Clock())
+    pace.update(Started("trial", 0, 3, 1, ()))
+    pace.update(Advanced(1, 0, {"perplexity": 1234.5, "best_perplexity": 99.0}))
+    assert pace.figures == "perplexity 1,234.50, best perplexity 99.00"

@@ -10,8 +10,6 @@ from archloom.core.errors import DataError, SettingError
 from archloom.data import load
 from archloom.data.text import TextData
 
-PTB = Path("/work/data")
-
 
 def write(folder: Path, **parts: str | bytes) -> Path:
     for part, content in parts.items():
@@ -102,20 +100,18 @@ def test_the_documentation_of_python_needs_no_download() -> None:
     assert len(data.train) > 50_000 and len(data.valid) > 3_000 and data.test is not None
 
 
-@pytest.mark.skipif(not (PTB / "ptb" / "ptb.train.txt").is_file(), reason="no Penn Treebank")
-def test_penn_treebank_has_the_published_number_of_words() -> None:
-    data = load("ptb", directory=PTB)
+def test_penn_treebank_has_the_published_number_of_words(text_dir: Path) -> None:
+    data = load("ptb", directory=text_dir)
     assert isinstance(data, TextData) and data.test is not None
     assert (len(data.train), len(data.valid), len(data.test), len(data.words)) == (929_589, 73_760, 82_430, 10_000)
-    cut = load("ptb", directory=PTB, vocabulary=2000)
+    cut = load("ptb", directory=text_dir, vocabulary=2000)
     assert isinstance(cut, TextData) and len(cut.words) == 2000
     unknown = float((cut.train == cut.words.index("<unk>")).double().mean())
     assert unknown == pytest.approx(0.179, abs=5e-4)
 
 
-@pytest.mark.skipif(not (PTB / "wikitext-2" / "wiki.train.tokens").is_file(), reason="no WikiText-2")
-def test_wikitext_2_has_the_published_number_of_words() -> None:
-    data = load("wikitext2", directory=PTB)
+def test_wikitext_2_has_the_published_number_of_words(text_dir: Path) -> None:
+    data = load("wikitext2", directory=text_dir)
     assert isinstance(data, TextData) and data.test is not None
     counts = (len(data.train), len(data.valid), len(data.test), len(data.words))
     assert counts == (2_088_628, 217_646, 245_569, 33_278)

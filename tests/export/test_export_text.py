@@ -18,7 +18,7 @@ from archloom.cli.main import app
 from archloom.core.errors import CheckpointError, DataError
 from archloom.export import export_model
 from archloom.export.text import DeployedText, measure_text_difference
-from archloom.export.text_prediction import TextModel, read_text
+from archloom.export.text_prediction import TextModel, read_lines
 from archloom.families import build_network
 from archloom.retrainings.model_file import ModelCard, save_model
 from archloom.spaces import Recurrent
@@ -112,11 +112,15 @@ def test_the_command_line_scores_and_continues(model: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "is empty"), (b"\0\1", "it is a binary file"), (b"\xff", "must be text in UTF-8; convert it")],
+    [
+        (b"", "is empty"),
+        (b"\0\1", "it is a binary file"),
+        (b"\xff", "must be text in UTF-8, got byte 0xff at 0; convert it"),
+    ],
 )
 def test_bad_texts_get_one_line(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_bytes(content)
     with pytest.raises(DataError, match=message):
-        read_text(tmp_path / "text.txt")
+        read_lines(tmp_path / "text.txt")
     with pytest.raises(DataError, match="cannot be read"):
-        read_text(tmp_path / "none.txt")
+        read_lines(tmp_path / "none.txt")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from archloom.core.errors import SettingError
 from archloom.families import build_network
@@ -126,3 +128,28 @@ def test_one_column_has_no_statistics() -> None:
     batch = TextLoader(torch.arange(8), columns=1, segment=3, stream="one").batch(0, 0)
     with pytest.raises(SettingError, match="batch normalisation needs more than one value"):
         weights.score(batch, mixture(space)[0])
+
+
+class CountedProducts(TorchDispatchMode):
+    """Counts the products that add up gradients of matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten.addmm_.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_matrices_have_no_products_where_only_the_gates_learn() -> None:
+    space = Recurrent(nodes=3)
+    network, (gates, leaves) = make(space), mixture(space)
+    words = torch.randint(WORDS, (6, 4), generator=torch.Generator().manual_seed(2))
+    counts = []
+    for wanted in (leaves, [*leaves, network.nodes], [network.start]):
+        loss = network(words, gates).logits.square().mean()
+        with CountedProducts() as counted:
+            torch.autograd.grad(loss, wanted)
+        counts.append(counted.count)
+    assert counts == [0, 6 * (1 + 3), 6 * (1 + 3)]  # per time step: the last output's, and one for each node

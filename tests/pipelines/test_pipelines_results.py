@@ -82,3 +82,17 @@ def test_frame_has_a_row_per_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ArchloomError, match="pip install pandas"):
         RESULT.to_frame()
+
+
+def test_on_text_the_lowest_perplexity_is_best_and_nothing_is_a_percentage() -> None:
+    models = tuple(ModelSummary(0, seed, Path(f"m{seed}"), 90.0 + seed, 80.0 + seed, 60.0, 2000) for seed in range(2))
+    result = PipelineResult("Text", "repeats", 1, 2, SEARCHES, None, models, metric="perplexity")
+    assert result.best == models[0]
+    assert result.sentences == [
+        "Test perplexity 90.50 ± 0.71 over 2 retrainings of 1 search.",
+        "Retrainings of one architecture differ by ±0.71 in perplexity (standard deviation of 2). Only one search was "
+        "retrained, so the spread of searches is unknown.",
+        "Use the model of search 0, retraining 0 (best by validation, 80.00); its test perplexity is 90.00.",
+    ]
+    assert result.tabulate_models().columns[1:3] == ("test, perplexity", "validation, perplexity")
+    assert PipelineResult.from_json(result.to_json()).metric == "perplexity"

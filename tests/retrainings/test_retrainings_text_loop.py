@@ -107,15 +107,15 @@ def test_an_epoch_begins_with_a_state_of_zeros_and_has_its_own_number_of_steps()
     loop = make()
     steps = [loop._train.steps_of(epoch) for epoch in range(4)]
     assert loop.total == sum(steps) and len(set(steps)) > 1
-    places = [loop._locate(position) for position in range(loop.total)]
+    places = [loop._train.locate(position) for position in range(loop.total)]
     assert places == [(epoch, step) for epoch, count in enumerate(steps) for step in range(count)]
-    assert loop._locate(0) == (0, 0)  # and back
+    assert loop._train.locate(0) == (0, 0)  # and back
 
 
 def test_a_step_is_the_clipped_gradient_times_the_rate_of_its_length() -> None:
     loop = make(network={"dropout_words": 0.0}, optimizer={"weight_decay": 0.0})
     for _ in range(3):
-        epoch, step = loop._locate(loop.position)
+        epoch, step = loop._train.locate(loop.position)
         batch = loop._train.batch(epoch, step)
         before = [parameter.detach().clone() for parameter in loop.network.parameters()]
         loop.advance()

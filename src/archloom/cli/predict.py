@@ -77,7 +77,7 @@ def predict(
 def _predict_text(model: Path, files: list[Path], *, words: int, seed: int, as_json: bool) -> None:
     """Print the perplexity of every line of each text, or a text with words after it."""
     reader = text_predictions.TextModel.load(model)
-    texts = {file: text_predictions.read_text(file) for file in files}
+    texts = {file: text_predictions.read_lines(file) for file in files}
     if words:
         for lines in texts.values():
             typer.echo(reader.continue_text(lines[-1], words, seed=seed))

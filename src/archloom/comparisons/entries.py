@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
+from archloom.core.metrics import ACCURACY, METRICS, Metric
 
 Timing = Literal["measured", "looked up", "by seconds_per_trial", "unknown"]
 """Where the seconds of an entry come from: looking a score up takes next to no time. Old files do not say."""
@@ -19,7 +20,7 @@ class SeedResult:
 
     seed: int
     text: str
-    value: float | None  # of the metric; None if a partial table does not hold the architecture
+    value: float | None  # of the metric; None where a partial table lacks the architecture, or nothing was learned
     tests: Mapping[str, float]  # by data set of the table
     regret: float | None
     seconds: float
@@ -45,11 +46,25 @@ class EntryResult:
     seeds: int  # that the comparison asks for
     timing: Timing = "measured"
     failures: Mapping[str, str] = field(default_factory=dict)  # the reason, by run
+    figure: str = ACCURACY.name  # what the values are: an accuracy in percent, or a perplexity
+
+    @property
+    def measure(self) -> Metric:
+        """Return how values are named and ranked."""
+        return METRICS.get(self.figure, ACCURACY)
 
     @property
     def values(self) -> list[float]:
         """Return the compared value of every seed that has one."""
         return [result.value for result in self.results if result.value is not None]
+
+    def best(self, values: Sequence[float]) -> float | None:
+        """Return the best of some values."""
+        return max(values, key=lambda value: self.measure.direction * value, default=None)
+
+    def worst(self, values: Sequence[float]) -> float | None:
+        """Return the worst of some values."""
+        return min(values, key=lambda value: self.measure.direction * value, default=None)
 
     def tests(self, dataset: str) -> list[float]:
         """Return the test accuracies on a data set."""
@@ -82,6 +97,7 @@ class EntryResult:
             "datasets": list(self.datasets),
             "timing": self.timing,
             "failures": dict(self.failures),
+            "figure": self.figure,
             "runs": [to_json_object(result) for result in self.results],
         }
 
@@ -101,6 +117,7 @@ class EntryResult:
             seeds=int(value["seeds"]),
             timing=_read_timing(value.get("timing", "unknown")),
             failures={str(run): str(reason) for run, reason in value["failures"].items()},
+            figure=str(value.get("figure", ACCURACY.name)),
         )
 
 

@@ -81,12 +81,13 @@ def _make_pair(comparison: ComparisonSpec, side: _Side, other: _Side) -> Pair:
         theirs = [value for value, _ in found]
         note = _describe_matching(other, found, budget=budget, by=by)
     counts = {side.entry.name: own.count(None), other.entry.name: theirs.count(None)}
-    where = "above the limit" if comparison.limit else "not in the table"
+    where = "above the limit" if comparison.limit else "not in the table" if side.entry.datasets else "without a result"
     excluded = ", ".join(f"{count} of {name} {where} and excluded" for name, count in counts.items() if count)
     return Pair(
         [value for value in own if value is not None],
         [value for value in theirs if value is not None],
         "; ".join(part for part in (note if side.searches else "", excluded) if part),
+        side.entry.measure,
     )
 
 

@@ -64,13 +64,15 @@ class StripPlot:
 
     def _draw(self, figure: Figure) -> None:
         names, values = self._names, [value for entry in self.entries for value in entry.values]
-        closer = max(values) - min(values) > FAR_BELOW
+        in_percent = all(entry.measure.unit == "%" for entry in self.entries)
+        closer = in_percent and max(values) - min(values) > FAR_BELOW
         panels = figure.subplots(1, 2 if closer else 1, squeeze=False, sharey=True)[0]
         for axes in panels:
             self._draw_panel(axes, names)
         panels[0].set_yticks(range(len(names)), [make_printable(shorten(name, longest=28)) for name in names])
         panels[0].set_ylim(len(names) - 0.5, -0.5)
-        panels[0].set_xlabel(" / ".join(dict.fromkeys(entry.metric for entry in self.entries)) + ", %")
+        metrics = " / ".join(dict.fromkeys(entry.metric for entry in self.entries))
+        panels[0].set_xlabel(f"{metrics}, %" if in_percent else metrics)
         if closer:
             panels[1].set_xlim(max(values) - UPPER_PART, max(values) + 0.03 * UPPER_PART)
             panels[1].set_xlabel(f"the same, the upper {UPPER_PART:g} points")

@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from archloom.comparisons.entries import Timing
+from archloom.comparisons.entries import EntryResult, Timing
 from archloom.comparisons.plots import StripPlot, draw_curves, tabulate_curves, tabulate_seeds
 from archloom.comparisons.results import VALUE, ComparisonResult
 from archloom.comparisons.statistics import SEEDS_FOR_BOOTSTRAP
@@ -37,11 +37,9 @@ def render_files(result: ComparisonResult) -> dict[str, str]:
 
 def explain_figures(result: ComparisonResult) -> list[str]:
     """Return sentences that say what the figures of the table are."""
-    entries, metrics = result.entries, result.metrics
-    by_metric = [f"{_list_names(e.name for e in entries if e.metric == metric)}: {metric}" for metric in metrics]
-    what = metrics[0] if len(metrics) == 1 else "; ".join(by_metric)
+    entries = result.entries
     excluded = f"without {result.missing} that did not finish" if result.missing else "none excluded"
-    lines = [f"Higher is better: {what}, in percent. Means and standard deviations are over seeds, {excluded}."]
+    lines = [f"{_explain_metrics(entries)} Means and standard deviations are over seeds, {excluded}."]
     if result.datasets:
         lines.append(f"Best, worst and regret (points below the table's best) are of {result.datasets[0]}.")
     lines.append(
@@ -58,6 +56,21 @@ def explain_figures(result: ComparisonResult) -> list[str]:
         for source in sources
     ]
     return lines
+
+
+def _explain_metrics(entries: Sequence[EntryResult]) -> str:
+    """Return which figures each entry has, and which way is better."""
+    metrics = {entry.metric: entry.measure for entry in entries}
+    sentences = []
+    for measure in dict.fromkeys(metrics.values()):
+        named = [
+            metric if len(metrics) == 1 else f"{_list_names(e.name for e in entries if e.metric == metric)}: {metric}"
+            for metric, own in metrics.items()
+            if own is measure
+        ]
+        unit = ", in percent" if measure.unit == "%" else ""
+        sentences.append(f"{measure.better.capitalize()} is better: {'; '.join(named)}{unit}.")
+    return " ".join(sentences)
 
 
 def _list_names(names: Iterable[str]) -> str:
@@ -157,7 +170,14 @@ def make_context(result: ComparisonResult) -> dict[str, object]:
 
 
 def _tabulate_effects(result: ComparisonResult) -> Table:
-    columns = ("entry", "difference", f"{100 * CONFIDENCE:.0f} % CI", "p", "p corrected", "above one of the others")
+    columns = (
+        "entry",
+        "difference",
+        f"{100 * CONFIDENCE:.0f} % CI",
+        "p",
+        "p corrected",
+        "better than one of the others",
+    )
     rows = [
         (
             name,

@@ -122,7 +122,7 @@ class ComparisonResult(StoredResult):
         for column in self.value_columns:
             values = values_of(entry, column)
             summary |= {f"{column}_mean": mean_of(values), f"{column}_std": deviation_of(values)}
-            summary |= {f"{column}_best": max(values, default=None), f"{column}_worst": min(values, default=None)}
+            summary |= {f"{column}_best": entry.best(values), f"{column}_worst": entry.worst(values)}
         verdict = self.verdicts.get(entry.name)
         return {
             **summary,
@@ -241,8 +241,8 @@ def _to_row(entry: EntryResult, columns: tuple[str, ...]) -> tuple[str, ...]:
         entry.name,
         runs_text(entry),
         *(spread(values_of(entry, column)) for column in columns),
-        decimal(max(entry.values, default=None)),
-        decimal(min(entry.values, default=None)),
+        decimal(entry.best(entry.values)),
+        decimal(entry.worst(entry.values)),
         spread(entry.regrets),
         duration(entry.seconds),
         _trained_text(entry),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -41,6 +41,11 @@ class Metric(ABC):
     def mean(self, scores: Iterable[tuple[float, int]]) -> float:
         """Return the score of several parts, each with its number of examples, taken together."""
 
+    def from_percent(self, score: float | None) -> float | None:
+        """Return the figure of a score in percent; None for an unknown score, or where the figure is infinite."""
+        value = math.inf if score is None else self.to_value(score / 100)
+        return value if math.isfinite(value) else None
+
     def to_figure(self, score: float) -> float:
         """Return the figure as the history of a search holds it; an accuracy is a share there."""
         return self.to_value(score)
@@ -55,6 +60,16 @@ class Metric(ABC):
         return f"{self.name}, {self.unit}" if self.unit else self.name
 
     @property
+    def direction(self) -> int:
+        """Return 1 where higher figures are better, else -1: figures times this rank like scores."""
+        return 1 if self.higher_is_better else -1
+
+    @property
+    def difference_unit(self) -> str:
+        """Return what follows a difference of two figures: `points`, or `in perplexity`."""
+        return "points" if self.unit == "%" else f"in {self.name}"
+
+    @property
     def better(self) -> str:
         """Return `higher` or `lower`."""
         return "higher" if self.higher_is_better else "lower"
@@ -66,6 +81,10 @@ class Accuracy(Metric):
     def to_value(self, score: float) -> float:
         """Return percent."""
         return 100 * score
+
+    def from_percent(self, score: float | None) -> float | None:
+        """Return the score itself, to the bit."""
+        return score
 
     def to_figure(self, score: float) -> float:
         """Return the share itself."""
@@ -94,4 +113,14 @@ class Perplexity(Metric):
 
 ACCURACY: Metric = Accuracy("accuracy", "%", higher_is_better=True)
 PERPLEXITY: Metric = Perplexity("perplexity", "", higher_is_better=False)
-METRICS = {metric.name: metric for metric in (ACCURACY, PERPLEXITY)}
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in (ACCURACY, PERPLEXITY)}
+
+
+def additive(name: str, figure: float) -> float:
+    """Return a figure of a step as something that has a mean: a perplexity, such as `valid_perplexity`, by its log."""
+    return math.log(figure) if name.endswith(PERPLEXITY.name) else figure
+
+
+def from_additive(name: str, mean: float) -> float:
+    """Return the figure of several steps, given the mean of what `additive` returned."""
+    return math.exp(mean) if name.endswith(PERPLEXITY.name) else mean

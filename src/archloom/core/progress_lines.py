@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean
 
 from archloom.core.events import Advanced, Deriving, Event, Planning, Record, Recorded, Started
+from archloom.core.metrics import additive, from_additive
 
 LINES_OF_TRIALS = 10  # how many lines a log gets from a search by trials
+TRIAL_FIGURES = ("score", "best", "perplexity", "best_perplexity")
 
 
 class Pace:
@@ -41,7 +43,7 @@ class Pace:
         self.position, self._latest = event.position, self._clock()
         self._images += event.images
         for name, value in event.metrics.items():  # not every step reports all of them
-            self._values.setdefault(name, []).append(value)
+            self._values.setdefault(name, []).append(additive(name, value))
 
     def new_warning(self, record: Record) -> str:
         """Return the warning of a record if the record before had none: a lasting alarm is printed once."""
@@ -52,16 +54,16 @@ class Pace:
     def place(self) -> str:
         """Return `epoch 3/40` or `trial 12/100`."""
         name = "epoch" if self._unit == "step" else self._unit
-        records = self.total // self.each
+        records = max(1, round(self.total / self.each))  # epochs of a text may differ in length
         return f"{name} {min(records, -(-max(1, self.position) // self.each))}/{records}"
 
     @property
     def figures(self) -> str:
         """Return losses, accuracies and speed, as far as they are reported."""
-        means = {name: fmean(values) for name, values in self._values.items()}
+        means = {name: from_additive(name, fmean(values)) for name, values in self._values.items()}
         parts = [_pair("loss", means, "loss", "{:.3f}", 1), _pair("accuracy", means, "accuracy", "{:.1f} %", 100)]
         parts.append(_pair("perplexity", means, "perplexity", "{:,.1f}", 1))
-        parts += [f"{name} {means[name]:.2f}" for name in ("score", "best") if name in means]
+        parts += [f"{name.replace('_', ' ')} {means[name]:,.2f}" for name in TRIAL_FIGURES if name in means]
         if self._images:
             examples = "words" if any(name.endswith("perplexity") for name in means) else "images"
             parts.append(f"{self._images / max(1e-9, self._latest - self._since):,.0f} {examples}/s")

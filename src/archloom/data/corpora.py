@@ -109,25 +109,28 @@ def _find(name: str, directory: Path | None, path: str, pattern: str) -> Mapping
 
 
 def _load(name: str, files: Mapping[str, Path], split: Split, vocabulary: int) -> TextData:
-    lines = {part: _read_lines(file, part, split) for part, file in files.items()}
+    lines = {part: [split(line) for line in read_text(file, what=f"{part} text")] for part, file in files.items()}
     return _number_words(name, lines, vocabulary, tokens="words" if split is split_words else "spaces")
 
 
-def _read_lines(file: Path, part: str, split: Split) -> list[list[str]]:
-    content = file.read_bytes()
+def read_text(file: Path, *, what: str = "text") -> list[str]:
+    """Return the lines of a text file; a DataError says what is wrong with it."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise DataError(f"the {what} {file} cannot be read: {error.strerror or error}") from error
     if b"\0" in content:
-        raise DataError(f"the {part} text {file} must be text in UTF-8, but it is a binary file; name a text file")
+        raise DataError(f"the {what} {file} must be text in UTF-8, but it is a binary file; name a text file")
     try:
         lines = content.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise DataError(
-            f"the {part} text {file} must be text in UTF-8, got byte 0x{content[error.start]:02x} at {error.start}; "
+            f"the {what} {file} must be text in UTF-8, got byte 0x{content[error.start]:02x} at {error.start}; "
             "convert it"
         ) from error
-    found = [split(line) for line in lines]
-    if not any(found):
-        raise DataError(f"the {part} text {file} is empty; it needs at least one line of words")
-    return found
+    if not any(line.strip() for line in lines):
+        raise DataError(f"the {what} {file} is empty; it needs at least one line of words")
+    return lines
 
 
 def _number_words(name: str, lines: Mapping[str, Words], vocabulary: int, *, tokens: str) -> TextData:

@@ -88,6 +88,10 @@ class Batches(ABC):
         """Return the number of batches of an epoch, where it differs from epoch to epoch."""
         return self.steps
 
+    def locate(self, position: int) -> tuple[int, int]:
+        """Return the epoch of a batch and its step, given how many batches come before."""
+        return divmod(position, self.steps)
+
     @abstractmethod
     def batch(self, epoch: int, step: int) -> Batch:
         """Return the batch of this step; the same whenever it is asked for."""

@@ -7,6 +7,7 @@ next batch continues where it ended, so a network carries its state on. A batch 
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -146,6 +147,7 @@ class TextLoader(Batches):
         self.columns, self.segment, self.stream, self.lengths = columns, segment, stream, lengths
         self.seed, self.whole = seed, whole
         self._segments = lru_cache(2)(self._draw_segments)
+        self._ends: list[int] = []  # batches of all epochs up to each, as far as they were asked for
 
     @property
     def rows(self) -> int:
@@ -170,6 +172,15 @@ class TextLoader(Batches):
     def steps_of(self, epoch: int) -> int:
         """Return the number of batches of an epoch."""
         return len(self._segments(epoch if self.lengths != "fixed" else 0))
+
+    def locate(self, position: int) -> tuple[int, int]:
+        """Return the epoch of a batch and its step; epochs differ in length where lengths are drawn."""
+        if self.lengths == "fixed":
+            return super().locate(position)
+        while not self._ends or self._ends[-1] <= position:
+            self._ends.append((self._ends[-1] if self._ends else 0) + self.steps_of(len(self._ends)))
+        epoch = bisect_right(self._ends, position)
+        return epoch, position - (self._ends[epoch - 1] if epoch else 0)
 
     def batch(self, epoch: int, step: int) -> Batch:
         """Return the segment of this step; the same whenever it is asked for."""

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from archloom.core.errors import DataError, SettingError
-from archloom.data.corpora import END, UNKNOWN, split_spaces, split_words
+from archloom.data.corpora import END, UNKNOWN, read_text, split_spaces, split_words
 from archloom.export.text import DeployedText
 from archloom.retrainings.best_model import find_best_model
 from archloom.retrainings.model_file import load_model
@@ -37,21 +37,9 @@ def is_text_model(given: Path) -> bool:
         return False
 
 
-def read_text(path: Path) -> list[str]:
-    """Return the lines of a text file; a DataError says what is wrong with it."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"the text {path} cannot be read: {error.strerror or error}") from error
-    if b"\0" in content:
-        raise DataError(f"the text {path} must be text in UTF-8, but it is a binary file; name a text file")
-    try:
-        lines = [line for line in content.decode("utf-8").splitlines() if line.strip()]
-    except UnicodeDecodeError as error:
-        raise DataError(f"the text {path} must be text in UTF-8; convert it") from error
-    if not lines:
-        raise DataError(f"the text {path} is empty; it needs at least one line of words")
-    return lines
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a text file that have words; a DataError says what is wrong with it."""
+    return [line for line in read_text(path) if line.strip()]
 
 
 class TextModel:

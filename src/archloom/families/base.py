@@ -121,6 +121,7 @@ class Family(ABC, Generic[Space]):
 
     task: ClassVar[Task] = CLASSIFICATION  # what its networks predict
     search_defaults: ClassVar[Mapping[str, Settings]] = {}  # by section, where a search of it needs others than usual
+    trial_defaults: ClassVar[Mapping[str, Settings]] = {}  # likewise, where it trains single architectures
     costs_differ: ClassVar[bool] = True  # between architectures of one size
     sizes: ClassVar[Sequence[Size]] = ()  # from small to published, each larger than the one before; for `auto`
     depth_settings: ClassVar[tuple[str, ...]] = ()  # of the space; the first that is not 0 is in force

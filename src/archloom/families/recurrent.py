@@ -15,7 +15,7 @@ from annotated_doc import Doc
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from archloom.core.errors import require
+from archloom.core.errors import SettingError, require
 from archloom.core.settings import Settings
 from archloom.families.base import Depth, Family, OperationKind, Size
 from archloom.families.recurrent_cell import CellPlan, CellWeights, fuse_cell, plan_cell, run_step
@@ -23,7 +23,7 @@ from archloom.fast import current_kernels
 from archloom.fast.recurrent_segment import run_segment
 from archloom.spaces import NONE, Recurrent
 from archloom.spaces.base import WIDEST
-from archloom.supernet import Continuation, Gates, Only, Resolve, path_gates
+from archloom.supernet import Continuation, Gates, Only, PartialChannels, Resolve, path_gates
 from archloom.tasks import LANGUAGE, Task
 
 SPREAD = 0.04  # of the first weights
@@ -88,6 +88,10 @@ class RecurrentNetwork(nn.Module):
                 **{f"network.{name} must be 0 or more, got {value}": value >= 0 for name, value in penalties.items()},
             }
         )
+        if isinstance(resolve, PartialChannels):
+            raise SettingError(
+                f"strategy.parts must be 1 for a recurrent cell, which has no channels, got {resolve.parts}"
+            )
         self._space, self.hidden = space, hidden
         alone = isinstance(resolve, Only)
         self._fixed = plan_cell(space, path_gates(space, resolve.architecture)) if isinstance(resolve, Only) else None
@@ -121,12 +125,9 @@ class RecurrentNetwork(nn.Module):
         mask = self.drop_hidden.draw(given, columns, hidden)
         weights = CellWeights(self.start[hidden:], self.nodes, mask, self._normalized)
         output = given.new_zeros(columns, hidden) if state is None else state.to(given)
-        fused = (
-            None
-            if current_kernels() is None or torch.compiler.is_compiling()
-            else (fuse_cell(self._space, plan, normalized=self._normalized))
-        )
-        if fused is not None and given.device.type != "meta":
+        may_fuse = current_kernels() is not None and not torch.compiler.is_compiling() and given.device.type != "meta"
+        fused = fuse_cell(self._space, plan, normalized=self._normalized) if may_fuse else None
+        if fused is not None:
             cell, shares = fused
             return run_segment(cell, given, output, weights.hidden, weights.nodes, mask, shares)
         outputs = []
@@ -180,6 +181,8 @@ class RecurrentFamily(Family[Recurrent]):
         "search": {"batch_size": 32, "evaluation_images": 7000},
         "race": {"learning_rate": 20.0, "batch_size": 32},
     }
+
+    trial_defaults: ClassVar[Mapping[str, Settings]] = {"weights": {"learning_rate": 20.0, "learning_rate_end": 20.0}}
 
     @property
     def network(self) -> Any:

@@ -102,8 +102,62 @@ def run_segment(
     """
     if cell.normalized and given.shape[1] < 2:
         raise ValueError("Expected more than 1 value per channel when training, got one column")
-    outputs: Tensor = _Segment.apply(cell, given, state, hidden, nodes, mask, shares)  # type: ignore[no-untyped-call]
+    # gates without a gradient: this is a step of the weights, and products are cheapest while their factors are at hand
+    products = _Products(hidden, nodes, at_once=shares is None or not shares.requires_grad)
+    link: Tensor = _Weights.apply(products, hidden, nodes)  # type: ignore[no-untyped-call]
+    outputs: Tensor = _Segment.apply(  # type: ignore[no-untyped-call]
+        cell, given, state, hidden.detach(), nodes.detach(), mask, shares, link, products
+    )
     return outputs
+
+
+HIDDEN = -1  # in place of the number of a node: the matrix of the last output
+
+
+class _Products:
+    """Gradients of the matrices, added up from the last time step to the first: at once, or when they are needed."""
+
+    def __init__(self, hidden: Tensor, nodes: Tensor, *, at_once: bool) -> None:
+        self._like, self._at_once = (hidden.detach(), nodes.detach()), at_once
+        self._left: list[tuple[int, Tensor, Tensor]] = []
+
+    @cached_property
+    def _sums(self) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(self._like[0]), torch.zeros_like(self._like[1])
+
+    def add(self, number: int, read: Tensor, gradient: Tensor) -> None:
+        """Add the product of what the matrix of a node read, with the gradient of what it returned."""
+        if not self._at_once:
+            self._left.append((number, read, gradient))
+            return
+        matrix = self._sums[0] if number == HIDDEN else self._sums[1][number]
+        matrix.addmm_(read.t(), gradient)
+
+    def finish(self) -> tuple[Tensor, Tensor]:
+        """Return the gradients of both parameters."""
+        left, self._left, self._at_once = self._left, [], True
+        for number, read, gradient in left:
+            self.add(number, read, gradient)
+        return self._sums
+
+
+class _Weights(torch.autograd.Function):
+    """Gradients of the matrices, apart from the segment: nothing multiplies where only the gates learn.
+
+    Autograd calls this backward pass after that of the segment, and only if the gradient of a matrix is asked for. A
+    function cannot see that by itself: its `needs_input_grad` says which inputs could have a gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, products: _Products, hidden: Tensor, nodes: Tensor) -> Tensor:
+        ctx.products = products
+        return hidden.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        found = ctx.products.finish()
+        ctx.products = None
+        return None, *found
 
 
 class _Segment(torch.autograd.Function):
@@ -117,6 +171,8 @@ class _Segment(torch.autograd.Function):
         nodes: Tensor,
         mask: Tensor | None,
         shares: Tensor | None,
+        link: Tensor,
+        products: _Products,
     ) -> Tensor:
         run = _Run(cell, hidden, nodes.unbind(), mask, shares)
         outputs = given.new_empty(*given.shape[:2], hidden.shape[0])
@@ -125,7 +181,7 @@ class _Segment(torch.autograd.Function):
             step, state = run.forward(word, state)
             outputs[number] = state
             steps.append(step)
-        ctx.run, ctx.steps = run, steps
+        ctx.run, ctx.steps, ctx.products = run, steps, products
         ctx.save_for_backward(hidden, nodes)  # only so that a change in between is noticed
         return outputs
 
@@ -136,24 +192,17 @@ class _Segment(torch.autograd.Function):
                 "fused parts have no second derivative; compute the loss within archloom.fast.use_kernels('plain')"
             )
         _ = ctx.saved_tensors
-        _, given, state, hidden, nodes, _, shares = ctx.needs_input_grad
-        found = _Gradients(ctx.run, weights=hidden or nodes, shares=shares)
+        _, given, state, _, _, _, shares, link, _ = ctx.needs_input_grad
+        found = _Gradients(ctx.run, ctx.products if link else None, shares=shares)
         into = torch.zeros_like(gradient[0])
         inputs = []
-        for step, own in zip(reversed(ctx.steps), reversed(gradient.unbind()), strict=True):
-            product, into = found.backward(step, own + into)
+        for own in reversed(gradient.unbind()):
+            product, into = found.backward(ctx.steps.pop(), own + into)
             inputs.append(product)
         words = torch.stack(inputs[::-1]) if given else None
-        ctx.run = ctx.steps = None
-        return (
-            None,
-            words,
-            into if state else None,
-            found.hidden,
-            torch.stack(found.nodes) if found.nodes else None,
-            None,
-            found.shares,
-        )
+        ctx.run = ctx.steps = ctx.products = None
+        start = into if state else None
+        return None, words, start, None, None, None, found.shares, gradient.new_zeros(()) if link else None, None
 
 
 class _Run:
@@ -237,10 +286,8 @@ class _Run:
 class _Gradients:
     """Gradients of a segment, added up while time runs backward."""
 
-    def __init__(self, run: _Run, *, weights: bool, shares: bool) -> None:
-        self._run = run
-        self.hidden = torch.zeros_like(run.hidden) if weights else None
-        self.nodes = [torch.zeros_like(one) for one in run.nodes] if weights else []
+    def __init__(self, run: _Run, products: _Products | None, *, shares: bool) -> None:
+        self._run, self._products = run, products
         self.shares = torch.zeros_like(run.shares) if shares and run.shares is not None else None
 
     def backward(self, step: _Step, gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -262,8 +309,8 @@ class _Gradients:
         product[:, run.size :] = _tanh_backward(moved, step.candidate)
         rest = torch.addcmul(moved, moved, step.gate, value=-1)
         torch.mul(step.candidate - step.output, rest, out=product[:, : run.size])
-        if self.hidden is not None:
-            self.hidden.addmm_(step.dropped.t(), product)
+        if self._products is not None:
+            self._products.add(HIDDEN, step.dropped, product)
         before = product @ run.hidden.t()
         return product, (total - moved).add_(run.drop(before))
 
@@ -296,8 +343,8 @@ class _Gradients:
             _multiply_slopes(through, saved, node.blocks, out=product[..., size:])
             torch.mul(saved.activated - saved.read, rest, out=product[..., :size])
         flat = product.flatten(0, 1)
-        if self.nodes:
-            self.nodes[number].addmm_(saved.dropped.flatten(0, 1).t(), flat)
+        if self._products is not None:
+            self._products.add(number, saved.dropped.flatten(0, 1), flat)
         back = (flat @ run.nodes[number].t()).view(count, -1, size)
         back = around.add_(run.drop(back)) if around.shape == back.shape else around + run.drop(back)
         if node.reads_first:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from archloom.core.errors import ArchloomError
+from archloom.core.metrics import Metric
+from archloom.families import family_of
 from archloom.pipelines.results import ModelSummary, PipelineResult, SearchSummary
 from archloom.pipelines.spec import PipelineSpec
 from archloom.retrainings.jobs import RetrainJob
@@ -16,9 +18,9 @@ from archloom.searches.records import EpochRecord, TrialRecord
 from archloom.searches.result import SearchResult, read_result
 
 FIGURES = {
-    "shared": "validation accuracy under the shared weights of its search",
+    "shared": "validation {metric} under the shared weights of its search",
     "score": "best validation score of its trials",
-    "short": "validation accuracy after a short training",
+    "short": "validation {metric} after a short training",
 }
 
 
@@ -45,7 +47,13 @@ def evaluate_pipeline(
         failures=failures or {},
         exported=tuple(exported),
         folder=folder,
+        metric=metric_of(pipeline).name,
     )
+
+
+def metric_of(pipeline: PipelineSpec) -> Metric:
+    """Return the metric of the task that its searches are for."""
+    return family_of(pipeline.search.build_space()).task.metric
 
 
 def summarize_searches(jobs: Sequence[SearchJob], short: Sequence[RetrainJob] = ()) -> tuple[SearchSummary, ...]:
@@ -55,19 +63,21 @@ def summarize_searches(jobs: Sequence[SearchJob], short: Sequence[RetrainJob] = 
     for job in jobs:
         found = _read_search(job)
         if found is not None:
-            figure, kind = _find_figure(found)
+            score, kind = _find_score(found)
+            figure = family_of(job.spec.build_space()).task.metric.from_percent(score)
             if short:
                 model = trained.get(job.seed)
-                figure, kind = model.valid.top1 if model is not None and model.valid else None, "short"
+                figure, kind = model.valid.figure if model is not None and model.valid else None, "short"
             seconds, parameters = found.run.seconds + (found.finalists_seconds or 0.0), found.cost.parameters
             summaries.append(SearchSummary(job.seed, job.folder, found.text, figure, kind, seconds, parameters))
     return tuple(summaries)
 
 
-def _find_figure(found: SearchResult) -> tuple[float | None, str]:
-    """Return how good a search takes its architecture to be on validation images, never what a table says of test.
+def _find_score(found: SearchResult) -> tuple[float | None, str]:
+    """Return how good a search takes its architecture to be on validation examples, never what a table says of test.
 
-    Images that the search did not use come first: an architecture looks too good on the images that chose it.
+    Examples that the search did not use come first: an architecture looks too good on those that chose it. The score
+    is in percent.
     """
     if found.shared_accuracy is not None:
         return 100 * found.shared_accuracy, "shared"
@@ -89,8 +99,9 @@ def choose_searches(pipeline: PipelineSpec, searches: Sequence[SearchSummary]) -
     if len(searches) == 1:
         return [searches[0].seed]
     known = [found for found in searches if found.figure is not None]
+    direction = metric_of(pipeline).direction
     # the first of equals
-    return [max(known, key=lambda found: (found.figure or 0.0, -found.seed)).seed] if known else []
+    return [max(known, key=lambda found: (direction * (found.figure or 0.0), -found.seed)).seed] if known else []
 
 
 def _summarize_models(jobs: Sequence[RetrainJob]) -> tuple[ModelSummary, ...]:
@@ -100,8 +111,8 @@ def _summarize_models(jobs: Sequence[RetrainJob]) -> tuple[ModelSummary, ...]:
             search=job.search,
             seed=job.seed,
             path=job.folder,
-            test=model.test.top1 if model.test else None,
-            valid=model.valid.top1 if model.valid else None,
+            test=model.test.figure if model.test else None,
+            valid=model.valid.figure if model.valid else None,
             seconds=model.run.seconds,
             parameters=model.cost.parameters,
             caution=model.caution,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from archloom.core.metrics import Metric
 from archloom.reports.figures import colour_of, make_figure, svg
 from archloom.reports.tables import Table, number_table
 
@@ -14,23 +15,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Tests = Mapping[int, Sequence[float]]
-"""Test accuracies by the seed of the search."""
+"""Test figures by the seed of the search."""
 
 
-def draw_models(tests: Tests) -> str:
+def draw_models(tests: Tests, metric: Metric) -> str:
     """Return the plot as SVG; nothing if there is no model."""
-    label = "Test accuracy of every retraining, by search"
-    return svg(partial(_draw, tests), height=0.34 * len(tests) + 0.8, label=label) if tests else ""
+    label = f"Test {metric.name} of every retraining, by search"
+    return svg(partial(_draw, tests, metric), height=0.34 * len(tests) + 0.8, label=label) if tests else ""
 
 
-def plot_models(tests: Tests) -> Figure:
+def plot_models(tests: Tests, metric: Metric) -> Figure:
     """Return the plot as a matplotlib figure."""
-    figure = make_figure(partial(_draw, tests), height=0.34 * len(tests) + 0.8)
+    figure = make_figure(partial(_draw, tests, metric), height=0.34 * len(tests) + 0.8)
     figure.set_facecolor("white")
     return figure
 
 
-def _draw(tests: Tests, figure: Figure) -> None:
+def _draw(tests: Tests, metric: Metric, figure: Figure) -> None:
     axes = figure.subplots()
     for row, values in enumerate(tests.values()):
         colour, centre = colour_of(row), statistics.mean(values)
@@ -39,11 +40,11 @@ def _draw(tests: Tests, figure: Figure) -> None:
     axes.set_yticks(range(len(tests)), [f"search {seed}" for seed in tests])
     axes.set_ylim(len(tests) - 0.5, -0.5)
     axes.margins(x=0.1)
-    axes.set_xlabel("test accuracy, %")
+    axes.set_xlabel(f"test {metric.label}")
     axes.grid(visible=False, axis="y")
 
 
-def tabulate_models(tests: Tests) -> Table:
+def tabulate_models(tests: Tests, metric: Metric) -> Table:
     """Return the numbers of the plot: a row per retraining."""
     rows = [(search, value) for search, values in tests.items() for value in values]
-    return number_table(("search", "test accuracy, %"), rows)
+    return number_table(("search", f"test {metric.label}"), rows)

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject
+from archloom.core.metrics import Metric
 from archloom.core.result_file import read_result_file
 from archloom.core.trust import UntrustedError
 from archloom.execution.run_folder import RunFolder
@@ -45,7 +46,7 @@ def make_context(result: PipelineResult, address: Callable[[Path], str]) -> dict
         "complete": result.complete,
         "failures": Table("", tuple(result.failures.items())),
         "sentences": result.sentences,
-        "strips": _picture_models(tests),
+        "strips": _picture_models(tests, result.measure),
         "trained": _add_links(result.tabulate_models(), [model.path for model in result.models], address),
         "searches": _add_links(result.tabulate_searches(), [found.path for found in result.searches], address),
         "picking": explain_picking(result),
@@ -55,11 +56,13 @@ def make_context(result: PipelineResult, address: Callable[[Path], str]) -> dict
     }
 
 
-def _picture_models(tests: Tests) -> Picture | str:
+def _picture_models(tests: Tests, measure: Metric) -> Picture | str:
     """Return a dot per model; nothing for a single one, which the table tells better."""
     if sum(map(len, tests.values())) < 2:
         return ""
-    return Picture("models", "Trained from scratch", lambda: draw_models(tests), lambda: tabulate_models(tests))
+    return Picture(
+        "models", "Trained from scratch", lambda: draw_models(tests, measure), lambda: tabulate_models(tests, measure)
+    )
 
 
 def _describe_best(result: PipelineResult) -> dict[str, object]:
@@ -115,14 +118,14 @@ def _read_or_none(path: Path, parse: Callable[[JsonObject], str]) -> str | None:
 
 def explain_picking(result: PipelineResult) -> str:
     """Return how a search was picked, if one was."""
-    kinds = dict.fromkeys(FIGURES[found.figure_kind] for found in result.searches)
+    kinds = dict.fromkeys(FIGURES[found.figure_kind].format(metric=result.metric) for found in result.searches)
     if result.protocol == "repeats":
         return "Every search is retrained: none is picked."
     if result.search_count == 1:
         return "There is one search, and nothing to pick."
     if result.picked is None:
         return "The best search is picked by validation when all have finished."
-    return f"Search {result.picked} was picked by {' or '.join(kinds)}. Test images and tables were not used."
+    return f"Search {result.picked} was picked by {' or '.join(kinds)}. Test data and tables were not used."
 
 
 def _add_links(table: Table, paths: Sequence[Path], address: Callable[[Path], str]) -> Mapping[str, object]:

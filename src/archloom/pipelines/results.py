@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject
+from archloom.core.metrics import ACCURACY, METRICS, Metric
 from archloom.core.result_file import StoredResult
 from archloom.export import export_model
 from archloom.pipelines.plots import draw_models, plot_models
@@ -29,7 +30,7 @@ class SearchSummary:
     seed: int
     path: Path
     text: str
-    figure: float | None  # on validation images; higher is better
+    figure: float | None  # on validation examples: an accuracy in percent, or a perplexity
     figure_kind: str  # which of FIGURES in evaluation.py
     seconds: float | None
     parameters: int | None
@@ -42,7 +43,7 @@ class ModelSummary:
     search: int  # the seed of its search
     seed: int
     path: Path
-    test: float | None  # top-1, in percent
+    test: float | None  # an accuracy in percent, or a perplexity
     valid: float | None
     seconds: float | None
     parameters: int | None
@@ -64,6 +65,7 @@ class PipelineResult(StoredResult):
         failures: The reason, by run.
         exported: Files of the best model in other formats.
         folder: The folder of the pipeline, if known.
+        metric: The name of the metric of all figures: `accuracy`, or `perplexity`.
 
     Examples:
         >>> from archloom.pipelines.results import PipelineResult
@@ -83,21 +85,28 @@ class PipelineResult(StoredResult):
     failures: Mapping[str, str] = field(default_factory=dict)
     exported: tuple[Path, ...] = ()
     folder: Path | None = None
+    metric: str = ACCURACY.name
+
+    @property
+    def measure(self) -> Metric:
+        """Return how figures are named and ranked."""
+        return METRICS.get(self.metric, ACCURACY)
 
     @property
     def spread(self) -> VarianceSplit | None:
-        """Return how test accuracies vary over searches and over retrainings."""
+        """Return how test figures vary over searches and over retrainings."""
         known = [model for model in self.models if model.test is not None]
         seeds = dict.fromkeys(model.search for model in known)
         groups = [[model.test for model in known if model.search == seed and model.test is not None] for seed in seeds]
-        return split_variance(groups) if groups else None
+        return split_variance(groups, self.measure) if groups else None
 
     @property
     def best(self) -> ModelSummary | None:
-        """Return the model to use: the best by validation, or the first one if there are no validation images."""
+        """Return the model to use: the best by validation, or the first one if there are no validation examples."""
         validated = [model for model in self.models if model.valid is not None]
         if validated:
-            return max(validated, key=lambda model: (model.valid or 0.0, -model.search, -model.seed))
+            direction = self.measure.direction
+            return max(validated, key=lambda model: (direction * (model.valid or 0.0), -model.search, -model.seed))
         return self.models[0] if self.models else None
 
     @property
@@ -122,6 +131,7 @@ class PipelineResult(StoredResult):
             failures={str(run): str(reason) for run, reason in value["failures"].items()},
             exported=tuple(map(Path, value["exported"])),
             folder=folder,
+            metric=str(value.get("metric", ACCURACY.name)),
         )
 
     def to_json(self) -> JsonObject:
@@ -131,6 +141,7 @@ class PipelineResult(StoredResult):
             "version": self.version,
             "title": self.title,
             "protocol": self.protocol,
+            "metric": self.metric,
             "searches": self.search_count,
             "retrainings": self.model_count,
             "picked": self.picked,
@@ -157,18 +168,23 @@ class PipelineResult(StoredResult):
             else:
                 of = count_text(len({model.search for model in self.models}), "search", "searches")
             over = count_text(len(tests), "retraining", "retrainings")
-            lines.append(f"Test accuracy {spread(tests)} % over {over} of {of}.")
+            lines.append(f"Test {self.metric} {spread(tests)}{self._unit} over {over} of {of}.")
         if variance is not None and variance.trainings > 1:
             lines.append(variance.sentence)
         if best is not None:
             why = "the first: there are no validation images"
             if best.valid is not None:
-                why = f"best by validation, {decimal(best.valid)} %"
+                why = f"best by validation, {decimal(best.valid)}{self._unit}"
             lines.append(
                 f"Use the model of search {best.search}, retraining {best.seed} ({why}); "
-                f"its test accuracy is {decimal(best.test)} %."
+                f"its test {self.metric} is {decimal(best.test)}{self._unit}."
             )
         return lines
+
+    @property
+    def _unit(self) -> str:
+        """Return what follows a figure."""
+        return f" {self.measure.unit}" if self.measure.unit else ""
 
     def __repr__(self) -> str:
         total = "" if self.model_count is None else f" of {self.model_count}"
@@ -181,7 +197,9 @@ class PipelineResult(StoredResult):
         """Return the result for a notebook: sentences, a dot per model, models and searches."""
         lines = "".join(f"<p>{escape(line)}</p>" for line in self.sentences)
         tables = f"{to_html(self.tabulate_models())}{to_html(self.tabulate_searches())}"
-        return f"<div><h4>{escape(self.title)}</h4>{lines}{draw_models(self.tests_by_search)}{tables}</div>"
+        return (
+            f"<div><h4>{escape(self.title)}</h4>{lines}{draw_models(self.tests_by_search, self.measure)}{tables}</div>"
+        )
 
     def tabulate_searches(self) -> Table:
         """Return a table with a row per search."""
@@ -210,7 +228,8 @@ class PipelineResult(StoredResult):
             )
             for model in self.models
         )
-        return Table("", rows, ("model", "test, %", "validation, %", "parameters", "time"))
+        unit = self.measure.unit or self.metric
+        return Table("", rows, ("model", f"test, {unit}", f"validation, {unit}", "parameters", "time"))
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with a row per trained model.
@@ -251,15 +270,15 @@ class PipelineResult(StoredResult):
             The figure, on a white background.
 
         Raises:
-            ArchloomError: If no model has a test accuracy.
+            ArchloomError: If no model was tested.
         """
         if not self.tests_by_search:
-            raise ArchloomError("plot() needs a model with a test accuracy, and this pipeline has none yet")
-        return plot_models(self.tests_by_search)
+            raise ArchloomError(f"plot() needs a model with a test {self.metric}, and this pipeline has none yet")
+        return plot_models(self.tests_by_search, self.measure)
 
     @property
     def tests_by_search(self) -> dict[int, list[float]]:
-        """Test accuracies by the seed of the search."""
+        """Test figures by the seed of the search."""
         tests: dict[int, list[float]] = {}
         for model in self.models:
             if model.test is not None:

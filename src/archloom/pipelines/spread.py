@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import scipy  # loads its parts when they are used
 
+from archloom.core.metrics import ACCURACY, Metric
+
 
 @dataclass(frozen=True)
 class VarianceSplit:
@@ -25,6 +27,7 @@ class VarianceSplit:
     between: float | None  # of searches
     within: float | None  # of trainings of one architecture
     p: float | None  # of the F test that searches differ at all
+    unit: str = ACCURACY.difference_unit  # what follows a deviation
 
     @property
     def sentence(self) -> str:
@@ -36,23 +39,23 @@ class VarianceSplit:
                 beginning = f"Searches differ by ±{self.between:.2f}"
             test = "" if self.p is None else f"; test of a difference between searches: p = {self.p:.3f}"
             return (
-                f"{beginning}, retrainings of one architecture by ±{self.within:.2f} points (standard deviations, "
+                f"{beginning}, retrainings of one architecture by ±{self.within:.2f} {self.unit} (standard deviations, "
                 f"{self.searches} searches, {self.trainings} retrainings{test})."
             )
         if self.within is not None:
             return (
-                f"Retrainings of one architecture differ by ±{self.within:.2f} points (standard deviation of "
+                f"Retrainings of one architecture differ by ±{self.within:.2f} {self.unit} (standard deviation of "
                 f"{self.trainings}). Only one search was retrained, so the spread of searches is unknown."
             )
         if self.total is not None:
             return (
-                f"Results differ by ±{self.total:.2f} points (standard deviation of {self.trainings}). Each search was "
-                "retrained once, so the spread of searches and that of retrainings cannot be separated."
+                f"Results differ by ±{self.total:.2f} {self.unit} (standard deviation of {self.trainings}). Each "
+                "search was retrained once, so the spread of searches and that of retrainings cannot be separated."
             )
         return "One result has no spread."
 
 
-def split_variance(groups: Sequence[Sequence[float]]) -> VarianceSplit:
+def split_variance(groups: Sequence[Sequence[float]], metric: Metric = ACCURACY) -> VarianceSplit:
     """Return the spread of results, given a group per search with the results of its trainings."""
     groups = [group for group in groups if group]
     values = [value for group in groups for value in group]
@@ -65,6 +68,7 @@ def split_variance(groups: Sequence[Sequence[float]]) -> VarianceSplit:
         between=between,
         within=within,
         p=_test_difference(groups) if between is not None else None,
+        unit=metric.difference_unit,
     )
 
 

@@ -27,8 +27,8 @@ class EdgeLogits(Logits):
         self._nodes = [node.inputs for node in space.cell_nodes]
         if not self._nodes:
             raise SettingError(
-                f"the space must be made of cells, whose nodes sum edges, got "
-                f"{type(space).__name__}; use darts or nb201"
+                f"the space must be made of cells, whose nodes sum edges, got {type(space).__name__}; "
+                "use the space darts or nb201, or another strategy"
             )
         self._options = self.values.numel()
         edges = spread * torch.randn(sum(map(len, self._nodes)), generator=generator)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.data.loader import Loader
 
 MOST_MISTAKES = 24
@@ -51,6 +52,13 @@ class Evaluation:
     confusion: Confusion
     per_class: tuple[float | None, ...]
     worst: tuple[Mistake, ...] = ()
+
+    metric: ClassVar[Metric] = ACCURACY
+
+    @property
+    def figure(self) -> float:
+        """Return the figure of the metric: the accuracy in percent."""
+        return self.top1
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:

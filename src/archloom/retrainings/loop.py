@@ -134,7 +134,6 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self._recent: deque[float] = deque(maxlen=RECENT)  # seconds of the last steps
         self._threads = None if budget is None else ThreadWatch()
         self._sums = {"loss": 0.0, "right": 0.0, "images": 0.0, "seconds": 0.0}
-        self._epoch_start = 0, 0  # an epoch, and the steps before it
         self._validated: tuple[int, AnyEvaluation] | None = None  # the last validation, and its step
         self._save: Save | None = None
         self._saved = 0.0
@@ -173,7 +172,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
     def advance(self) -> RetrainRecord | None:
         """Train for one step; return the record of the epoch after its last step, else None."""
         start = self._clock()
-        epoch, step = self._locate(self.position)
+        epoch, step = self._train.locate(self.position)
         if self._batches is None:
             self._batches = self._train.epoch(epoch, step)
         batch = next(self._batches)
@@ -194,17 +193,6 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             return None
         self._batches = None
         return self._record(epoch)
-
-    def _locate(self, position: int) -> tuple[int, int]:
-        """Return the epoch and the step within it; epochs of a text may differ in length."""
-        epoch, before = self._epoch_start
-        if position < before:
-            epoch, before = 0, 0
-        while position - before >= self._train.steps_of(epoch):
-            before += self._train.steps_of(epoch)
-            epoch += 1
-        self._epoch_start = epoch, before
-        return epoch, position - before
 
     def _step_figures(self, loss: float, right: float, batch: Batch) -> dict[str, float]:
         """Return what a step reports."""
@@ -370,7 +358,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
 
     def conclude(self) -> RetrainOutcome:
         """Evaluate the chosen weights and return the outcome."""
-        self.emit(Deriving("evaluating the model on images that it was not trained on"))
+        self.emit(Deriving("evaluating the model on data that it was not trained on"))
         model = copy.deepcopy(self.model)
         model.load_state_dict(self.chosen, strict=False)  # an auxiliary head takes no part in evaluation
         return RetrainOutcome(
@@ -379,7 +367,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             best_epoch=len(self.history) - 1 if self.best is None else self.best["epoch"],
             steps=self.position,
             planned_steps=self._planned,
-            steps_per_epoch=self._train.steps,
+            steps_per_epoch=round(self._planned / self.settings.epochs),
         )
 
     def _find_validation(self) -> AnyEvaluation | None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
+from archloom.core.metrics import PERPLEXITY, Metric
 from archloom.data.loader import Batches
 from archloom.tasks import LANGUAGE
-from archloom.tasks.language import unigram_perplexity
+from archloom.tasks.language import compare_with_guessing, unigram_perplexity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,13 @@ class TextEvaluation:
     words: int
     loss: float
     guessing: float
+
+    metric: ClassVar[Metric] = PERPLEXITY
+
+    @property
+    def figure(self) -> float:
+        """Return the figure of the metric: the perplexity."""
+        return self.perplexity
 
     @property
     def score(self) -> float:
@@ -52,12 +60,7 @@ class TextEvaluation:
     @property
     def caution(self) -> str:
         """Return a warning if the model is no better than guessing, else ''."""
-        if self.perplexity < self.guessing:
-            return ""
-        return (
-            f"The network has learned nothing: its perplexity, {self.perplexity:,.1f}, is not below "
-            f"{self.guessing:,.1f}, that of guessing words by how often they occur."
-        )
+        return compare_with_guessing(self.perplexity, self.guessing)
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:

@@ -124,8 +124,15 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         report(finished.trial, self._reward(finished.scores[-1].score, finished.trial.architecture))
         self.position += 1
         record = self._record(finished)
-        self.emit(Advanced(self.position, 0, {"score": record.score, "best": record.best}))
+        self.emit(Advanced(self.position, 0, self._list_figures(record)))
         return record
+
+    def _list_figures(self, record: TrialRecord) -> dict[str, float]:
+        """Return what a trial reports: scores, or perplexities where these are what people read."""
+        if self._metric.higher_is_better:
+            return {"score": record.score, "best": record.best}
+        name, scores = self._metric.name, {"": record.score, "best_": record.best}
+        return {f"{prefix}{name}": self._metric.to_value(score / 100) for prefix, score in scores.items()}
 
     def _run_group(self) -> FinishedTrial | None:
         """Return the next trial of a group; None after a request to stop, with what was scored kept."""

@@ -14,6 +14,7 @@ import torch
 from archloom.core.errors import DivergedError, ParseError, SettingError
 from archloom.core.events import Advanced, Deriving, Noted
 from archloom.core.json_object import JsonObject
+from archloom.core.metrics import additive, from_additive
 from archloom.core.state import StateDict
 from archloom.data.loader import Batch, Batches
 from archloom.execution.checkpoint import digest_state
@@ -211,7 +212,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self.position += 1
         self._refuse_infinite(metrics)
         for name, value in metrics.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
+            self._sums[name] = self._sums.get(name, 0.0) + additive(name, value)
             self._counts[name] = self._counts.get(name, 0) + 1
         self._images += len(train)
         seconds = self._clock() - start
@@ -260,7 +261,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             seconds=self._seconds,
             images_per_second=self._images / self._seconds if self._seconds > 0 else 0.0,
             memory_mb=peak_memory_mb(self.weights.device),
-            metrics={name: total / self._counts[name] for name, total in self._sums.items()}
+            metrics={name: from_additive(name, total / self._counts[name]) for name, total in self._sums.items()}
             | self._cost_of(architecture),
             learning_rate=self.weights.learning_rate,
             derived_accuracy=self._evaluate(architecture),
@@ -550,7 +551,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
 
 def _stream(loader: Batches, position: int) -> Iterator[Batch]:
     """Yield batches from a position on, epoch after epoch without end."""
-    epoch, start = divmod(position, loader.steps)
+    epoch, start = loader.locate(position)
     while True:
         yield from loader.epoch(epoch, start)
         epoch, start = epoch + 1, 0

@@ -144,20 +144,22 @@ class SearchSpec:
         task = _find_task(space)
         data_name, data_set = find_data(sections, task.default_data)
         sections.problems.raise_if_any()  # nothing else can be checked without these three
+        family = family_of(space.load())
         targets: dict[str, Target] = {
             "space": space.load(),
             "strategy": named.load(),
-            "network": family_of(space.load()).network,
+            "network": family.network,
             **SECTION_TYPES,
         }
         preset = _find_preset(sections, targets["strategy"])
-        layers = merge(family_of(space.load()).search_defaults, {"space": dict(space.settings)}, preset)
+        trials = family.trial_defaults if issubclass(named.load(), BlackBox) else {}
+        layers = merge(family.search_defaults, trials, {"space": dict(space.settings)}, preset)
         parts: dict[str, Any] = {
             name: Component(named, sections.keywords(name, targets[name], defaults=layers.get(name)))
             for name, named in (
                 ("space", space_name),
                 ("strategy", strategy_name),
-                ("network", family_of(space.load()).name),
+                ("network", family.name),
             )
         }
         made: dict[str, Any] = {

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from archloom.core.errors import SettingError, require
 from archloom.data.loader import Batch
+from archloom.families import family_of
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics
 from archloom.supernet import Curvature, SharedWeights, StepResult, to_vector
@@ -62,6 +63,7 @@ class AmendedDarts(Differentiable):
         **common: Any,
     ) -> None:
         super().__init__(space, generator, **common)
+        task = family_of(space).task
         self._inverse, self._terms = parse_inverse(inverse)
         require(
             {
@@ -69,6 +71,9 @@ class AmendedDarts(Differentiable):
                 f"strategy.limit must be 0 (off) or more, got {limit}": limit >= 0,
                 f"strategy.damping must be 0 or more, got {damping}": damping is None or damping >= 0,
                 f"strategy.difference_step must be above 0, got {difference_step}": difference_step > 0,
+                f"strategy.independent must be false for {task.name}, whose batches cannot be halved": (
+                    task.are_independent or not independent
+                ),
             }
         )
         self._eta, self._limit, self._damping, self._independent = eta, limit, damping, independent

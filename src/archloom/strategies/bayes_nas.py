@@ -77,7 +77,7 @@ class BayesNas(OneShot):
         if not space.cell_nodes:
             raise SettingError(
                 f"the space must be made of cells, whose edges have gates, got {type(space).__name__}; "
-                "use darts or nb201"
+                "use the space darts or nb201, or another strategy"
             )
         self._observations, self._warmup, self._draws, self._prune = observations, warmup, draws, prune
         self._supernet_space, self._shared = space.unshare()

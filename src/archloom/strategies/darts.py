@@ -10,9 +10,10 @@ from annotated_doc import Doc
 from torch import Tensor
 
 from archloom.core.errors import require
+from archloom.data.loader import Batch
 from archloom.spaces import SearchSpace
 from archloom.strategies.base import RECURRENT_WEIGHTS, Differentiable, Metrics, Preset, SearchBatch, metrics
-from archloom.supernet import Curvature, Gate, Gates, SharedWeights, StepResult, clip_factor, to_vector
+from archloom.supernet import Curvature, Gate, Gates, Parameters, SharedWeights, StepResult, clip_factor, to_vector
 
 LOGITS = "logits"  # its key among the weights, in a gradient by both
 
@@ -85,13 +86,18 @@ class Darts(Differentiable):
             return weights.gradient(evaluated.loss, of=self.policy.values), evaluated
         # d/da L_valid(w - rate * dL_train/dw, a) = direct part - rate * (mixed second derivative of L_train) * v
         # a clipped gradient is c * dL_train/dw, and c counts as a constant
-        moved, factor = weights.virtual_step(batch.train, self.policy.mixture()), 1.0
-        if self._clips:
-            moved, factor = weights.clipped_virtual_step(batch.train, self.policy.mixture())
+        moved, factor = self._step_virtually(weights, batch.train)
         evaluated = weights.step_result(batch.valid, self.policy.mixture(), parameters=moved)
         vector = weights.gradient(evaluated.loss, of={**moved, LOGITS: self.policy.values})
         direct = vector.pop(LOGITS)
         flat = to_vector(vector.values())
         flat = flat * clip_factor(float(flat.norm()), weights.clip) if self._clips else flat
         curvature = Curvature(weights, batch.train, self.policy.mixture, self.policy.values, step=self._difference_step)
-        return direct - weights.learning_rate * factor * curvature.multiply_mixed_derivative(flat), evaluated
+        rate = weights.learning_rate * batch.train.rate * factor
+        return direct - rate * curvature.multiply_mixed_derivative(flat), evaluated
+
+    def _step_virtually(self, weights: SharedWeights, batch: Batch) -> tuple[Parameters, float]:
+        """Return the weights after one training step, and the factor that clipped its gradient."""
+        if self._clips:
+            return weights.clipped_virtual_step(batch, self.policy.mixture())
+        return weights.virtual_step(batch, self.policy.mixture()), 1.0

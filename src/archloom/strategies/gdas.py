@@ -9,6 +9,7 @@ import torch
 from annotated_doc import Doc
 
 from archloom.core.errors import require
+from archloom.families import family_of
 from archloom.policies import sample_gumbel_gates
 from archloom.policies.gumbel import Gradient, check_temperatures
 from archloom.spaces import SearchSpace
@@ -62,7 +63,7 @@ class Gdas(Differentiable):
         temperature_start: Annotated[float, Doc("of the Gumbel softmax, at the first step")] = 10.0,
         temperature_end: Annotated[float, Doc("where the last step comes to")] = 0.1,
         sampling: Annotated[
-            Literal["batch", "sample"], Doc("one path for the whole batch, or one for every image")
+            Literal["batch", "sample"], Doc("one path for the whole batch, or one for every example")
         ] = "batch",
         anneal: Annotated[
             Literal["step", "epoch"], Doc("how often the temperature falls; epoch: to its end in the last one")
@@ -74,28 +75,34 @@ class Gdas(Differentiable):
     ) -> None:
         super().__init__(space, generator, **common)
         check_temperatures(temperature_start, temperature_end)
+        task = family_of(space).task
         require(
             {
+                f"strategy.sampling must be 'batch' for {task.name}: a path per example would be another cell for "
+                "each column of a text": task.are_independent or sampling == "batch",
+                f"strategy.gradient must not be 'nb201_code' for {task.name}; use 'selected'": (
+                    task.are_independent or gradient != "nb201_code"
+                ),
                 "strategy.gradient nb201_code samples once per batch; it needs sampling = 'batch'": (
                     gradient != "nb201_code" or sampling == "batch"
                 ),
             }
         )
         self._start, self._end = temperature_start, temperature_end
-        self._per_image, self._gradient, self._by_epoch = sampling == "sample", gradient, anneal == "epoch"
+        self._per_example, self._gradient, self._by_epoch = sampling == "sample", gradient, anneal == "epoch"
 
     def temperature(self, batch: SearchBatch) -> float:
         """Return the temperature at a step, linear over the search."""
         done = batch.epoch / max(1, batch.epochs - 1) if self._by_epoch else batch.progress
         return self._start - (self._start - self._end) * done
 
-    def _sample(self, temperature: float, images: int) -> Gates:
+    def _sample(self, temperature: float, examples: int) -> Gates:
         return sample_gumbel_gates(
             self.policy,
             self.generator,
             temperature=temperature,
             gradient=self._gradient,
-            images=images if self._per_image else None,
+            images=examples if self._per_example else None,
         )
 
     def step(self, weights: SharedWeights, batch: SearchBatch) -> Metrics:

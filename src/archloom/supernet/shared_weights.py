@@ -374,8 +374,8 @@ class SharedWeights:
             if "more than 1 value per channel" not in str(error):
                 raise
             raise SettingError(
-                "batch normalisation needs more than one value per channel, got one image of one pixel; "
-                "use larger images or batches, or one path for the whole batch"
+                "batch normalisation needs more than one value per channel, got one image of one pixel, or one column "
+                "of text; use larger images or batches, or one path for the whole batch"
             ) from error
         kind = self._parameters[0].dtype
         if isinstance(output, Continuation) and moves_on:
@@ -465,7 +465,7 @@ class SharedWeights:
         Momentum and decay are included, clipping and the look-ahead of Nesterov are not. Weights outside the path keep
         their values.
         """
-        return self._step_virtually(self._find_gradients(batch, gates))
+        return self._step_virtually(self._find_gradients(batch, gates), rate=batch.rate)
 
     def clipped_virtual_step(self, batch: Batch, gates: Gates) -> tuple[Parameters, float]:
         """Return the weights after one SGD step whose gradient is clipped, and the factor that clipped it."""
@@ -473,15 +473,15 @@ class SharedWeights:
         known = [gradient for gradient in gradients if gradient is not None]
         factor = clip_factor(float(nn.utils.get_total_norm(known)), self._clip)
         clipped = [None if gradient is None else factor * gradient for gradient in gradients]
-        return self._step_virtually(clipped), factor
+        return self._step_virtually(clipped, rate=batch.rate), factor
 
     def _find_gradients(self, batch: Batch, gates: Gates) -> list[Tensor | None]:
         found = find_gradients(self._local_loss(batch, gates, moves_on=False), self._parameters)
         return self.ranks.average_gradients(found, self._parameters)
 
-    def _step_virtually(self, gradients: list[Tensor | None]) -> Parameters:
+    def _step_virtually(self, gradients: list[Tensor | None], *, rate: float) -> Parameters:
         return {
-            name: (parameter.detach() - self._sgd_step(parameter, gradient)).requires_grad_()
+            name: (parameter.detach() - rate * self._sgd_step(parameter, gradient)).requires_grad_()
             for name, parameter, gradient in zip(self._names, self._parameters, gradients, strict=True)
         }
 

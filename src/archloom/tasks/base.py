@@ -61,6 +61,7 @@ class Task(ABC):
     examples: ClassVar[str]  # what a batch consists of
     outputs: ClassVar[str]  # what a network chooses between
     data_type: ClassVar[type]
+    are_independent: ClassVar[bool] = True  # whether a batch can be split into its examples
     default_data: ClassVar[str]  # needs no download
     any_shape: ClassVar[NetworkShape]  # to build a network that only has to be checked
 

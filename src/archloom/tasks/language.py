@@ -27,6 +27,7 @@ class LanguageModelling(Task):
     examples: ClassVar[str] = "words"
     outputs: ClassVar[str] = "words"
     data_type: ClassVar[type] = TextData
+    are_independent: ClassVar[bool] = False  # a word follows those before it
     default_data: ClassVar[str] = "pydoc"
     any_shape: ClassVar[NetworkShape] = TextShape(words=2)
 
@@ -53,19 +54,23 @@ class LanguageModelling(Task):
 
     def chance_sentence(self, score: float, counts: Sequence[int]) -> str:
         """Return a warning if a perplexity is not below that of guessing words by how often they occur."""
-        guessing = unigram_perplexity(counts)
-        if self.metric.to_value(score) < guessing:
-            return ""
-        return (
-            f"The network has learned nothing: its perplexity, {self.metric.format(score)}, is not below "
-            f"{guessing:,.1f}, that of guessing words by how often they occur."
-        )
+        return compare_with_guessing(self.metric.to_value(score), unigram_perplexity(counts))
 
     def describe_difference(self, points: float, low: float, high: float, other: str) -> str:
         """Return `perplexity 3.2 % below that of the GDAS cell (95 % -5.0 to -1.1)`."""
         change, least, most = (100 * math.expm1(-value / 100) for value in (points, high, low))
         where = "below" if change <= 0 else "above"
         return f"perplexity {abs(change):.1f} % {where} that of {other} (95 % {least:+.1f} to {most:+.1f})"
+
+
+def compare_with_guessing(perplexity: float, guessing: float) -> str:
+    """Return a warning unless a perplexity is below that of guessing words by how often they occur."""
+    if perplexity < guessing:
+        return ""
+    return (
+        f"The network has learned nothing: its perplexity, {perplexity:,.1f}, is not below {guessing:,.1f}, that of "
+        "guessing words by how often they occur."
+    )
 
 
 def unigram_perplexity(counts: Sequence[int]) -> float:
