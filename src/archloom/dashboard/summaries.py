@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from archloom.core.errors import ArchloomError, one_line
 from archloom.core.json_object import JsonObject, number
 from archloom.core.leases import find_holder
+from archloom.core.progress_file import Progress, progress_path
 from archloom.core.seeds import parse_seeds
 from archloom.core.settings import Settings, read_toml
 from archloom.dashboard.folders import Folder, Kind
 from archloom.dashboard.growing_file import GrowingFile, parse_object
 
 State = Literal["running", "finished", "interrupted", "starting", "damaged"]
+STATES: tuple[State, ...] = get_args(State)
 
 RECENT = 8  # records that say how long the next ones take
 
@@ -34,6 +37,9 @@ class Summary:
     done: int = 0
     total: int | None = None
     unit: str = "epoch"
+    step: int | None = None  # of the epoch that runs, and
+    steps: int | None = None  # how many steps it has
+    doing: str = ""  # after the last epoch or trial: how the result is being derived
     seconds: float | None = None  # that a finished run took
     seconds_left: float | None = None
     score: float | None = None  # in percent
@@ -46,7 +52,8 @@ class Summary:
         """Return the part that is done, from 0 to 1."""
         if self.state == "finished":
             return 1.0
-        return min(1.0, self.done / self.total) if self.total else None
+        part = self.step / self.steps if self.step and self.steps else 0.0
+        return min(1.0, (self.done + part) / self.total) if self.total else None
 
 
 class RunSummarizer:
@@ -69,9 +76,9 @@ class RunSummarizer:
 
     def _signature(self) -> tuple[int, ...]:
         found = []
-        for name in ("config.toml", "metrics.jsonl"):
+        for path in (self._path / "config.toml", self._path / "metrics.jsonl", progress_path(self._path)):
             try:
-                state = (self._path / name).stat()
+                state = path.stat()
                 found += [state.st_mtime_ns, state.st_size]
             except OSError:
                 found.append(0)
@@ -106,9 +113,7 @@ class RunSummarizer:
         recent = [value for line in self._recent if (value := parse_object(line)) is not None]
         trials = bool(recent) and "trial" in recent[-1]
         total = _count_planned(config, kind, trials=trials)
-        seconds = [number(value.get("seconds")) + max(0.0, _or_zero(value.get("valid_seconds"))) for value in recent]
-        known = [value for value in seconds if value == value]
-        left = statistics.mean(known) * max(0, total - self._count) if known and total and running else None
+        progress = self._read_progress() if running else None
         return Summary(
             kind=kind,
             state="running" if running else "interrupted",
@@ -116,10 +121,18 @@ class RunSummarizer:
             done=self._count,
             total=total,
             unit="trial" if trials else "epoch",
-            seconds_left=left,
+            **_describe_progress(progress, self._count),
+            seconds_left=_estimate_rest(progress, recent, total, self._count) if running else None,
             score=_latest_score(recent[-1], kind) if recent else None,
             **common,
         )
+
+    def _read_progress(self) -> Progress | None:
+        """Return how far the run is since its last record; None where it does not say so, as older versions do not."""
+        with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
+            value = parse_object(progress_path(self._path).read_bytes())
+            return None if value is None else Progress.from_json(value)
+        return None
 
     def _count_records(self) -> None:
         growth = self._metrics.read()
@@ -127,6 +140,26 @@ class RunSummarizer:
             self._count, self._recent = 0, []
         self._count += len(growth.lines)
         self._recent = [*self._recent, *growth.lines][-RECENT:]
+
+
+def _describe_progress(progress: Progress | None, records: int) -> dict[str, Any]:
+    """Return the fields of a summary that say how far the epoch that runs is."""
+    if progress is None:
+        return {}
+    steps = progress.units_per_record
+    within = {"step": progress.step_after(records), "steps": steps} if steps > 1 and not progress.doing else {}
+    return {**within, "doing": progress.doing}
+
+
+def _estimate_rest(
+    progress: Progress | None, recent: Sequence[JsonObject], total: int | None, records: int
+) -> float | None:
+    """Return the seconds that the remaining steps take or, where only records are known, the remaining records."""
+    if progress is not None and progress.seconds_left is not None:
+        return progress.seconds_left
+    seconds = [number(value.get("seconds")) + max(0.0, _or_zero(value.get("valid_seconds"))) for value in recent]
+    known = [value for value in seconds if value == value]
+    return statistics.mean(known) * max(0, total - records) if known and total else None
 
 
 def _or_zero(value: object) -> float:
