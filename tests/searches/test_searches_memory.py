@@ -37,6 +37,12 @@ def test_an_estimate_is_what_whole_batches_need(space: str, strategy: str) -> No
     assert meter.peak / HALF < estimate < HALF * meter.peak
 
 
+@pytest.mark.parametrize("batch", [2, 3])
+def test_batches_smaller_than_those_that_are_measured_have_an_estimate(batch: int) -> None:
+    spec = make_spec("nb201_mini", "rsps", search={"epochs": 1, "batch_size": batch}, network={"channels": 4})
+    assert measure_supernet(spec, FACTS) > 0
+
+
 def test_a_search_that_does_not_fit_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
     settings = {"machine": {"memory": 0.01, "device": "cpu"}, "search": {"batch_size": 32}}
     with pytest.raises(SettingError, match=r"needs about .* GB .*machine.memory allows 0.0 GB"):

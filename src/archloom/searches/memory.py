@@ -102,7 +102,7 @@ def _shrink(spec: SearchSpec, share: float, batch: int) -> SearchSpec:
     evaluated = min(EVALUATION_BATCH, spec.search.evaluation_images)
 
     def scale(count: int) -> int:
-        return max(2, math.ceil(share * count))
+        return max(2, math.ceil(min(1.0, share) * count))  # a batch may be smaller than those that are measured
 
     smaller: Settings = {
         "data": {"name": GIVEN, "train_images": 2 * batch, "valid_images": 4 * scale(EVALUATION_BATCH)},
