@@ -38,6 +38,10 @@ def read(run: Path) -> Progress:
     return Progress.from_json(json.loads(progress_path(run).read_text()))
 
 
+def list_names(run: Path) -> list[str]:
+    return [path.name for path in (run / "checkpoints").iterdir()]
+
+
 def advance(write: ProgressWriter, times: Times, position: int, *, at: float) -> None:
     times.now = 100.0 + at
     write(Advanced(position, 8, {}))
@@ -79,9 +83,9 @@ def test_the_end_says_how_the_result_is_derived_and_then_the_file_goes(tmp_path:
     write(Started("step", 0, 60, 20, ()))
     write(Deriving("racing 4 finalists"))
     assert read(tmp_path).doing == "racing 4 finalists"
-    assert os.listdir(tmp_path / "checkpoints") == ["progress.json"]
+    assert list_names(tmp_path) == ["progress.json"]
     write.remove()
-    assert os.listdir(tmp_path / "checkpoints") == []
+    assert list_names(tmp_path) == []
     write.remove()
 
 
@@ -110,4 +114,4 @@ def test_a_process_that_lost_its_lease_writes_nothing(tmp_path: Path, write: Pro
 
     with guard(tmp_path, check), pytest.raises(LeaseLostError):
         write(Started("step", 0, 60, 20, ()))
-    assert os.listdir(tmp_path / "checkpoints") == []
+    assert list_names(tmp_path) == []

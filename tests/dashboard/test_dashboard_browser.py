@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from archloom.core.files import write_atomically
+from archloom.core.progress_file import progress_path
 from archloom.execution.run_folder import RunFolder
 
 pytest.importorskip("uvicorn", reason="needs the extra web")
@@ -142,6 +145,53 @@ def test_a_search_is_watched_from_its_start_to_its_end(root: Path, visit: Any) -
     with page.expect_download() as saved:
         page.click("#stability .save a:has-text('CSV')")
     assert Path(saved.value.path()).read_text().startswith("epoch,accuracy with shared weights")
+
+
+def write_progress(folder: Path, position: int) -> None:
+    path = progress_path(folder)
+    path.parent.mkdir(exist_ok=True)
+    figures = {"position": position, "total": 200, "units_per_record": 100, "seconds_per_unit": 0.5}
+    write_atomically(path, json.dumps(figures).encode())
+
+
+def test_steps_and_time_left_move_within_an_epoch(root: Path, visit: Any) -> None:
+    copy(root, "search_epochs_interrupted")
+    folder, row = root / "search_epochs_interrupted", "tr[data-key='runs/search_epochs_interrupted']"
+    with RunFolder(folder).lock():
+        write_progress(folder, 110)
+        page = visit("/")
+        page.focus(f"{row} a")
+        assert page.get_attribute(f"{row} progress", "value") == "0.5500"
+        write_progress(folder, 120)
+        expect(page.locator(f"{row} progress")).to_have_attribute("value", "0.6000")
+        assert page.evaluate("document.activeElement.textContent") == "runs/search_epochs_interrupted"  # as before
+        page.keyboard.press("Enter")
+        expect(page.locator("#step")).to_contain_text("step 20 of 100")
+        for position, left in ((140, "30.0 s left"), (180, "10.0 s left")):
+            write_progress(folder, position)
+            expect(page.locator("#step")).to_contain_text(f"step {position - 100} of 100")
+            assert "1 of 2 epochs" in page.inner_text("#state") and left in page.inner_text("#state")
+            assert page.get_attribute("#state progress", "value") == f"{position / 200:.4f}"
+    expect(page.locator("#state .badge")).to_have_text("interrupted")
+    assert page.locator("#step").count() == 0
+
+
+def test_the_posterior_of_a_search_shows_while_it_runs(root: Path, visit: Any) -> None:
+    page = visit("/")
+    command = [sys.executable, "-m", "archloom", "search", "--space", "nb201_mini", "--strategy", "gibbs", "--quiet",
+               "--epochs", "2000", "--set", "data.train_images=64", "--set", "data.valid_images=64",
+               "--set", "search.batch_size=16", "--out", str(root / "live")]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as search:
+        try:
+            page.click("tr[data-key='runs/live'] a")
+            page.wait_for_selector("#posterior")
+            assert page.inner_text("#state .badge") == "running"
+            assert page.locator("#posterior tbody tr").count() >= 3  # a row for every decision
+            before = page.inner_text("#posterior p")
+            expect(page.locator("#posterior p").first).not_to_have_text(before)  # it follows the draws
+        finally:
+            search.send_signal(signal.SIGINT)
+    expect(page.locator("#state .badge")).to_have_text("interrupted")
 
 
 def test_two_runs_are_ticked_and_overlaid(root: Path, visit: Any) -> None:
