@@ -18,6 +18,7 @@ from archloom.comparisons.statistics import (
     smallest_p,
     superiority,
 )
+from archloom.core.metrics import PERPLEXITY
 
 MANY = SEEDS_FOR_BOOTSTRAP
 
@@ -120,6 +121,23 @@ def test_sentences_for_better_worse_and_no_difference() -> None:
     )
     assert found["c"].sentence.startswith("no significant difference from random search: +0.00 points, 95 % CI -0.")
     assert found["c"].superiority == pytest.approx(0.5)
+
+
+def test_a_lower_perplexity_is_better() -> None:
+    lower = Pair([80 + 10 * x for x in SPREAD], [90 + 10 * x for x in WIDE], metric=PERPLEXITY)
+    higher = Pair(lower.other, lower.own, metric=PERPLEXITY)
+    untested = Pair([80.0], [90.0], metric=PERPLEXITY)
+    found = compare_pairs({"a": lower, "b": higher, "c": untested}, against="random search")
+    low, high = estimate_interval(lower.own, lower.other)
+    assert low < high < 0
+    assert found["a"].sentence.startswith(
+        f"better than random search by {np.mean(lower.other) - np.mean(lower.own):.2f} perplexity, "
+        f"95 % CI {-high:.2f} to {-low:.2f}, p = "
+    )
+    assert found["b"].sentence.startswith("worse than random search by ")
+    assert found["a"].superiority == 1.0 and found["b"].superiority == 0.0 and found["c"].superiority == 1.0
+    assert found["a"].difference == pytest.approx(np.mean(lower.own) - np.mean(lower.other))
+    assert found["c"].sentence.startswith("not tested against random search: -10.00 perplexity, ")
 
 
 def test_one_comparison_needs_no_correction() -> None:

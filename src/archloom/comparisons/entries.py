@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
+from archloom.core.metrics import ACCURACY, METRICS, Metric
 
 Timing = Literal["measured", "looked up", "by seconds_per_trial", "unknown"]
 """Where the seconds of an entry come from: looking a score up takes next to no time. Old files do not say."""
@@ -45,6 +46,22 @@ class EntryResult:
     seeds: int  # that the comparison asks for
     timing: Timing = "measured"
     failures: Mapping[str, str] = field(default_factory=dict)  # the reason, by run
+    measured_in: str = ACCURACY.name  # what values are: accuracies in percent, or perplexities
+
+    @property
+    def measure(self) -> Metric:
+        """Return how values are named, and which of them are better."""
+        return METRICS.get(self.measured_in, ACCURACY)
+
+    @property
+    def best(self) -> float | None:
+        """Return the best value of all seeds."""
+        return (max if self.measure.higher_is_better else min)(self.values, default=None)
+
+    @property
+    def worst(self) -> float | None:
+        """Return the worst value of all seeds."""
+        return (min if self.measure.higher_is_better else max)(self.values, default=None)
 
     @property
     def values(self) -> list[float]:
@@ -82,6 +99,7 @@ class EntryResult:
             "datasets": list(self.datasets),
             "timing": self.timing,
             "failures": dict(self.failures),
+            "measured_in": self.measured_in,
             "runs": [to_json_object(result) for result in self.results],
         }
 
@@ -101,6 +119,7 @@ class EntryResult:
             seeds=int(value["seeds"]),
             timing=_read_timing(value.get("timing", "unknown")),
             failures={str(run): str(reason) for run, reason in value["failures"].items()},
+            measured_in=str(value.get("measured_in", ACCURACY.name)),
         )
 
 

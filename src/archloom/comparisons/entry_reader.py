@@ -12,6 +12,7 @@ from archloom.benchmarks import Benchmark
 from archloom.comparisons.entries import EntryResult, SeedResult, Timing
 from archloom.comparisons.spec import ComparisonSpec, Contender, ResultLimit
 from archloom.core.errors import ArchloomError, BenchmarkError, SettingError
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.families import family_of
 from archloom.searches.final_network import FinalNetwork, facts_of
 from archloom.searches.jobs import SearchJob
@@ -64,11 +65,14 @@ class EntryReader:
         if self._table is not None:
             return f"test accuracy in the {self._table[1]} table"
         if not self.black_box:
-            metric = family_of(self._space).task.metric
-            figure = metric.name if metric.higher_is_better else f"100 / {metric.name}"
-            return f"{figure} under the shared weights of its own search"
+            return f"{self._measure.name} under the shared weights of its own search"
         score = self._spec.search.score
-        return f"best score, by {'training' if score == 'auto' else score}"
+        figure = "score" if self._measure is ACCURACY else self._measure.name
+        return f"best {figure}, by {'training' if score == 'auto' else score}"
+
+    @property
+    def _measure(self) -> Metric:
+        return ACCURACY if self._table is not None else family_of(self._space).task.metric
 
     def summarize(
         self, searches: Sequence[FinishedSearch], jobs: Sequence[SearchJob], failures: Mapping[str, str]
@@ -84,6 +88,7 @@ class EntryReader:
             seeds=len(jobs),
             timing=self._timing,
             failures={job.name: failures[job.name] for job in jobs if job.name in failures},
+            measured_in=self._measure.name,
         )
 
     @cached_property
@@ -146,8 +151,9 @@ class EntryReader:
         if self._table is not None:
             return tests.get(self._table[1])
         if self.black_box:
-            return max((trial.score for trial in trials if trial.may_win), default=None)
-        return None if found.shared_accuracy is None else 100 * found.shared_accuracy
+            best = max((trial.score for trial in trials if trial.may_win), default=None)
+            return None if best is None else self._measure.to_value(best / 100)
+        return None if found.shared_accuracy is None else self._measure.to_value(found.shared_accuracy)
 
     @cached_property
     def _best_test(self) -> float:
@@ -184,8 +190,9 @@ class EntryReader:
         if not candidates:
             return None, affordable
         winner = max(candidates, key=lambda trial: trial.score)  # the first of equals
-        value = winner.score if self._table is None else self._look_up(winner.architecture).get(self._table[1])
-        return value, affordable
+        if self._table is None:
+            return self._measure.to_value(winner.score / 100), affordable
+        return self._look_up(winner.architecture).get(self._table[1]), affordable
 
     def cost_of(self, trial: ScoredTrial, *, by: Unit) -> float:
         """Return the cost of one trial, in trainings or in seconds."""

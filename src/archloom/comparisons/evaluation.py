@@ -87,6 +87,7 @@ def _make_pair(comparison: ComparisonSpec, side: _Side, other: _Side) -> Pair:
         [value for value in own if value is not None],
         [value for value in theirs if value is not None],
         "; ".join(part for part in (note if side.searches else "", excluded) if part),
+        side.entry.measure,
     )
 
 

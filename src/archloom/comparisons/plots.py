@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from archloom.comparisons.entries import EntryResult
 from archloom.comparisons.spec import Published
+from archloom.core.metrics import ACCURACY
 from archloom.reports.figures import MUTED, colour_of, grid, make_figure, svg, whole_steps
 from archloom.reports.markup import make_printable, shorten
 from archloom.reports.tables import Table, number_table
@@ -64,13 +65,14 @@ class StripPlot:
 
     def _draw(self, figure: Figure) -> None:
         names, values = self._names, [value for entry in self.entries for value in entry.values]
-        closer = max(values) - min(values) > FAR_BELOW
+        in_percent = all(entry.measure is ACCURACY for entry in self.entries)
+        closer = in_percent and max(values) - min(values) > FAR_BELOW
         panels = figure.subplots(1, 2 if closer else 1, squeeze=False, sharey=True)[0]
         for axes in panels:
             self._draw_panel(axes, names)
         panels[0].set_yticks(range(len(names)), [make_printable(shorten(name, longest=28)) for name in names])
         panels[0].set_ylim(len(names) - 0.5, -0.5)
-        panels[0].set_xlabel(" / ".join(dict.fromkeys(entry.metric for entry in self.entries)) + ", %")
+        panels[0].set_xlabel(" / ".join(dict.fromkeys(map(_label_values, self.entries))))
         if closer:
             panels[1].set_xlim(max(values) - UPPER_PART, max(values) + 0.03 * UPPER_PART)
             panels[1].set_xlabel(f"the same, the upper {UPPER_PART:g} points")
@@ -87,6 +89,12 @@ class StripPlot:
         for name, value in self.marks.items():
             axes.plot([value], [names.index(self._line_of(name))], "D", color="white", mec="#111827", markersize=4.5)
         axes.grid(visible=False, axis="y")
+
+
+def _label_values(entry: EntryResult) -> str:
+    """Return what the values of an entry are, with their unit; where lower ones are better, say so."""
+    unit = f", {entry.measure.unit}" if entry.measure.unit else ""
+    return f"{entry.metric}{unit}{'' if entry.measure.higher_is_better else ' (lower is better)'}"
 
 
 def draw_curves(entries: Sequence[EntryResult]) -> str:

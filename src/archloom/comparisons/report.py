@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from archloom.comparisons.entries import Timing
+from archloom.comparisons.entries import EntryResult, Timing
 from archloom.comparisons.plots import StripPlot, draw_curves, tabulate_curves, tabulate_seeds
 from archloom.comparisons.results import VALUE, ComparisonResult
 from archloom.comparisons.statistics import SEEDS_FOR_BOOTSTRAP
@@ -41,7 +41,7 @@ def explain_figures(result: ComparisonResult) -> list[str]:
     by_metric = [f"{_list_names(e.name for e in entries if e.metric == metric)}: {metric}" for metric in metrics]
     what = metrics[0] if len(metrics) == 1 else "; ".join(by_metric)
     excluded = f"without {result.missing} that did not finish" if result.missing else "none excluded"
-    lines = [f"Higher is better: {what}, in percent. Means and standard deviations are over seeds, {excluded}."]
+    lines = [f"{_explain_order(entries)}: {what}. Means and standard deviations are over seeds, {excluded}."]
     if result.datasets:
         lines.append(f"Best, worst and regret (points below the table's best) are of {result.datasets[0]}.")
     lines.append(
@@ -58,6 +58,16 @@ def explain_figures(result: ComparisonResult) -> list[str]:
         for source in sources
     ]
     return lines
+
+
+def _explain_order(entries: Sequence[EntryResult]) -> str:
+    """Return which values are better, and their unit where they have one."""
+    measures = dict.fromkeys(entry.measure for entry in entries)
+    texts = [f"{one.better} is better{', in percent' if one.unit else ''}" for one in measures]
+    if len(texts) > 1:
+        texts = [f"{one.name}: {text}" for one, text in zip(measures, texts, strict=True)]
+    text = "; ".join(texts)
+    return text[:1].upper() + text[1:]
 
 
 def _list_names(names: Iterable[str]) -> str:
@@ -157,7 +167,14 @@ def make_context(result: ComparisonResult) -> dict[str, object]:
 
 
 def _tabulate_effects(result: ComparisonResult) -> Table:
-    columns = ("entry", "difference", f"{100 * CONFIDENCE:.0f} % CI", "p", "p corrected", "above one of the others")
+    columns = (
+        "entry",
+        "difference",
+        f"{100 * CONFIDENCE:.0f} % CI",
+        "p",
+        "p corrected",
+        "better than one of the others",
+    )
     rows = [
         (
             name,

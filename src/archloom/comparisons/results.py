@@ -122,7 +122,9 @@ class ComparisonResult(StoredResult):
         for column in self.value_columns:
             values = values_of(entry, column)
             summary |= {f"{column}_mean": mean_of(values), f"{column}_std": deviation_of(values)}
-            summary |= {f"{column}_best": max(values, default=None), f"{column}_worst": min(values, default=None)}
+            low, high = min(values, default=None), max(values, default=None)
+            best, worst = (high, low) if entry.measure.higher_is_better else (low, high)
+            summary |= {f"{column}_best": best, f"{column}_worst": worst}
         verdict = self.verdicts.get(entry.name)
         return {
             **summary,
@@ -241,8 +243,8 @@ def _to_row(entry: EntryResult, columns: tuple[str, ...]) -> tuple[str, ...]:
         entry.name,
         runs_text(entry),
         *(spread(values_of(entry, column)) for column in columns),
-        decimal(max(entry.values, default=None)),
-        decimal(min(entry.values, default=None)),
+        decimal(entry.best),
+        decimal(entry.worst),
         spread(entry.regrets),
         duration(entry.seconds),
         _trained_text(entry),

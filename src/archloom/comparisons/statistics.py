@@ -22,6 +22,7 @@ import scipy  # loads its parts when they are used
 from numpy.typing import ArrayLike, NDArray
 
 from archloom.core.bootstrap import CONFIDENCE, bootstrap_interval
+from archloom.core.metrics import ACCURACY, Metric
 
 RESAMPLES = 9999
 SIGNIFICANCE = 0.05
@@ -30,11 +31,17 @@ SEEDS_FOR_BOOTSTRAP = 50  # on both sides; below, resampling gives intervals tha
 
 @dataclass(frozen=True)
 class Pair:
-    """Results of one entry (higher is better), and those of the entry it is compared with."""
+    """Results of one entry, and those of the entry it is compared with."""
 
     own: Sequence[float]
     other: Sequence[float]
     note: str = ""  # how cost was matched, and which results do not count
+    metric: Metric = ACCURACY  # which results are better
+
+    @property
+    def unit(self) -> str:
+        """Return what a difference is counted in."""
+        return "points" if self.metric is ACCURACY else self.metric.name
 
 
 @dataclass(frozen=True)
@@ -42,22 +49,22 @@ class Verdict:
     """What the results show of one entry; figures are None where there are too few results."""
 
     sentence: str
-    difference: float | None = None  # of the means, above 0 is better
+    difference: float | None = None  # of the means, in the unit of the metric: above 0 is a higher accuracy
     low: float | None = None  # the confidence interval of the difference
     high: float | None = None
     p: float | None = None  # of this comparison alone
     corrected: float | None = None  # p corrected for all comparisons
-    superiority: float | None = None  # how often one result is above one of the others; ties count half
+    superiority: float | None = None  # how often one result is better than one of the others; ties count half
 
 
-def compare_pairs(pairs: Mapping[str, Pair], *, against: str, unit: str = "points") -> dict[str, Verdict]:
+def compare_pairs(pairs: Mapping[str, Pair], *, against: str) -> dict[str, Verdict]:
     """Return a verdict for every entry, with p corrected for all of them."""
     p_values = {name: permutation_p(pair.own, pair.other) for name, pair in pairs.items() if is_testable(pair)}
     corrected = correct_by_holm(p_values)
     verdicts = {}
     for name, pair in pairs.items():
         if name not in p_values:
-            verdicts[name] = _describe_untested(pair, against=against, unit=unit)
+            verdicts[name] = _describe_untested(pair, against=against)
             continue
         low, high = (float(bound) for bound in estimate_interval(pair.own, pair.other))
         verdict = Verdict(
@@ -67,11 +74,11 @@ def compare_pairs(pairs: Mapping[str, Pair], *, against: str, unit: str = "point
             high=high,
             p=p_values[name],
             corrected=corrected[name],
-            superiority=superiority(pair.own, pair.other),
+            superiority=_share_better(pair),
         )
         best_case = correct_by_holm({**p_values, name: smallest_p(len(pair.own), len(pair.other))})[name]
         verdicts[name] = _describe_tested(
-            verdict, pair, against, unit, comparisons=len(p_values), too_few_seeds=best_case >= SIGNIFICANCE
+            verdict, pair, against, comparisons=len(p_values), too_few_seeds=best_case >= SIGNIFICANCE
         )
     return verdicts
 
@@ -147,18 +154,20 @@ def superiority(own: Sequence[float], other: Sequence[float]) -> float:
 # --- sentences
 
 
-def _describe_tested(
-    verdict: Verdict, pair: Pair, against: str, unit: str, *, comparisons: int, too_few_seeds: bool
-) -> Verdict:
+def _share_better(pair: Pair) -> float:
+    return superiority(pair.own, pair.other) if pair.metric.higher_is_better else superiority(pair.other, pair.own)
+
+
+def _describe_tested(verdict: Verdict, pair: Pair, against: str, *, comparisons: int, too_few_seeds: bool) -> Verdict:
     assert verdict.difference is not None and verdict.corrected is not None
     assert verdict.low is not None and verdict.high is not None
     bounds = (verdict.low, verdict.high)
     if verdict.corrected >= SIGNIFICANCE:
-        beginning = f"no significant difference from {against}: {verdict.difference:+.2f} {unit}"
-    elif verdict.difference > 0:
-        beginning = f"better than {against} by {verdict.difference:.2f} {unit}"
+        beginning = f"no significant difference from {against}: {verdict.difference:+.2f} {pair.unit}"
     else:
-        beginning, bounds = f"worse than {against} by {-verdict.difference:.2f} {unit}", (-bounds[1], -bounds[0])
+        order = "better" if (verdict.difference > 0) == pair.metric.higher_is_better else "worse"
+        beginning = f"{order} than {against} by {abs(verdict.difference):.2f} {pair.unit}"
+        bounds = bounds if verdict.difference > 0 else (-bounds[1], -bounds[0])
     interval = f"{100 * CONFIDENCE:.0f} % CI {bounds[0]:.2f} to {bounds[1]:.2f}"
     correction = f" (corrected for {comparisons} comparisons)" if comparisons > 1 else ""
     parts = [f"{beginning}, {interval}, {_format_p(verdict.corrected)}{correction}, {_count_seeds(pair)}"]
@@ -168,7 +177,7 @@ def _describe_tested(
     return _with_sentence(verdict, parts, pair)
 
 
-def _describe_untested(pair: Pair, *, against: str, unit: str) -> Verdict:
+def _describe_untested(pair: Pair, *, against: str) -> Verdict:
     """Return what can be said without a test, and why there is none."""
     difference = mean_difference(pair)
     if difference is None:
@@ -178,8 +187,8 @@ def _describe_untested(pair: Pair, *, against: str, unit: str) -> Verdict:
         reason = "a test needs two seeds or more on each side"
     else:
         reason = "results do not vary on either side, so there is nothing to test"
-    verdict = Verdict("", difference=difference, superiority=superiority(pair.own, pair.other))
-    parts = [f"not tested against {against}: {difference:+.2f} {unit}, {_count_seeds(pair)}; {reason}"]
+    verdict = Verdict("", difference=difference, superiority=_share_better(pair))
+    parts = [f"not tested against {against}: {difference:+.2f} {pair.unit}, {_count_seeds(pair)}; {reason}"]
     return _with_sentence(verdict, parts, pair)
 
 

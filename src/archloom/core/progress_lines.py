@@ -61,7 +61,7 @@ class Pace:
         means = {name: fmean(values) for name, values in self._values.items()}
         parts = [_pair("loss", means, "loss", "{:.3f}", 1), _pair("accuracy", means, "accuracy", "{:.1f} %", 100)]
         parts.append(_pair("perplexity", means, "perplexity", "{:,.1f}", 1))
-        parts += [f"{name} {means[name]:.2f}" for name in ("score", "best") if name in means]
+        parts += [f"{name} {means[name]:.2f}" for name in ("score", "perplexity", "best") if name in means]
         if self._images:
             examples = "words" if any(name.endswith("perplexity") for name in means) else "images"
             parts.append(f"{self._images / max(1e-9, self._latest - self._since):,.0f} {examples}/s")

@@ -12,6 +12,7 @@ from archloom.dashboard.views import SearchView
 from archloom.families import family_of
 from archloom.reports.relaxed_cells import draw_relaxed
 from archloom.reports.tables import Table, decimal, measured, whole
+from archloom.searches.history import trial_figures
 from archloom.searches.records import EpochRecord, FinalistRecord, SearchRecord
 from archloom.searches.report import finalists_table, make_context
 from archloom.searches.report_health import group_alarms
@@ -69,7 +70,8 @@ def describe_moment(history: Sequence[SearchRecord], place: int) -> str:
             name = "" if record.measure.unit else f"{record.measure.name} "
             parts.append(f"{name}{measured(record.derived_accuracy, record.measure)} with the shared weights")
     else:
-        parts = [f"Trial {record.trial}", f"score {decimal(record.score)}"]
+        name, score = next(iter(trial_figures(record).items()))
+        parts = [f"Trial {record.trial}", f"{name} {decimal(score)}"]
     entry = record.table_entry
     if entry is not None:
         parts.append(f"{decimal(entry.test)} % in the table")

@@ -252,7 +252,7 @@ function rowsOf() {
 function valueOf(row, column) {
   const cell = row.cells[column];
   const value = cell.dataset.value ?? cell.textContent;
-  const number = Number(value);
+  const number = value === "-inf" ? -Infinity : Number(value);
   return value !== "" && !Number.isNaN(number) ? number : value.toLowerCase();
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, Literal, get_args
 from archloom.core.errors import ArchloomError, one_line
 from archloom.core.json_object import JsonObject, number
 from archloom.core.leases import find_holder
+from archloom.core.metrics import ACCURACY, METRICS, PERPLEXITY
 from archloom.core.progress_file import Progress, progress_path
 from archloom.core.seeds import parse_seeds
 from archloom.core.settings import Settings, read_toml
@@ -42,10 +44,26 @@ class Summary:
     doing: str = ""  # after the last epoch or trial: how the result is being derived
     seconds: float | None = None  # that a finished run took
     seconds_left: float | None = None
-    score: float | None = None  # in percent
+    score: float | None = None  # as people read it: an accuracy in percent, or a perplexity
+    metric: str = ACCURACY.name  # what the score is
     verdict: str = ""
     problem: str = ""
     updated: float = 0.0  # seconds since 1970
+
+    @property
+    def merit(self) -> float:
+        """Return a number that rises as the score gets better, for sorting."""
+        if self.score is None:
+            return -math.inf
+        return self.score if METRICS[self.metric].higher_is_better else -self.score
+
+    @property
+    def score_text(self) -> str:
+        """Return the score with its unit or name, or ''."""
+        if self.score is None:
+            return ""
+        measure = METRICS[self.metric]
+        return f"{self.score:,.2f} {measure.unit}" if measure.unit else f"{measure.name} {self.score:,.2f}"
 
     @property
     def share(self) -> float | None:
@@ -123,7 +141,7 @@ class RunSummarizer:
             unit="trial" if trials else "epoch",
             **_describe_progress(progress, self._count),
             seconds_left=_estimate_rest(progress, recent, total, self._count) if running else None,
-            score=_latest_score(recent[-1], kind) if recent else None,
+            **(_latest_score(recent[-1], kind) if recent else {}),
             **common,
         )
 
@@ -205,22 +223,29 @@ def _count_planned(config: Settings, kind: Kind, *, trials: bool) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _latest_score(record: JsonObject, kind: Kind) -> float | None:
-    """Return how good the run is now, in percent."""
-    if kind == "retraining":
-        return _known(record.get("ema_valid_accuracy", record.get("valid_accuracy")))
+def _latest_score(record: JsonObject, kind: Kind) -> dict[str, Any]:
+    """Return how good the run is now, and by which metric."""
     entry = record.get("table_entry", record.get("standing"))
-    if isinstance(entry, Mapping):
-        return _known(entry.get("test"))
-    if "trial" in record:
-        return _known(record.get("best"))
-    accuracy = _known(record.get("derived_accuracy"))
-    return None if accuracy is None else 100 * accuracy
+    if kind == "search" and isinstance(entry, Mapping):
+        return {"score": _known(entry.get("test"))}
+    if kind == "retraining":
+        percent = number(record.get("ema_valid_accuracy", record.get("valid_accuracy")))
+    elif "trial" in record:
+        percent = number(record.get("best"))
+    else:
+        percent = 100 * number(record.get("derived_accuracy"))
+    return _measure(percent / 100, record)
+
+
+def _measure(score: float, described: JsonObject) -> dict[str, Any]:
+    """Return a score from 0 to 1 as people read it, and what it is, by the metric that a record or a result names."""
+    metric = METRICS.get(str(described.get("metric")), ACCURACY)
+    return {"score": _known(metric.to_value(score)), "metric": metric.name}
 
 
 def _known(value: object) -> float | None:
     found = number(value)
-    return found if found == found else None
+    return found if math.isfinite(found) else None
 
 
 def _summarize_result(result: JsonObject, kind: Kind, common: Mapping[str, Any]) -> Summary:
@@ -228,28 +253,38 @@ def _summarize_result(result: JsonObject, kind: Kind, common: Mapping[str, Any])
     records = int(run.get("records", 0))
     space = dict(result["space"]).get("name")
     if kind == "retraining":
-        evaluation = result.get("test") or result.get("valid") or {}
-        score = _known(evaluation.get("top1"))
         title = f"{space} trained on {result['data']}, recipe {result['recipe']}, seed {result['seed']}"
-        verdict = "" if score is None else f"{score:.2f} % of {int(evaluation['images']):,} images"
+        described = _summarize_evaluation(result.get("test") or result.get("valid") or {})
     else:
-        entry = result.get("table_entry", result.get("standing")) or {}
-        shared = _known(result.get("shared_accuracy"))
-        score = _known(entry.get("test")) if entry else None if shared is None else 100 * shared
         title = f"{result['strategy']} on {space}, {result['data']}, seed {result['seed']}"
-        verdict = str(result["verdict"])
-    state: State = "finished"
+        entry = result.get("table_entry", result.get("standing")) or {}
+        score = (
+            {"score": _known(entry.get("test"))} if entry else _measure(number(result.get("shared_accuracy")), result)
+        )
+        described = {**score, "verdict": str(result["verdict"])}
     return Summary(
         kind=kind,
-        state=state,
+        state="finished",
         title=title,
         done=records,
         total=records,
         seconds=_known(run.get("seconds")),
-        score=score,
-        verdict=verdict,
+        **described,
         **common,
     )
+
+
+def _summarize_evaluation(evaluation: JsonObject) -> dict[str, Any]:
+    """Return score and verdict of a retraining: perplexity of a text, or accuracy on images."""
+    if "words" in evaluation:
+        perplexity = math.exp(number(evaluation["loss"]))
+        verdict = f"perplexity {perplexity:,.2f} on {int(evaluation['words']):,} words"
+        return {"score": _known(perplexity), "metric": PERPLEXITY.name, "verdict": verdict}
+    score = _known(evaluation.get("top1"))
+    return {
+        "score": score,
+        "verdict": "" if score is None else f"{score:.2f} % of {int(evaluation['images']):,} images",
+    }
 
 
 # --- comparisons and pipelines

@@ -15,7 +15,7 @@ from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.state import StateDict
 from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target
-from archloom.searches.history import best_trial
+from archloom.searches.history import best_trial, trial_figures
 from archloom.searches.limit_check import check_limit, fit_limit, limit_sentence
 from archloom.searches.loop import SearchLoop
 from archloom.searches.random_baseline import describe_entry, join_sentences
@@ -124,7 +124,7 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         report(finished.trial, self._reward(finished.scores[-1].score, finished.trial.architecture))
         self.position += 1
         record = self._record(finished)
-        self.emit(Advanced(self.position, 0, {"score": record.score, "best": record.best}))
+        self.emit(Advanced(self.position, 0, trial_figures(record)))
         return record
 
     def _run_group(self) -> FinishedTrial | None:
@@ -199,6 +199,7 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
             pruned=finished.pruned,
             trainings=trained / full if full else 0.0,
             seconds=finished.seconds,
+            metric=self._metric.name,
             **self.describe(architecture),
         )
         if self._targets:
