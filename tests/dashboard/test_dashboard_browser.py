@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from archloom.api import write_report
 from archloom.core.files import write_atomically
 from archloom.core.progress_file import progress_path
 from archloom.execution.run_folder import RunFolder
@@ -283,26 +284,59 @@ def test_five_hundred_runs_are_sorted_and_filtered(root: Path, visit: Any) -> No
     assert page.inner_text("#count") == "0 runs"
 
 
-PAGES = ("/", "/page/runs/search_gibbs", "/page/runs/retrain", "/page/runs/comparison")
+KINDS = {
+    "overview": "/",
+    "search": "/page/runs/search_gibbs",
+    "trials": "/page/runs/search_random",
+    "interrupted": "/page/runs/search_epochs_interrupted",
+    "retraining": "/page/runs/retrain",
+    "comparison": "/page/runs/comparison",
+    "pipeline": "/page/runs/pipeline",
+    "overlay": "/overlay?run=runs/search_gdas&run=runs/search_gibbs&run=runs/retrain",
+    "damaged": "/page/runs/damaged",
+}
+WIDTHS = (1600, 768, 400, 360)
+PLAIN_TEXT = "svg.plot:not(.paper) text:is([fill='#4b5563'], [fill='#1f2937'], :not([fill]))"  # not a line's colour
+LONG = "a_name_without_a_place_to_break_it_that_is_longer_than_a_narrow_window_is_wide_0123456789"
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1600, "light")])
-def test_pages_fit_narrow_and_wide_windows_in_the_dark_and_in_the_light(
-    root: Path, visit: Any, width: int, scheme: str
-) -> None:
-    copy(root, "search_gibbs", "retrain", "comparison")
-    for path in PAGES:
-        page = visit(path, width=width, scheme=scheme)
-        if path == PAGES[1]:
+def assert_fits(page: Any) -> None:
+    """Assert that no width needs a horizontal scroll bar, and that colours follow the scheme, in light and in dark."""
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        if page.locator("[data-picture]").count():
             draw_all(page)
-            fill = page.evaluate("getComputedStyle(document.querySelector('#learning svg.plot text')).fill")
-            assert brightness(fill) < 120 if scheme == "light" else brightness(fill) > 120
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-        paper, ink = page.evaluate(
-            "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
-        )
-        dark, light = (paper, ink) if scheme == "dark" else (ink, paper)
-        assert brightness(dark) < 70 and brightness(light) > 200, path
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (width, scheme)
+            paper, ink = page.evaluate(
+                "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+            )
+            dark, light = (paper, ink) if scheme == "dark" else (ink, paper)
+            assert brightness(dark) < 70 and brightness(light) > 200, (width, scheme)
+            fills = page.evaluate(
+                "(texts) => [...document.querySelectorAll(texts)].map((one) => getComputedStyle(one).fill)", PLAIN_TEXT
+            )
+            assert all((brightness(fill) < 120) == (scheme == "light") for fill in fills), (width, scheme)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pages_fit_narrow_and_wide_windows_in_the_dark_and_in_the_light(root: Path, visit: Any, kind: str) -> None:
+    shutil.copytree(STORED, root, dirs_exist_ok=True)
+    shutil.copytree(STORED / "search_gdas", root / "damaged")
+    (root / "damaged/architecture.json").write_text('{"half')
+    shutil.copytree(STORED / "search_gdas", root / LONG)
+    assert_fits(visit(KINDS[kind]))
+
+
+@pytest.mark.parametrize("name", ["search_gibbs", "search_random", "retrain", "comparison", "pipeline"])
+def test_reports_fit_narrow_and_wide_windows_too(root: Path, browser: Any, name: str) -> None:
+    copy(root, name)
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(write_report(root / name).as_uri())
+    assert_fits(page)
+    context.close()
 
 
 def brightness(colour: str) -> float:

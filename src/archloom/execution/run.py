@@ -183,8 +183,9 @@ def _run(run: FolderRun[OutcomeT, ResultT], options: RunOptions) -> ResultT:
     folder, loop = run.folder, run.loop
     folder.write_metrics([record.to_json() for record in loop.history])
     progress = ProgressWriter(folder.path, lambda: loop.total)
-    for listener in (*options.listeners, *run.make_listeners(), progress):
+    for listener in (*options.listeners, *run.make_listeners()):
         loop.listen(listener)
+    loop.listen(progress)
     start = time.perf_counter()
     try:
         with folder.open_metrics() as append:
