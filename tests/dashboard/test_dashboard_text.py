@@ -95,6 +95,9 @@ def test_the_overview_names_perplexities(ask: Callable[..., Any], runs: Path) ->
     assert search.score == pytest.approx(shared_perplexity(runs, "gdas-0"))
     assert search.merit == -search.score
     assert model.score is not None and model.verdict.startswith(f"perplexity {model.score:,.2f} on ")
+    trials = found["runs/comparison/runs/random_search-0"]
+    lines = (runs / "comparison/runs/random_search-0/metrics.jsonl").read_text().splitlines()
+    assert (trials.state, trials.score) == ("finished", pytest.approx(100 / json.loads(lines[-1])["best"]))
     page = ask("/").text
     assert f">perplexity {search.score:,.2f}</td>" in page and "score, %" not in page
 

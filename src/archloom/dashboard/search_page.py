@@ -33,7 +33,8 @@ def make_search_page(view: SearchView) -> Page:
         "plugin": view.space is None,
         "panels": "search_panels.html",
     }
-    return Page("template.html", {**make_context(view.report), **panels}, view.version)
+    context = make_context(view.report, with_alarms=False)  # they have a panel of their own, with buttons
+    return Page("template.html", {**context, **panels}, view.version)
 
 
 def tabulate_race(notes: Sequence[FinalistRecord], space: SearchSpace | None) -> Table:

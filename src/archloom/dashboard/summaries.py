@@ -6,7 +6,7 @@ import contextlib
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -111,12 +111,20 @@ class RunSummarizer:
         try:
             result = _read_json(self._path / ("result.json" if kind == "retraining" else "architecture.json"))
             if result is not None:
-                return _summarize_result(result, kind, common)
+                return self._add_score_of_trials(_summarize_result(result, kind, common))
             if "config.toml" not in folder.names:
                 return Summary(kind=kind, state="starting" if running else "interrupted", title=title, **common)
             return self._summarize_unfinished(self._read_config(), common, running=running)
         except (ArchloomError, KeyError, TypeError, ValueError, AttributeError) as error:
             return Summary(kind=kind, state="damaged", title=title, problem=one_line(error), **common)
+
+    def _add_score_of_trials(self, summary: Summary) -> Summary:
+        """Return the summary of a search by trials with the best score, which its result has only if a table has it."""
+        if summary.kind != "search" or summary.score is not None:
+            return summary
+        self._count_records()
+        last = parse_object(self._recent[-1]) if self._recent else None
+        return replace(summary, **_latest_score(last, "search")) if last is not None and "trial" in last else summary
 
     def _read_config(self) -> Settings:
         path = self._path / "config.toml"

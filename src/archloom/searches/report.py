@@ -134,7 +134,7 @@ def render(data: ReportData) -> str:
     return render_template("template.html", make_context(data))
 
 
-def make_context(data: ReportData) -> dict[str, object]:
+def make_context(data: ReportData, *, with_alarms: bool = True) -> dict[str, object]:
     """Return what the template of the page needs; pictures are drawn when the page shows them."""
     chosen, result, unit = data.chosen, data.result, unit_of(data.history)
     warnings, verdict = split_warnings("" if result is None else result.verdict)
@@ -145,7 +145,7 @@ def make_context(data: ReportData) -> dict[str, object]:
         "records": len(data.history),
         "steps": f"{unit}s",
         "which": "best one so far" if data.trials else "latest one",
-        "warnings": [*warnings, *list_alarms(data.epochs)],
+        "warnings": [*warnings, *(list_alarms(data.epochs) if with_alarms else ())],
         "verdict": verdict,
         "architecture": "" if chosen is None else chosen.text,
         **_cells(data),
