@@ -179,6 +179,22 @@ def test_links_out_of_the_folders_are_not_followed(runs, tmp_path):
     assert not FolderTree([runs]).holds(runs / "../secret/config.toml")
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("search_gdas", "search"),
+        ("retrain", "retraining"),
+        ("comparison", "comparison"),
+        ("pipeline", "pipeline"),
+        ("comparison/runs/gdas-0", "search"),
+    ],
+)
+def test_the_folder_of_any_run_can_be_served(runs, name, kind):
+    found = look(runs / name)
+    key = name.rpartition("/")[2]
+    assert (found[key].kind, found[key].state) == (kind, "finished")
+
+
 def test_folders_of_equal_names_have_different_keys(runs, tmp_path):
     other = tmp_path / "other/runs"
     shutil.copytree(runs / "search_gdas", other / "search_gdas")
