@@ -24,8 +24,8 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
-SEARCH = ("search", "--space", "nb201_mini", "--strategy", "gdas", "--epochs", "60", "--quiet",
-          "--set", "search.finalist_steps=0")  # fmt: skip
+SEARCH = ("search", "--space", "nb201_mini", "--strategy", "gdas", "--data", "digits", "--epochs", "60", "--quiet",
+          "--set", "race.steps=0")  # fmt: skip
 PAINT = """() => Object.fromEntries(performance.getEntriesByType("paint").map((one) => [one.name, one.startTime]))"""
 
 

@@ -18,6 +18,7 @@ from archloom.comparisons.report import FILES, explain_figures, render_files, re
 from archloom.comparisons.results import ComparisonResult, runs_text
 from archloom.comparisons.spec import Published
 from archloom.comparisons.statistics import Verdict
+from archloom.core.metrics import PERPLEXITY
 
 
 def seed_result(seed: int, value: float, **changes: Any) -> SeedResult:
@@ -61,6 +62,21 @@ def test_table_has_a_row_per_entry_with_published_figures_below(comparison: Comp
     assert table.rows[1][-2:] == ("0", "2")
     assert table.rows[2] == ("GDAS (published)", "–", "93.61", "70.70", *["–"] * 6)
     assert [line[0] for line in table.rows] == ["RS", "gdas", "GDAS (published)", "optimal (published)"]
+
+
+def test_of_perplexities_the_lowest_is_the_best(comparison: ComparisonResult) -> None:
+    metric = "perplexity under the shared weights of its own search"
+    entry = row("gdas", [81.0, 79.0], metric=metric, datasets=(), figure="perplexity")
+    text = replace(comparison, entries=(entry,), published=(), verdicts={})
+    assert text.to_table().rows[0][2:5] == ("80.00 ± 1.41", "79.00", "81.00")
+    assert explain_figures(text)[0].startswith(f"Lower is better: {metric}. Means")
+    summary = text.summarize(entry)
+    assert (summary["value_best"], summary["value_worst"]) == (79.0, 81.0)
+    assert ComparisonResult.from_json(json.loads(json.dumps(text.to_json()))).entries[0].measure is PERPLEXITY
+    plot = StripPlot.of(text.entries, (), "")
+    assert plot is not None and plot.to_figure().axes[0].get_xlabel() == f"{metric} (lower is better)"
+    mixed = replace(text, entries=(entry, row("RS", [93.0])))
+    assert explain_figures(mixed)[0].startswith("Perplexity: lower is better; accuracy: higher is better, in percent: ")
 
 
 def test_explanations_say_what_the_figures_are(comparison: ComparisonResult) -> None:

@@ -67,6 +67,26 @@ def test_rank_and_regret_come_with_the_stability_curve(ask):
     assert [int(row[0]) for row in table[1:]] == [1, 2]
 
 
+def test_the_state_of_a_run_comes_alone_between_records(ask, runs):
+    from archloom.core.progress_file import progress_path
+    from archloom.execution.run_folder import RunFolder
+
+    folder, key = runs / "search_epochs_interrupted", "runs/search_epochs_interrupted"
+    figures = {"position": 50, "total": 80, "units_per_record": 40, "seconds_per_unit": 0.5}
+    with RunFolder(folder).lock():
+        progress_path(folder).parent.mkdir(exist_ok=True)
+        progress_path(folder).write_text(json.dumps(figures))
+        state, page = ask(f"/state/{key}").text, ask(f"/page/{key}").text
+        progress_path(folder).write_text(json.dumps({**figures, "doing": "racing <b>4</b> finalists"}))
+        last = ask(f"/state/{key}").text
+    for text in (state, page):
+        assert "1 of 2 epochs" in text and "step 10 of 40" in text and "15.0 s left" in text
+        assert 'value="0.6250"' in text
+    assert "<section" not in state
+    assert "racing &lt;b&gt;4&lt;/b&gt; finalists" in last and "step" not in last
+    assert ask("/state/runs/none").status_code == 404
+
+
 def test_finalists_show_as_they_race(ask, runs):
     folder = runs / "search_gibbs"
     notes = [json.loads(line) for line in (folder / "finalists.jsonl").read_text().splitlines()]
@@ -195,7 +215,9 @@ def test_names_from_files_are_text(ask, runs):
 
 
 @pytest.mark.parametrize("key", ["../secret", "..%2fsecret", "/etc", "runs/../../secret", "runs/none", "runs", ""])
-@pytest.mark.parametrize("kind", ["page", "cell", "events", "thumbnail", "svg/learning", "csv/learning", "file"])
+@pytest.mark.parametrize(
+    "kind", ["page", "cell", "state", "events", "thumbnail", "svg/learning", "csv/learning", "file"]
+)
 def test_nothing_outside_the_folders_is_served(ask, key, kind, runs):
     shutil.copytree(runs / "search_gdas", runs.parent / "secret")
     assert ask(f"/{kind}/{key}").status_code == 404

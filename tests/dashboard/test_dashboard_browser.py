@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from archloom.api import write_report
+from archloom.core.files import write_atomically
+from archloom.core.progress_file import progress_path
 from archloom.execution.run_folder import RunFolder
 
 pytest.importorskip("uvicorn", reason="needs the extra web")
@@ -144,6 +148,53 @@ def test_a_search_is_watched_from_its_start_to_its_end(root: Path, visit: Any) -
     assert Path(saved.value.path()).read_text().startswith("epoch,accuracy with shared weights")
 
 
+def write_progress(folder: Path, position: int) -> None:
+    path = progress_path(folder)
+    path.parent.mkdir(exist_ok=True)
+    figures = {"position": position, "total": 200, "units_per_record": 100, "seconds_per_unit": 0.5}
+    write_atomically(path, json.dumps(figures).encode())
+
+
+def test_steps_and_time_left_move_within_an_epoch(root: Path, visit: Any) -> None:
+    copy(root, "search_epochs_interrupted")
+    folder, row = root / "search_epochs_interrupted", "tr[data-key='runs/search_epochs_interrupted']"
+    with RunFolder(folder).lock():
+        write_progress(folder, 110)
+        page = visit("/")
+        page.focus(f"{row} a")
+        assert page.get_attribute(f"{row} progress", "value") == "0.5500"
+        write_progress(folder, 120)
+        expect(page.locator(f"{row} progress")).to_have_attribute("value", "0.6000")
+        assert page.evaluate("document.activeElement.textContent") == "runs/search_epochs_interrupted"  # as before
+        page.keyboard.press("Enter")
+        expect(page.locator("#step")).to_contain_text("step 20 of 100")
+        for position, left in ((140, "30.0 s left"), (180, "10.0 s left")):
+            write_progress(folder, position)
+            expect(page.locator("#step")).to_contain_text(f"step {position - 100} of 100")
+            assert "1 of 2 epochs" in page.inner_text("#state") and left in page.inner_text("#state")
+            assert page.get_attribute("#state progress", "value") == f"{position / 200:.4f}"
+    expect(page.locator("#state .badge")).to_have_text("interrupted")
+    assert page.locator("#step").count() == 0
+
+
+def test_the_posterior_of_a_search_shows_while_it_runs(root: Path, visit: Any) -> None:
+    page = visit("/")
+    command = [sys.executable, "-m", "archloom", "search", "--space", "nb201_mini", "--strategy", "gibbs", "--quiet",
+               "--epochs", "2000", "--set", "data.train_images=64", "--set", "data.valid_images=64",
+               "--set", "search.batch_size=16", "--out", str(root / "live")]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as search:
+        try:
+            page.click("tr[data-key='runs/live'] a")
+            page.wait_for_selector("#posterior")
+            assert page.inner_text("#state .badge") == "running"
+            assert page.locator("#posterior tbody tr").count() >= 3  # a row for every decision
+            before = page.inner_text("#posterior p")
+            expect(page.locator("#posterior p").first).not_to_have_text(before)  # it follows the draws
+        finally:
+            search.send_signal(signal.SIGINT)
+    expect(page.locator("#state .badge")).to_have_text("interrupted")
+
+
 def test_two_runs_are_ticked_and_overlaid(root: Path, visit: Any) -> None:
     copy(root, "search_gdas", "search_gibbs", "retrain")
     page = visit("/")
@@ -233,26 +284,59 @@ def test_five_hundred_runs_are_sorted_and_filtered(root: Path, visit: Any) -> No
     assert page.inner_text("#count") == "0 runs"
 
 
-PAGES = ("/", "/page/runs/search_gibbs", "/page/runs/retrain", "/page/runs/comparison")
+KINDS = {
+    "overview": "/",
+    "search": "/page/runs/search_gibbs",
+    "trials": "/page/runs/search_random",
+    "interrupted": "/page/runs/search_epochs_interrupted",
+    "retraining": "/page/runs/retrain",
+    "comparison": "/page/runs/comparison",
+    "pipeline": "/page/runs/pipeline",
+    "overlay": "/overlay?run=runs/search_gdas&run=runs/search_gibbs&run=runs/retrain",
+    "damaged": "/page/runs/damaged",
+}
+WIDTHS = (1600, 768, 400, 360)
+PLAIN_TEXT = "svg.plot:not(.paper) text:is([fill='#4b5563'], [fill='#1f2937'], :not([fill]))"  # not a line's colour
+LONG = "a_name_without_a_place_to_break_it_that_is_longer_than_a_narrow_window_is_wide_0123456789"
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1600, "light")])
-def test_pages_fit_narrow_and_wide_windows_in_the_dark_and_in_the_light(
-    root: Path, visit: Any, width: int, scheme: str
-) -> None:
-    copy(root, "search_gibbs", "retrain", "comparison")
-    for path in PAGES:
-        page = visit(path, width=width, scheme=scheme)
-        if path == PAGES[1]:
+def assert_fits(page: Any) -> None:
+    """Assert that no width needs a horizontal scroll bar, and that colours follow the scheme, in light and in dark."""
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        if page.locator("[data-picture]").count():
             draw_all(page)
-            fill = page.evaluate("getComputedStyle(document.querySelector('#learning svg.plot text')).fill")
-            assert brightness(fill) < 120 if scheme == "light" else brightness(fill) > 120
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-        paper, ink = page.evaluate(
-            "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
-        )
-        dark, light = (paper, ink) if scheme == "dark" else (ink, paper)
-        assert brightness(dark) < 70 and brightness(light) > 200, path
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (width, scheme)
+            paper, ink = page.evaluate(
+                "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+            )
+            dark, light = (paper, ink) if scheme == "dark" else (ink, paper)
+            assert brightness(dark) < 70 and brightness(light) > 200, (width, scheme)
+            fills = page.evaluate(
+                "(texts) => [...document.querySelectorAll(texts)].map((one) => getComputedStyle(one).fill)", PLAIN_TEXT
+            )
+            assert all((brightness(fill) < 120) == (scheme == "light") for fill in fills), (width, scheme)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pages_fit_narrow_and_wide_windows_in_the_dark_and_in_the_light(root: Path, visit: Any, kind: str) -> None:
+    shutil.copytree(STORED, root, dirs_exist_ok=True)
+    shutil.copytree(STORED / "search_gdas", root / "damaged")
+    (root / "damaged/architecture.json").write_text('{"half')
+    shutil.copytree(STORED / "search_gdas", root / LONG)
+    assert_fits(visit(KINDS[kind]))
+
+
+@pytest.mark.parametrize("name", ["search_gibbs", "search_random", "retrain", "comparison", "pipeline"])
+def test_reports_fit_narrow_and_wide_windows_too(root: Path, browser: Any, name: str) -> None:
+    copy(root, name)
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(write_report(root / name).as_uri())
+    assert_fits(page)
+    context.close()
 
 
 def brightness(colour: str) -> float:

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from archloom.core.progress_file import progress_path
 from archloom.dashboard.folders import FolderTree
 from archloom.dashboard.index import Index
 from archloom.execution.run_folder import RunFolder
@@ -43,6 +44,40 @@ def test_a_locked_folder_is_running_and_the_time_left_follows_from_its_records(r
     assert (summary.state, summary.done, summary.total) == ("running", 5, 8)
     assert summary.seconds_left == pytest.approx(3 * sum(seconds) / 5)
     assert look(runs)["runs/search_trials_interrupted"].state == "interrupted"
+
+
+def write_progress(folder, **figures):
+    path = progress_path(folder)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(figures))
+
+
+def test_a_running_search_shows_its_step_and_the_time_left_between_records(runs):
+    folder, key = runs / "search_epochs_interrupted", "runs/search_epochs_interrupted"
+    index = Index([runs], clock=iter(range(100)).__next__)
+    write_progress(folder, position=50, total=80, units_per_record=40, seconds_per_unit=0.5, doing="")
+    assert index.refresh()[key].step is None, "of a run that was interrupted it says nothing"
+    with RunFolder(folder).lock():
+        first = index.refresh()[key]
+        write_progress(folder, position=60, total=80, units_per_record=40, seconds_per_unit=0.4, doing="")
+        second = index.refresh()[key]
+        write_progress(folder, position=80, total=80, units_per_record=40, seconds_per_unit=0.4, doing="racing 4")
+        last = index.refresh()[key]
+    assert (first.done, first.total, first.step, first.steps) == (1, 2, 10, 40)
+    assert first.seconds_left == pytest.approx(0.5 * 30) and first.share == pytest.approx(50 / 80)
+    assert (second.step, second.seconds_left, second.share) == (20, pytest.approx(8.0), pytest.approx(60 / 80))
+    assert (last.step, last.doing) == (None, "racing 4")
+    assert first.updated == second.updated, "a page that sorts by the last change does not move at every step"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"position": "x", "total": 1, "units_per_record": 1}'])
+def test_a_damaged_progress_file_is_ignored(runs, text):
+    folder = runs / "search_trials_interrupted"
+    with RunFolder(folder).lock():
+        without = look(runs)["runs/search_trials_interrupted"]
+        write_progress(folder)
+        progress_path(folder).write_text(text)
+        assert look(runs)["runs/search_trials_interrupted"] == without
 
 
 def test_the_time_left_of_a_comparison_follows_from_the_searches_that_ended(runs):
@@ -142,6 +177,22 @@ def test_links_out_of_the_folders_are_not_followed(runs, tmp_path):
         "metrics.jsonl is a link that leads out of the served folders; it is not read"
     )
     assert not FolderTree([runs]).holds(runs / "../secret/config.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("search_gdas", "search"),
+        ("retrain", "retraining"),
+        ("comparison", "comparison"),
+        ("pipeline", "pipeline"),
+        ("comparison/runs/gdas-0", "search"),
+    ],
+)
+def test_the_folder_of_any_run_can_be_served(runs, name, kind):
+    found = look(runs / name)
+    key = name.rpartition("/")[2]
+    assert (found[key].kind, found[key].state) == (kind, "finished")
 
 
 def test_folders_of_equal_names_have_different_keys(runs, tmp_path):

@@ -1,4 +1,4 @@
-"""Data sets in the layout of `datasets.save_to_disk`, written here with pyarrow; the library itself is not needed."""
+"""Data sets in the layout of `datasets.save_to_disk`, written with pyarrow, or by the library if it is there."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+import archloom
 from archloom.core.errors import DataError, SettingError
 from archloom.data import load
 from archloom.data.hugging_face import huggingface
@@ -108,3 +110,53 @@ def test_a_missing_library_is_named_with_its_extra(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SettingError, match=r"needs pyarrow: pip install 'archloom\[huggingface\]'"):
         huggingface(None, path=str(root))
+
+
+# --- folders that the library itself wrote
+
+
+@pytest.fixture
+def datasets() -> Any:
+    return pytest.importorskip("datasets", reason="needs the library datasets, which archloom itself does not")
+
+
+def save(datasets: Any, path: Path, count: int, *, grey: bool = False, **options: Any) -> Path:
+    """Write `count` pictures of two classes by `save_to_disk`."""
+    shape = (12, 8) if grey else (12, 8, 3)
+    columns = {
+        "image": [np.full(shape, 10 * (row % 20), dtype=np.uint8) for row in range(count)],
+        "label": [row % 2 for row in range(count)],
+    }
+    features = {"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])}
+    datasets.Dataset.from_dict(columns, features=datasets.Features(features)).save_to_disk(str(path), **options)
+    return path
+
+
+@pytest.mark.parametrize("grey", [False, True])
+def test_a_folder_of_the_library_is_read(datasets: Any, tmp_path: Path, grey: bool) -> None:
+    data = huggingface(None, path=str(save(datasets, tmp_path / "pets", 20, grey=grey, num_shards=3)), size=4)
+    assert (data.classes, data.train.shape) == (("cat", "dog"), (3, 4, 4))
+    assert data.train.labels.tolist() == [0, 1] * 8
+    assert data.train.fetch(torch.tensor([3]))[0, 0].unique().tolist() == [30]
+
+
+def test_splits_and_selected_rows_of_the_library_are_read(datasets: Any, tmp_path: Path) -> None:
+    whole = datasets.load_from_disk(str(save(datasets, tmp_path / "whole", 20)))
+    parts = datasets.DatasetDict(train=whole.select(range(0, 20, 3)), test=whole.select([1, 2]))
+    parts.save_to_disk(str(tmp_path / "parts"))
+    data = huggingface(None, path=str(tmp_path / "parts"), size=4)
+    assert data.train.labels.tolist() == [row % 2 for row in range(0, 20, 3)]
+    assert data.test is not None and data.test.labels.tolist() == [1, 0]
+
+
+def test_a_folder_of_the_library_is_searched_by_its_path(datasets: Any, tmp_path: Path) -> None:
+    settings = {"search": {"batch_size": 8, "random_baseline_samples": 2}, "race": {"steps": 0}}
+    result = archloom.search(
+        "nb201_mini",
+        "rsps",
+        str(save(datasets, tmp_path / "pets", 60)),
+        epochs=1,
+        out=tmp_path / "run",
+        settings=settings,
+    )
+    assert result.data == "pets" and len(result.history) == 1

@@ -12,6 +12,7 @@ import pytest
 
 from archloom.core.errors import CheckpointError, SettingError, StorageError
 from archloom.core.events import Noted, Recorded
+from archloom.core.progress_file import progress_path
 from archloom.execution.loop import Interrupted, Loop
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_folder import RunFolder
@@ -89,6 +90,23 @@ def test_a_run_leaves_its_configuration_metrics_notes_result_and_report(folder: 
     assert folder.read_result() == {"sum": 10}
     assert folder.report_path.read_text() == "{'sum': 10}, 4 records"
     assert [event.record.at for event in events if isinstance(event, Recorded)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_the_progress_is_there_while_a_run_lasts_and_gone_afterwards(folder: RunFolder, stops: bool) -> None:
+    seen: list[bool] = []
+
+    def listen(event: Any) -> None:
+        if isinstance(event, Recorded):
+            seen.append(progress_path(folder.path).is_file())
+
+    if stops:
+        with pytest.raises(Interrupted):
+            begin(folder, listeners=[listen], stop=lambda: True)
+    else:
+        begin(folder, listeners=[listen])
+    assert seen == [True] * (1 if stops else 4)
+    assert not progress_path(folder.path).exists()
 
 
 def test_an_interrupted_run_reports_what_it_has_and_resumes_from_its_checkpoint(folder: RunFolder) -> None:

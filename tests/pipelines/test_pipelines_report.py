@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from archloom.api import write_report
 from archloom.pipelines.report import explain_picking, render_pipeline
 from archloom.pipelines.results import ModelSummary, PipelineResult, SearchSummary
 
 FOLDER = Path("runs/some pipeline")
+NAMED = ("architecture", "curves")
 FOUND = tuple(
     SearchSummary(seed, FOLDER / "searches" / f"seed-{seed}", f"|cell {seed}|", 60.0 + seed, "shared", 12.0, 1000)
     for seed in range(2)
@@ -53,6 +57,22 @@ def test_page_links_to_its_runs() -> None:
     assert 'href="searches/seed-1/report.html"' in page and 'href="retrainings/s1-1/report.html"' in page
     assert 'href="retrainings/s1-1/export/model.onnx"' in page
     assert "has not finished" not in page and "<svg" in page
+
+
+def test_one_model_has_no_chart_of_one_dot() -> None:
+    one = replace(BEST_OF, model_count=1, models=MODELS[3:])
+    assert "a dot per retraining" in render_pipeline(BEST_OF, FOLDER)
+    assert "a dot per retraining" not in render_pipeline(one, FOLDER)
+
+
+def test_the_page_shows_the_cell_and_the_curves_of_the_best_model(tmp_path: Path) -> None:
+    stored = Path(__file__).parents[1] / "data_files" / "first_edition" / "pipeline"
+    shutil.copytree(stored, tmp_path / "pipeline")
+    page = write_report(tmp_path / "pipeline").read_text()
+    cell, curves = (re.search(rf'<section id="{name}">.*?</section>', page, re.DOTALL) for name in NAMED)
+    assert cell is not None and 'class="cells"' in cell[0]
+    assert curves is not None and "train loss" in curves[0]
+    assert page.index("<h2>Warnings</h2>") < page.index('id="verdict"')
 
 
 def test_page_of_an_unfinished_pipeline() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,14 @@ from archloom.core.errors import SettingError
 from archloom.data import Facts
 from archloom.execution.memory import UNSEEN, MemoryMeter
 from archloom.objectives.cost import Cost
-from archloom.searches.memory import _find_largest, is_far_below, make_images, measure_supernet, run_epoch
+from archloom.searches.memory import (
+    _find_largest,
+    is_far_below,
+    make_images,
+    measure_supernet,
+    refuse_large_search,
+    run_epoch,
+)
 from archloom.searches.spec import SearchSpec
 
 FACTS = Facts(classes=10, image_shape=(3, 16, 16))
@@ -37,11 +45,26 @@ def test_an_estimate_is_what_whole_batches_need(space: str, strategy: str) -> No
     assert meter.peak / HALF < estimate < HALF * meter.peak
 
 
+@pytest.mark.parametrize("batch", [2, 3])
+def test_batches_smaller_than_those_that_are_measured_have_an_estimate(batch: int) -> None:
+    spec = make_spec("nb201_mini", "rsps", search={"epochs": 1, "batch_size": batch}, network={"channels": 4})
+    assert measure_supernet(spec, FACTS) > 0
+
+
 def test_a_search_that_does_not_fit_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
     settings = {"machine": {"memory": 0.01, "device": "cpu"}, "search": {"batch_size": 32}}
     with pytest.raises(SettingError, match=r"needs about .* GB .*machine.memory allows 0.0 GB"):
         archloom.search("nb201_mini", "gdas", "digits", epochs=1, out=tmp_path / "run", settings=settings)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_race_without_a_search_has_an_estimate() -> None:
+    race = {"contestants": 2, "steps": 2}
+    spec = make_spec("nb201_mini", "gibbs", search={"epochs": 0}, race=race, network={"channels": 4})
+    refuse_large_search(spec, FACTS, None)  # it has no supernet to measure
+    tight = replace(spec, machine=replace(spec.machine, memory=0.01))
+    with pytest.raises(SettingError, match="the race"):
+        refuse_large_search(tight, FACTS, None)
 
 
 def test_a_retraining_that_does_not_fit_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:

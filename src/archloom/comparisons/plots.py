@@ -71,8 +71,7 @@ class StripPlot:
             self._draw_panel(axes, names)
         panels[0].set_yticks(range(len(names)), [make_printable(shorten(name, longest=28)) for name in names])
         panels[0].set_ylim(len(names) - 0.5, -0.5)
-        metrics = " / ".join(dict.fromkeys(entry.metric for entry in self.entries))
-        panels[0].set_xlabel(f"{metrics}, %" if in_percent else metrics)
+        panels[0].set_xlabel(" / ".join(dict.fromkeys(map(_label_values, self.entries))))
         if closer:
             panels[1].set_xlim(max(values) - UPPER_PART, max(values) + 0.03 * UPPER_PART)
             panels[1].set_xlabel(f"the same, the upper {UPPER_PART:g} points")
@@ -89,6 +88,12 @@ class StripPlot:
         for name, value in self.marks.items():
             axes.plot([value], [names.index(self._line_of(name))], "D", color="white", mec="#111827", markersize=4.5)
         axes.grid(visible=False, axis="y")
+
+
+def _label_values(entry: EntryResult) -> str:
+    """Return what the values of an entry are, with their unit; where lower ones are better, say so."""
+    unit = f", {entry.measure.unit}" if entry.measure.unit else ""
+    return f"{entry.metric}{unit}{'' if entry.measure.higher_is_better else ' (lower is better)'}"
 
 
 def draw_curves(entries: Sequence[EntryResult]) -> str:

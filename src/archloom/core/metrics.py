@@ -101,7 +101,7 @@ class Perplexity(Metric):
 
     def to_value(self, score: float) -> float:
         """Return the perplexity; infinite for a score of 0."""
-        return 1 / score if score > 0 else math.inf
+        return math.inf if score <= 0 else 1 / score
 
     def mean(self, scores: Iterable[tuple[float, int]]) -> float:
         """Return the geometric mean, by words: perplexities do not average otherwise."""

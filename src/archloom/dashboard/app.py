@@ -62,6 +62,7 @@ class Dashboard:
                 Route("/api/runs", self._list_runs),
                 Route("/overlay", self._overlay),
                 Route("/page/{key:path}", self._run),
+                Route("/state/{key:path}", self._state),
                 Route("/cell/{key:path}", self._cell),
                 Route("/svg/{name}/{key:path}", self._svg),
                 Route("/csv/{name}/{key:path}", self._csv),
@@ -123,6 +124,11 @@ class Dashboard:
             "crumbs": [(folder.parent, page_address(folder.parent))] if folder.parent else [],
         }
         return HTMLResponse(self._make_page(folder, summary).render(**more))
+
+    def _state(self, request: Request) -> Response:
+        """Return the part of a page that changes within an epoch: state, progress and time left."""
+        found = self._find(request)
+        return _missing() if found is None else HTMLResponse(Page("state.html", {"run": found[1]}).render())
 
     def _make_page(self, folder: Folder, summary: Summary) -> Page:
         """Return the page of a folder; of a damaged one, what is wrong with it."""

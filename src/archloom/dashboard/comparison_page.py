@@ -12,6 +12,7 @@ from archloom.comparisons.entries import EntryResult, SeedResult
 from archloom.comparisons.report import make_context
 from archloom.comparisons.results import ComparisonResult
 from archloom.core.json_object import JsonObject, number
+from archloom.core.metrics import ACCURACY, METRICS, Metric
 from archloom.core.seeds import parse_seeds
 from archloom.core.settings import Settings, read_toml
 from archloom.dashboard.folders import Folder
@@ -100,15 +101,21 @@ def _read_entry(path: Path, row: Row, settings: Settings) -> EntryResult:
     results = tuple(_read_seed(seed, value, path / "runs" / f"{row.name}-{seed}") for seed, value in found)
     tables = tuple(dict.fromkeys(name for result in results for name in result.tests))
     trained = any(result.trainings for result in results)
+    measure = next((_measure_of(value) for _, value in found), ACCURACY)
     return EntryResult(
         name=row.name,
         strategy=str(dict(settings.get("strategy") or {}).get("name", "?")),
         black_box=trained,
-        metric=f"test accuracy in the {tables[0]} table" if tables else "accuracy, as its search measured it",
+        metric=f"test accuracy in the {tables[0]} table" if tables else f"{measure.name}, as its search measured it",
         datasets=tables,
         results=results,
         seeds=len(row.cells),
+        figure=measure.name,
     )
+
+
+def _measure_of(result: JsonObject) -> Metric:
+    return METRICS.get(str(result.get("metric")), ACCURACY)
 
 
 def _read_seed(seed: int, value: JsonObject, path: Path) -> SeedResult:
@@ -119,7 +126,7 @@ def _read_seed(seed: int, value: JsonObject, path: Path) -> SeedResult:
     records.update()
     trials, epochs = trials_of(records.records), epochs_of(records.records)
     known = [record.table_entry.test for record in epochs if record.table_entry is not None]
-    own = best_trial(trials).score if trials else 100 * shared
+    own = _measure_of(value).to_value(best_trial(trials).score / 100 if trials else shared)
     return SeedResult(
         seed=seed,
         text=str(value.get("text", "")),

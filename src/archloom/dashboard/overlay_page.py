@@ -17,7 +17,7 @@ from archloom.reports.markup import make_printable, shorten
 from archloom.reports.pictures import Picture
 from archloom.reports.tables import Table, decimal, number_table
 from archloom.retrainings.report_curves import list_metrics
-from archloom.searches.history import chosen_so_far, epochs_of, metric_series, trials_of
+from archloom.searches.history import chosen_so_far, epochs_of, metric_series, trial_figures, trials_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,7 +70,8 @@ def read_curves(view: View) -> RunCurves:
         "regret": [math.nan if entry is None else entry.regret for entry in entries],
     }
     if trials:
-        own = {"score": [one.score for one in trials], "best score": [one.best for one in trials]}
+        figures = [trial_figures(one) for one in trials]
+        own = {name: [one[name] for one in figures] for name in figures[0]}
         return _keep_known(view.key, [one.trial for one in trials], {**own, **known})
     metrics = {
         name: [100 * value for value in values] if name.endswith("accuracy") else values
@@ -152,12 +153,15 @@ def _write(value: object) -> str:
 
 
 def _describe_result(view: View) -> tuple[str, ...]:
+    """Return kind, score and verdict of a run; the score is that of the table where one has it."""
     if isinstance(view, RetrainView):
-        found = None if view.result is None else view.result.evaluation
-        return ("retraining", "" if found is None else f"{decimal(found.top1)} %", "")
-    text = "" if view.result is None else view.result.verdict
-    entry = None if view.result is None else view.result.table_entry
-    return ("search", "" if entry is None else f"{decimal(entry.test)} %", text)
+        return ("retraining", "" if view.result is None else view.result.accuracy_text, "")
+    if view.result is None:
+        return ("search", "", "")
+    entry, metric = view.result.table_entry, view.result.metric
+    shared = "" if view.result.shared_accuracy is None else metric.format(view.result.shared_accuracy)
+    score = shared if entry is None else f"{decimal(entry.test)} %"
+    return ("search", score if metric.unit or not score else f"{metric.name} {score}", view.result.verdict)
 
 
 def _picture_cells(view: View, count: int) -> Picture | None:

@@ -11,20 +11,12 @@ import jinja2
 from markupsafe import Markup
 
 from archloom.dashboard.folders import KINDS
-from archloom.dashboard.summaries import Summary
+from archloom.dashboard.summaries import STATES, Summary
 from archloom.reports.markup import escape
 from archloom.reports.pages import make_environment, render_template
 from archloom.reports.pictures import Picture
 from archloom.reports.tables import duration
 from archloom.searches.report_findings import FindingSection
-
-STATES = {
-    "running": "running",
-    "finished": "finished",
-    "interrupted": "interrupted",
-    "starting": "starting",
-    "damaged": "damaged",
-}
 
 
 @dataclass(frozen=True)
@@ -97,9 +89,10 @@ def page_address(key: str) -> str:
 
 
 def write_left(summary: Summary) -> str:
-    """Return the time left in words, or ''."""
-    if summary.state != "running" or summary.seconds_left is None:
+    """Return the time left in words; after the last epoch or trial, what is done instead; or ''."""
+    if summary.state != "running":
         return ""
-    if summary.total is not None and summary.done >= summary.total:
-        return "finalists"
-    return duration(summary.seconds_left) + " left"
+    is_last = summary.total is not None and summary.done >= summary.total
+    if summary.doing or is_last:
+        return summary.doing or "finalists"
+    return "" if summary.seconds_left is None else duration(summary.seconds_left) + " left"

@@ -12,6 +12,7 @@ from archloom.dashboard.views import SearchView
 from archloom.families import family_of
 from archloom.reports.relaxed_cells import draw_relaxed
 from archloom.reports.tables import Table, decimal, measured, whole
+from archloom.searches.history import trial_figures
 from archloom.searches.records import EpochRecord, FinalistRecord, SearchRecord
 from archloom.searches.report import finalists_table, make_context
 from archloom.searches.report_health import group_alarms
@@ -32,7 +33,8 @@ def make_search_page(view: SearchView) -> Page:
         "plugin": view.space is None,
         "panels": "search_panels.html",
     }
-    return Page("template.html", {**make_context(view.report), **panels}, view.version)
+    context = make_context(view.report, with_alarms=False)  # they have a panel of their own, with buttons
+    return Page("template.html", {**context, **panels}, view.version)
 
 
 def tabulate_race(notes: Sequence[FinalistRecord], space: SearchSpace | None) -> Table:
@@ -69,7 +71,8 @@ def describe_moment(history: Sequence[SearchRecord], place: int) -> str:
             name = "" if record.measure.unit else f"{record.measure.name} "
             parts.append(f"{name}{measured(record.derived_accuracy, record.measure)} with the shared weights")
     else:
-        parts = [f"Trial {record.trial}", f"score {decimal(record.score)}"]
+        name, score = next(iter(trial_figures(record).items()))
+        parts = [f"Trial {record.trial}", f"{name} {decimal(score)}"]
     entry = record.table_entry
     if entry is not None:
         parts.append(f"{decimal(entry.test)} % in the table")

@@ -196,12 +196,29 @@ async function refresh() {
 }
 
 let source = null;
+let lastMilestone = ""; // what the whole page shows; between two of them only the progress moves
+
+async function showState() {
+  const place = document.getElementById("state");
+  if (!place) return;
+  try {
+    const address = body.dataset.events.replace("/events/", "/state/").split("?")[0];
+    const part = parser.parseFromString(await (await get(address)).text(), "text/html");
+    place.replaceChildren(...[...part.body.children].map((one) => document.importNode(one, true)));
+  } catch (error) { /* the next event tries again */ }
+}
 
 function listen() {
   if (source || !body.dataset.events || document.hidden) return;
   source = new EventSource(body.dataset.events);
   source.addEventListener("state", (event) => {
     const state = JSON.parse(event.data);
+    const milestone = JSON.stringify([state.state, state.done, state.updated, state.verdict, state.problem]);
+    if (milestone === lastMilestone) {
+      showState();
+      return;
+    }
+    lastMilestone = milestone;
     if (state.kind === "search") addMoments(state.done);
     refresh();
   });
@@ -235,7 +252,7 @@ function rowsOf() {
 function valueOf(row, column) {
   const cell = row.cells[column];
   const value = cell.dataset.value ?? cell.textContent;
-  const number = Number(value);
+  const number = value === "-inf" ? -Infinity : Number(value);
   return value !== "" && !Number.isNaN(number) ? number : value.toLowerCase();
 }
 
@@ -246,7 +263,12 @@ function sortRows() {
     const a = values.get(one), b = values.get(other);
     return sign * (a < b ? -1 : a > b ? 1 : 0) || one.dataset.key.localeCompare(other.dataset.key);
   });
-  table.tBodies[0].append(...sorted);
+  const rows = rowsOf();
+  if (sorted.some((row, place) => row !== rows[place])) { // moving a row takes the focus away from it
+    const focused = document.activeElement;
+    table.tBodies[0].append(...sorted);
+    if (table.contains(focused)) focused.focus();
+  }
   [...table.tHead.rows[0].cells].forEach((cell, place) => {
     if (place === sorting.column) cell.setAttribute("aria-sort", sorting.down ? "descending" : "ascending");
     else cell.removeAttribute("aria-sort");
@@ -276,6 +298,11 @@ function countTicks() {
   document.getElementById("compare-button").disabled = ticked < 2;
 }
 
+function keepDrawing(old, row) { // the cell of a run changes with its records, its progress more often
+  const drawn = old.querySelector("img"), fresh = row.querySelector("img");
+  if (drawn && fresh && drawn.getAttribute("src") === fresh.getAttribute("src")) fresh.replaceWith(drawn);
+}
+
 async function updateRows(change) {
   for (const key of change.gone) rowsOf().find((row) => row.dataset.key === key)?.remove();
   for (let first = 0; first < change.changed.length; first += 50) {
@@ -288,7 +315,10 @@ async function updateRows(change) {
       if (old) {
         const before = old.querySelector("input"), after = row.querySelector("input");
         if (before && after) after.checked = before.checked;
+        keepDrawing(old, row);
+        const focused = old.contains(document.activeElement) ? document.activeElement.localName : "";
         old.replaceWith(row);
+        if (focused) row.querySelector(focused)?.focus();
       } else table.tBodies[0].append(row);
     }
   }

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from archloom.core.errors import ArchloomError, one_line
 from archloom.core.json_object import JsonObject, number
 from archloom.core.leases import find_holder
+from archloom.core.metrics import ACCURACY, METRICS, PERPLEXITY
+from archloom.core.progress_file import Progress, progress_path
 from archloom.core.seeds import parse_seeds
 from archloom.core.settings import Settings, read_toml
 from archloom.dashboard.folders import Folder, Kind
 from archloom.dashboard.growing_file import GrowingFile, parse_object
 
 State = Literal["running", "finished", "interrupted", "starting", "damaged"]
+STATES: tuple[State, ...] = get_args(State)
 
 RECENT = 8  # records that say how long the next ones take
 
@@ -34,19 +39,39 @@ class Summary:
     done: int = 0
     total: int | None = None
     unit: str = "epoch"
+    step: int | None = None  # of the epoch that runs, and
+    steps: int | None = None  # how many steps it has
+    doing: str = ""  # after the last epoch or trial: how the result is being derived
     seconds: float | None = None  # that a finished run took
     seconds_left: float | None = None
-    score: float | None = None  # in percent
+    score: float | None = None  # as people read it: an accuracy in percent, or a perplexity
+    metric: str = ACCURACY.name  # what the score is
     verdict: str = ""
     problem: str = ""
     updated: float = 0.0  # seconds since 1970
+
+    @property
+    def merit(self) -> float:
+        """Return a number that rises as the score gets better, for sorting."""
+        if self.score is None:
+            return -math.inf
+        return self.score if METRICS[self.metric].higher_is_better else -self.score
+
+    @property
+    def score_text(self) -> str:
+        """Return the score with its unit or name, or ''."""
+        if self.score is None:
+            return ""
+        measure = METRICS[self.metric]
+        return f"{self.score:,.2f} {measure.unit}" if measure.unit else f"{measure.name} {self.score:,.2f}"
 
     @property
     def share(self) -> float | None:
         """Return the part that is done, from 0 to 1."""
         if self.state == "finished":
             return 1.0
-        return min(1.0, self.done / self.total) if self.total else None
+        part = self.step / self.steps if self.step and self.steps else 0.0
+        return min(1.0, (self.done + part) / self.total) if self.total else None
 
 
 class RunSummarizer:
@@ -69,9 +94,9 @@ class RunSummarizer:
 
     def _signature(self) -> tuple[int, ...]:
         found = []
-        for name in ("config.toml", "metrics.jsonl"):
+        for path in (self._path / "config.toml", self._path / "metrics.jsonl", progress_path(self._path)):
             try:
-                state = (self._path / name).stat()
+                state = path.stat()
                 found += [state.st_mtime_ns, state.st_size]
             except OSError:
                 found.append(0)
@@ -86,12 +111,20 @@ class RunSummarizer:
         try:
             result = _read_json(self._path / ("result.json" if kind == "retraining" else "architecture.json"))
             if result is not None:
-                return _summarize_result(result, kind, common)
+                return self._add_score_of_trials(_summarize_result(result, kind, common))
             if "config.toml" not in folder.names:
                 return Summary(kind=kind, state="starting" if running else "interrupted", title=title, **common)
             return self._summarize_unfinished(self._read_config(), common, running=running)
         except (ArchloomError, KeyError, TypeError, ValueError, AttributeError) as error:
             return Summary(kind=kind, state="damaged", title=title, problem=one_line(error), **common)
+
+    def _add_score_of_trials(self, summary: Summary) -> Summary:
+        """Return the summary of a search by trials with the best score, which its result has only if a table has it."""
+        if summary.kind != "search" or summary.score is not None:
+            return summary
+        self._count_records()
+        last = parse_object(self._recent[-1]) if self._recent else None
+        return replace(summary, **_latest_score(last, "search")) if last is not None and "trial" in last else summary
 
     def _read_config(self) -> Settings:
         path = self._path / "config.toml"
@@ -106,9 +139,7 @@ class RunSummarizer:
         recent = [value for line in self._recent if (value := parse_object(line)) is not None]
         trials = bool(recent) and "trial" in recent[-1]
         total = _count_planned(config, kind, trials=trials)
-        seconds = [number(value.get("seconds")) + max(0.0, _or_zero(value.get("valid_seconds"))) for value in recent]
-        known = [value for value in seconds if value == value]
-        left = statistics.mean(known) * max(0, total - self._count) if known and total and running else None
+        progress = self._read_progress() if running else None
         return Summary(
             kind=kind,
             state="running" if running else "interrupted",
@@ -116,10 +147,18 @@ class RunSummarizer:
             done=self._count,
             total=total,
             unit="trial" if trials else "epoch",
-            seconds_left=left,
-            score=_latest_score(recent[-1], kind) if recent else None,
+            **_describe_progress(progress, self._count),
+            seconds_left=_estimate_rest(progress, recent, total, self._count) if running else None,
+            **(_latest_score(recent[-1], kind) if recent else {}),
             **common,
         )
+
+    def _read_progress(self) -> Progress | None:
+        """Return how far the run is since its last record; None where it does not say so, as older versions do not."""
+        with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
+            value = parse_object(progress_path(self._path).read_bytes())
+            return None if value is None else Progress.from_json(value)
+        return None
 
     def _count_records(self) -> None:
         growth = self._metrics.read()
@@ -127,6 +166,26 @@ class RunSummarizer:
             self._count, self._recent = 0, []
         self._count += len(growth.lines)
         self._recent = [*self._recent, *growth.lines][-RECENT:]
+
+
+def _describe_progress(progress: Progress | None, records: int) -> dict[str, Any]:
+    """Return the fields of a summary that say how far the epoch that runs is."""
+    if progress is None:
+        return {}
+    steps = progress.units_per_record
+    within = {"step": progress.step_after(records), "steps": steps} if steps > 1 and not progress.doing else {}
+    return {**within, "doing": progress.doing}
+
+
+def _estimate_rest(
+    progress: Progress | None, recent: Sequence[JsonObject], total: int | None, records: int
+) -> float | None:
+    """Return the seconds that the remaining steps take or, where only records are known, the remaining records."""
+    if progress is not None and progress.seconds_left is not None:
+        return progress.seconds_left
+    seconds = [number(value.get("seconds")) + max(0.0, _or_zero(value.get("valid_seconds"))) for value in recent]
+    known = [value for value in seconds if value == value]
+    return statistics.mean(known) * max(0, total - records) if known and total else None
 
 
 def _or_zero(value: object) -> float:
@@ -172,22 +231,29 @@ def _count_planned(config: Settings, kind: Kind, *, trials: bool) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
-def _latest_score(record: JsonObject, kind: Kind) -> float | None:
-    """Return how good the run is now, in percent."""
-    if kind == "retraining":
-        return _known(record.get("ema_valid_accuracy", record.get("valid_accuracy")))
+def _latest_score(record: JsonObject, kind: Kind) -> dict[str, Any]:
+    """Return how good the run is now, and by which metric."""
     entry = record.get("table_entry", record.get("standing"))
-    if isinstance(entry, Mapping):
-        return _known(entry.get("test"))
-    if "trial" in record:
-        return _known(record.get("best"))
-    accuracy = _known(record.get("derived_accuracy"))
-    return None if accuracy is None else 100 * accuracy
+    if kind == "search" and isinstance(entry, Mapping):
+        return {"score": _known(entry.get("test"))}
+    if kind == "retraining":
+        percent = number(record.get("ema_valid_accuracy", record.get("valid_accuracy")))
+    elif "trial" in record:
+        percent = number(record.get("best"))
+    else:
+        percent = 100 * number(record.get("derived_accuracy"))
+    return _measure(percent / 100, record)
+
+
+def _measure(score: float, described: JsonObject) -> dict[str, Any]:
+    """Return a score from 0 to 1 as people read it, and what it is, by the metric that a record or a result names."""
+    metric = METRICS.get(str(described.get("metric")), ACCURACY)
+    return {"score": _known(metric.to_value(score)), "metric": metric.name}
 
 
 def _known(value: object) -> float | None:
     found = number(value)
-    return found if found == found else None
+    return found if math.isfinite(found) else None
 
 
 def _summarize_result(result: JsonObject, kind: Kind, common: Mapping[str, Any]) -> Summary:
@@ -195,28 +261,38 @@ def _summarize_result(result: JsonObject, kind: Kind, common: Mapping[str, Any])
     records = int(run.get("records", 0))
     space = dict(result["space"]).get("name")
     if kind == "retraining":
-        evaluation = result.get("test") or result.get("valid") or {}
-        score = _known(evaluation.get("top1"))
         title = f"{space} trained on {result['data']}, recipe {result['recipe']}, seed {result['seed']}"
-        verdict = "" if score is None else f"{score:.2f} % of {int(evaluation['images']):,} images"
+        described = _summarize_evaluation(result.get("test") or result.get("valid") or {})
     else:
-        entry = result.get("table_entry", result.get("standing")) or {}
-        shared = _known(result.get("shared_accuracy"))
-        score = _known(entry.get("test")) if entry else None if shared is None else 100 * shared
         title = f"{result['strategy']} on {space}, {result['data']}, seed {result['seed']}"
-        verdict = str(result["verdict"])
-    state: State = "finished"
+        entry = result.get("table_entry", result.get("standing")) or {}
+        score = (
+            {"score": _known(entry.get("test"))} if entry else _measure(number(result.get("shared_accuracy")), result)
+        )
+        described = {**score, "verdict": str(result["verdict"])}
     return Summary(
         kind=kind,
-        state=state,
+        state="finished",
         title=title,
         done=records,
         total=records,
         seconds=_known(run.get("seconds")),
-        score=score,
-        verdict=verdict,
+        **described,
         **common,
     )
+
+
+def _summarize_evaluation(evaluation: JsonObject) -> dict[str, Any]:
+    """Return score and verdict of a retraining: perplexity of a text, or accuracy on images."""
+    if "words" in evaluation:
+        perplexity = math.exp(number(evaluation["loss"]))
+        verdict = f"perplexity {perplexity:,.2f} on {int(evaluation['words']):,} words"
+        return {"score": _known(perplexity), "metric": PERPLEXITY.name, "verdict": verdict}
+    score = _known(evaluation.get("top1"))
+    return {
+        "score": score,
+        "verdict": "" if score is None else f"{score:.2f} % of {int(evaluation['images']):,} images",
+    }
 
 
 # --- comparisons and pipelines

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from archloom.core.errors import SettingError, StorageError
 from archloom.core.events import Event, Listener, Noted, Recorded
+from archloom.core.progress_file import ProgressWriter
 from archloom.core.settings import Settings
 from archloom.core.state import StateDict
 from archloom.execution.checkpoint import decode, encode
@@ -188,8 +189,10 @@ def _write_missing(folder: RunFolder, write_report: Callable[[], object], warn: 
 def _run(run: FolderRun[OutcomeT, ResultT], options: RunOptions) -> ResultT:
     folder, loop = run.folder, run.loop
     folder.write_metrics([record.to_json() for record in loop.history])
+    progress = ProgressWriter(folder.path, lambda: loop.total)
     for listener in (*options.listeners, *run.make_listeners()):
         loop.listen(listener)
+    loop.listen(progress)
     start = time.perf_counter()
     try:
         with folder.open_metrics() as append:
@@ -210,6 +213,8 @@ def _run(run: FolderRun[OutcomeT, ResultT], options: RunOptions) -> ResultT:
         if options.report:
             run.write_report(None)
         raise
+    finally:
+        progress.remove()
     result = run.finish(outcome, time.perf_counter() - start)
     if options.report:
         run.write_report(result)

@@ -75,7 +75,9 @@ def confusion_map(counts: Counts, names: Sequence[str]) -> str:
         step = math.ceil(len(names) / MOST_NAMES)
         places = range(0, len(names), step)
         labels = [make_printable(shorten(names[place], longest=LONGEST_NAME)) for place in places]
-        axes.set_xticks(list(places), labels, rotation=90 if len(names) > 6 else 0, fontsize=size)
+        axes.set_xticks(
+            list(places), labels, rotation=90 if len(names) > 6 and max(map(len, labels)) > 2 else 0, fontsize=size
+        )
         axes.set_yticks(list(places), labels, fontsize=size)
         axes.tick_params(length=0)
         axes.set_xlabel("predicted")

@@ -15,7 +15,7 @@ from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.state import StateDict
 from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target
-from archloom.searches.history import best_trial
+from archloom.searches.history import best_trial, trial_figures
 from archloom.searches.limit_check import check_limit, fit_limit, limit_sentence
 from archloom.searches.loop import SearchLoop
 from archloom.searches.random_baseline import describe_entry, join_sentences
@@ -124,15 +124,8 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         report(finished.trial, self._reward(finished.scores[-1].score, finished.trial.architecture))
         self.position += 1
         record = self._record(finished)
-        self.emit(Advanced(self.position, 0, self._list_figures(record)))
+        self.emit(Advanced(self.position, 0, trial_figures(record)))
         return record
-
-    def _list_figures(self, record: TrialRecord) -> dict[str, float]:
-        """Return what a trial reports: scores, or perplexities where these are what people read."""
-        if self._metric.higher_is_better:
-            return {"score": record.score, "best": record.best}
-        name, scores = self._metric.name, {"": record.score, "best_": record.best}
-        return {f"{prefix}{name}": self._metric.to_value(score / 100) for prefix, score in scores.items()}
 
     def _run_group(self) -> FinishedTrial | None:
         """Return the next trial of a group; None after a request to stop, with what was scored kept."""
@@ -206,6 +199,7 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
             pruned=finished.pruned,
             trainings=trained / full if full else 0.0,
             seconds=finished.seconds,
+            metric=self._metric.name,
             **self.describe(architecture),
         )
         if self._targets:

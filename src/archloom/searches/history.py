@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from archloom.core.metrics import ACCURACY
 from archloom.searches.records import EpochRecord, SearchRecord, TrialRecord
+
+BEST = "best"  # the best score so far, among the figures of a trial
 
 
 def epochs_of(history: Sequence[SearchRecord]) -> list[EpochRecord]:
@@ -52,13 +55,21 @@ def chosen_so_far(history: Sequence[SearchRecord]) -> SearchRecord | None:
     return best_trial(trials) if trials else history[-1]
 
 
+def trial_figures(record: TrialRecord) -> dict[str, float]:
+    """Return score and best score of a trial as people read them: in percent, or as perplexities."""
+    if record.measure is ACCURACY:
+        return {"score": record.score, BEST: record.best}
+    name, to_value = record.measure.name, record.measure.to_value
+    return {name: to_value(record.score / 100), f"{BEST}_{name}": to_value(record.best / 100)}
+
+
 def list_figures(record: SearchRecord) -> dict[str, float]:
     """Return the figures of a record by name, as trackers of experiments get them."""
     if isinstance(record, EpochRecord):
         metric = record.measure
         figures = {**record.metrics, f"derived_{metric.name}": metric.to_figure(record.derived_accuracy)}
     else:
-        figures = {"score": record.score}
+        figures = {name: value for name, value in trial_figures(record).items() if not name.startswith(BEST)}
     if record.table_entry is not None:
         figures["table_test_accuracy"] = record.table_entry.test
     return figures

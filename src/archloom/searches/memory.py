@@ -55,7 +55,9 @@ def refuse_large_search(spec: SearchSpec, facts: Facts, cost: Cost | None) -> No
     images = max(spec.search.batch_size, EVALUATION_BATCH)
     if limit is None or (cost is not None and is_far_below(cost, images, limit)):
         return
-    needed = {"this process": resident_memory(), "the supernet": measure_supernet(spec, facts)}
+    needed = {"this process": resident_memory()}
+    if spec.search.epochs > 0:
+        needed["the supernet"] = measure_supernet(spec, facts)
     workers = spec.machine.worker_processes or torch.get_num_threads()
     if spec.race.is_on:
         race = measure_race(spec, facts)
@@ -102,7 +104,7 @@ def _shrink(spec: SearchSpec, share: float, batch: int) -> SearchSpec:
     evaluated = min(EVALUATION_BATCH, spec.search.evaluation_images)
 
     def scale(count: int) -> int:
-        return max(2, math.ceil(share * count))
+        return max(2, math.ceil(min(1.0, share) * count))  # a batch may be smaller than those that are measured
 
     smaller: Settings = {
         "data": {"name": GIVEN, "train_images": 2 * batch, "valid_images": 4 * scale(EVALUATION_BATCH)},

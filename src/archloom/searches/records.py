@@ -18,6 +18,7 @@ from archloom.core.metrics import ACCURACY, METRICS, Metric
 from archloom.spaces import Architecture
 
 _FIRST_EDITION = {"standing": "table_entry", "scores": "probabilities", "worth": "reward", "pursued": "strict"}
+_USUAL_METRIC = ("metric", ACCURACY.name)  # not worth its place in a line
 COST_METRIC = "cost"  # of the derived architecture, where the search has a target
 
 
@@ -94,8 +95,8 @@ class EpochRecord:
 
     def to_json(self) -> JsonObject:
         """Return the record as a line of metrics.jsonl."""
-        usual = {"stage": "", "metric": ACCURACY.name}  # not worth a line
-        return {name: value for name, value in to_json_object(self).items() if usual.get(name) != value}
+        usual = (("stage", ""), _USUAL_METRIC)
+        return {name: value for name, value in to_json_object(self).items() if (name, value) not in usual}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +116,7 @@ class TrialRecord:
     reward: float | None = None  # with a target: the score minus the penalty for missing it
     cost: float | None = None  # with a target: in its unit
     met: bool | None = None  # with a target: whether this architecture meets it
+    metric: str = ACCURACY.name  # what scores are of, in percent: 100 / perplexity, where it is no accuracy
 
     status = warning = ""  # the scores of a trial are in its events
 
@@ -122,6 +124,11 @@ class TrialRecord:
     def position(self) -> int:
         """Return the number of the trial."""
         return self.trial
+
+    @property
+    def measure(self) -> Metric:
+        """Return how scores are named and printed."""
+        return METRICS.get(self.metric, ACCURACY)
 
     @property
     def merit(self) -> tuple[bool, float]:
@@ -138,7 +145,7 @@ class TrialRecord:
 
     def to_json(self) -> JsonObject:
         """Return the record as a line of metrics.jsonl."""
-        return to_json_object(self)
+        return {name: value for name, value in to_json_object(self).items() if (name, value) != _USUAL_METRIC}
 
 
 SearchRecord = EpochRecord | TrialRecord

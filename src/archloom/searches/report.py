@@ -36,7 +36,15 @@ from archloom.reports.tables import (
     version_table,
     whole,
 )
-from archloom.searches.history import chosen_so_far, epochs_of, find_changes, metric_series, trials_of, unit_of
+from archloom.searches.history import (
+    chosen_so_far,
+    epochs_of,
+    find_changes,
+    metric_series,
+    trial_figures,
+    trials_of,
+    unit_of,
+)
 from archloom.searches.records import (
     COST_METRIC,
     EpochRecord,
@@ -103,7 +111,7 @@ class ReportData:
     @property
     def metric(self) -> Metric:
         """Return how scores are named and printed."""
-        return self.epochs[0].measure if self.epochs else ACCURACY
+        return self.history[0].measure if self.history else ACCURACY
 
     @property
     def epochs(self) -> list[EpochRecord]:
@@ -126,7 +134,7 @@ def render(data: ReportData) -> str:
     return render_template("template.html", make_context(data))
 
 
-def make_context(data: ReportData) -> dict[str, object]:
+def make_context(data: ReportData, *, with_alarms: bool = True) -> dict[str, object]:
     """Return what the template of the page needs; pictures are drawn when the page shows them."""
     chosen, result, unit = data.chosen, data.result, unit_of(data.history)
     warnings, verdict = split_warnings("" if result is None else result.verdict)
@@ -137,7 +145,7 @@ def make_context(data: ReportData) -> dict[str, object]:
         "records": len(data.history),
         "steps": f"{unit}s",
         "which": "best one so far" if data.trials else "latest one",
-        "warnings": [*warnings, *list_alarms(data.epochs)],
+        "warnings": [*warnings, *(list_alarms(data.epochs) if with_alarms else ())],
         "verdict": verdict,
         "architecture": "" if chosen is None else chosen.text,
         **_cells(data),
@@ -277,8 +285,10 @@ def _columns(data: ReportData) -> list[Column]:
     of_trials = [
         Column("trial", [record.trial for record in trials], whole),
         Column("seconds", [record.seconds for record in trials], decimal),
-        Column("score", [record.score for record in trials], decimal),
-        Column("best", [record.best for record in trials], decimal),
+        *(
+            Column(name, [trial_figures(record)[name] for record in trials], decimal)
+            for name in (trial_figures(trials[0]) if trials else ())
+        ),
     ]
     return [
         *(of_trials if trials else of_epochs),

@@ -25,7 +25,7 @@ from archloom.reports.figures import (
 )
 from archloom.reports.markup import make_printable, shorten
 from archloom.reports.tables import Table, number_table
-from archloom.searches.history import epochs_of, find_changes, trials_of, unit_of
+from archloom.searches.history import epochs_of, find_changes, trial_figures, trials_of, unit_of
 from archloom.searches.records import COST_METRIC, EpochRecord, SearchRecord, TrialRecord
 from archloom.spaces.base import NONE, Decision
 
@@ -60,19 +60,25 @@ def trial_scores(trials: Sequence[TrialRecord]) -> str:
     """Draw the score of every trial of a black-box search, and the best so far."""
     if not drop_unknown([record.score for record in trials]):
         return ""
-    label = "Score of every trial and the best so far"
+    label = f"{_name_of_trials(trials).capitalize()} of every trial and the best so far"
     return svg(lambda figure: _draw_trials(trials, figure.subplots()), height=CURVE_HEIGHT, label=label)
 
 
 def _draw_trials(trials: Sequence[TrialRecord], axes: Axes) -> None:
     numbers = [record.trial for record in trials]
-    scores, best = [record.score for record in trials], [record.best for record in trials]
-    axes.plot(numbers, scores, "o", color=MUTED, markersize=3.5, label="score of the trial")
+    name = _name_of_trials(trials)
+    scores, best = zip(*(trial_figures(record).values() for record in trials), strict=True)
+    axes.plot(numbers, scores, "o", color=MUTED, markersize=3.5, label=f"{name} of the trial")
     axes.step(numbers, best, where="post", color=PALETTE[0], label="best so far")
     axes.set_xlabel("trial")
-    axes.set_ylabel("score")
+    axes.set_ylabel(name)
     legend_above(axes)
     whole_steps(axes)
+
+
+def _name_of_trials(trials: Sequence[TrialRecord]) -> str:
+    """Return what the scores of trials are called: a perplexity is one, and others are of several kinds."""
+    return next(iter(trial_figures(trials[0])))
 
 
 def stability_curve(epochs: Sequence[EpochRecord]) -> str:
@@ -284,10 +290,14 @@ def _entropy(row: Sequence[float]) -> float:
 
 def tabulate_trials(trials: Sequence[TrialRecord]) -> Table:
     """Return a row per trial."""
-    rows = [(one.trial, one.score, one.best, one.trainings, one.cost, *_entry_figures(one), one.text) for one in trials]
-    known = drop_unknown([record.score for record in trials])
-    columns = ("trial", "score", "best", "trainings", "cost", *_ENTRY_FIGURES, "architecture")
-    return number_table(columns, rows if known else ())
+    if not drop_unknown([record.score for record in trials]):
+        return Table("", ())
+    rows = [
+        (one.trial, *trial_figures(one).values(), one.trainings, one.cost, *_entry_figures(one), one.text)
+        for one in trials
+    ]
+    columns = ("trial", *trial_figures(trials[0]), "trainings", "cost", *_ENTRY_FIGURES, "architecture")
+    return number_table(columns, rows)
 
 
 def tabulate_stability(epochs: Sequence[EpochRecord]) -> Table:

@@ -16,10 +16,12 @@ import archloom  # retraining is a layer above searches: the package exports it
 from archloom.benchmarks.base import TableEntry
 from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject, number, to_json_object
+from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.result_file import read_result_file
 from archloom.core.settings import settings_of
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
+from archloom.families import family_of
 from archloom.objectives.cost import Cost
 from archloom.policies.posterior import Posterior
 from archloom.reports.cells import draw_cells
@@ -153,10 +155,16 @@ class SearchResult(SearchOutcome):
             "version": VERSION,
             "space": {"name": self.space_name, **settings_of(self.space)},
             **to_json_object(own),
+            **({} if self.metric is ACCURACY else {"metric": self.metric.name}),
             **self.findings,
         }
 
     # --- what users look at
+
+    @property
+    def metric(self) -> Metric:
+        """Return how scores of the search are named and printed."""
+        return family_of(self.space).task.metric
 
     @property
     def report(self) -> Path:
@@ -226,8 +234,8 @@ class SearchResult(SearchOutcome):
 
 _NAMES = {
     "version", "space", "strategy", "data", "seed", "cost", "final_network", "run", "architecture", "text", "verdict",
-    "shared_accuracy", "target", "limit", "derived", "race", "finalists", "finalists_seconds", *_FIRST_EDITION,
-    *_FIRST_EDITION.values(),
+    "shared_accuracy", "metric", "target", "limit", "derived", "race", "finalists", "finalists_seconds",
+    *_FIRST_EDITION, *_FIRST_EDITION.values(),
 }  # fmt: skip
 
 
