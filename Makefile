@@ -4,7 +4,7 @@ PYTHON ?= python
 # tests work on tiny tensors, where a second thread only gets in the way
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: schema install test coverage lint docs check
+.PHONY: schema install test coverage lint docs check campaigns
 
 install:
 	$(PYTHON) -m pip install -c constraints.txt -e '.[dev,docs]'
@@ -29,6 +29,15 @@ docs:
 # JSON schemas of recipes, for editors; a test says when they are out of date
 schema:
 	for kind in search retrain compare run; do \
-	  $(PYTHON) -m archloom list schema $$kind > recipes/schema/$$kind.json || exit 1; done
+	  $(PYTHON) -m archloom list schema $$kind > recipes/schema/$$kind.new || exit 1; \
+	  mv recipes/schema/$$kind.new recipes/schema/$$kind.json; done
+
+# hours of kills, bad inputs, flipped bits, sanitizers and budgets: by hand, or every night
+campaigns:
+	$(PYTHON) tests/campaigns/inputs.py --tries 100000
+	$(PYTHON) tests/campaigns/flips.py --tries 1000
+	$(PYTHON) tests/campaigns/sanitize.py
+	$(PYTHON) tests/campaigns/kills.py --tries 10
+	$(PYTHON) tests/campaigns/budgets.py --budget 1m
 
 check: lint docs test
