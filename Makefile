@@ -34,7 +34,7 @@ schema:
 
 # hours of kills, bad inputs, flipped bits, sanitizers and budgets: by hand, or every night
 campaigns:
-	$(PYTHON) tests/campaigns/inputs.py --tries 100000
+	$(PYTHON) tests/campaigns/inputs.py --tries 100000 --seconds 600
 	$(PYTHON) tests/campaigns/flips.py --tries 1000
 	$(PYTHON) tests/campaigns/sanitize.py
 	$(PYTHON) tests/campaigns/kills.py --tries 10

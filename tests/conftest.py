@@ -18,6 +18,8 @@ from search_runs import make_run, make_trials  # noqa: F401 - fixtures of severa
 
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup; tests send this signal and expect an answer
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell script; likewise
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NEEDED = ("unpack", "cifar10/labels.npz", "nb201/nasbench201_compact.npz")
 
