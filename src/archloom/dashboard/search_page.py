@@ -66,7 +66,7 @@ def describe_moment(history: Sequence[SearchRecord], place: int) -> str:
     """Return what is known of the architecture after one epoch or trial."""
     record = history[place]
     if isinstance(record, EpochRecord):
-        parts = [f"After epoch {record.epoch + 1} of {len(history)}"]
+        parts = [f"After epoch {record.epoch + 1}"]
         if not math.isnan(record.derived_accuracy):
             name = "" if record.measure.unit else f"{record.measure.name} "
             parts.append(f"{name}{measured(record.derived_accuracy, record.measure)} with the shared weights")

@@ -23,6 +23,7 @@ LONGEST_NAME = 16
 BARS_IN_A_COLUMN = 25
 MOST_BARS = 100
 MOST_PAIRS = 8
+TEXT_HEIGHT = 0.5  # inches, of the names below a map
 
 
 def divide_rows(counts: Counts) -> list[list[float]]:
@@ -69,6 +70,8 @@ def confusion_map(counts: Counts, names: Sequence[str]) -> str:
     few, size = len(names) <= MOST_NUMBERS, _font_size(len(names))
 
     def draw(figure: Figure) -> None:
+        if few:  # a square map needs no more height than it has width
+            figure.set_figheight(min(figure.get_figheight(), figure.get_figwidth() + TEXT_HEIGHT))
         axes = figure.subplots()
         colours = _colours(counts)
         axes.imshow(colours, aspect="equal" if few else "auto", interpolation="nearest")
