@@ -76,7 +76,8 @@ def test_of_perplexities_the_lowest_is_the_best(comparison: ComparisonResult) ->
     plot = StripPlot.of(text.entries, (), "")
     assert plot is not None and plot.to_figure().axes[0].get_xlabel() == f"{metric} (lower is better)"
     mixed = replace(text, entries=(entry, row("RS", [93.0])))
-    assert explain_figures(mixed)[0].startswith("Perplexity: lower is better; accuracy: higher is better, in percent: ")
+    first = explain_figures(mixed)[0]
+    assert first.startswith(f"Lower is better: gdas: {metric}. Higher is better: RS: test accuracy in the ")
 
 
 def test_explanations_say_what_the_figures_are(comparison: ComparisonResult) -> None:

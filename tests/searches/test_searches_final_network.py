@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from archloom.core.errors import SettingError
 from archloom.data import Facts
 from archloom.families import family_of
 from archloom.objectives import CostTable
-from archloom.searches.final_network import FinalNetwork, FinalSettings
+from archloom.searches import final_network
+from archloom.searches.final_network import FEW, FinalNetwork, FinalSettings
 from archloom.searches.spec import SearchSpec
 from archloom.spaces import Darts, Nb201
 
@@ -79,6 +81,18 @@ def test_mobile_networks_are_counted_as_searched() -> None:
     spec = SearchSpec.resolve({"space": {"name": "proxylessnas_32"}})
     final = FinalNetwork.of(spec, CIFAR)
     assert final.space == spec.build_space() and final.network == spec.network.settings
+
+
+@pytest.mark.parametrize("space", ["nb201_mini", "nb201", "darts", "s2", "nats_size"])
+def test_many_counts_by_a_table_are_those_of_single_networks(space: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(final_network, "_TABLES", {})
+    monkeypatch.setattr(final_network, "_COUNTED", Counter())
+    final, rng = _final(space, Facts(10, (3, 16, 16)), final={"depth": 3} if space == "darts" else {}), random.Random(1)
+    cells = [final.space.sample(rng) for _ in range(FEW)]
+    alone = [final.count(cell) for cell in cells]
+    assert not final_network._TABLES
+    assert [final.count(cell) for cell in cells] == alone
+    assert final_network._TABLES
 
 
 @pytest.mark.skipif(TABLE is None, reason="needs the NAS-Bench-201 table in the data folder")

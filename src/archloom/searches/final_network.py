@@ -5,6 +5,7 @@ Costs, limits and targets are about it. Its size is that of its family, unless t
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Self
 
@@ -66,19 +67,28 @@ class FinalNetwork:
         return ", ".join(part for part in (size, images) if part)
 
     def count(self, architecture: Architecture) -> Cost:
-        """Return the cost of one architecture in this network."""
+        """Return the cost of one architecture in this network; of many, by a table."""
+        _COUNTED[self._key] += 1
+        if self._key in _TABLES or _COUNTED[self._key] > FEW:
+            return self.cost_table().cost(architecture)
         settings = select_deployed_settings(self.network)
         return count_alone(self.space, architecture, **vars(self.facts), **settings)
 
     def cost_table(self) -> CostTable:
         """Return the costs of all architectures in this network; the same table for the same network."""
-        what = repr((self.space, sorted(self.network.items()), self.facts))
-        if what not in _TABLES:
-            _TABLES[what] = CostTable(self.space, **vars(self.facts), **self.network)
-        return _TABLES[what]
+        if self._key not in _TABLES:
+            _TABLES[self._key] = CostTable(self.space, **vars(self.facts), **self.network)
+        return _TABLES[self._key]
+
+    @property
+    def _key(self) -> str:
+        return repr((self.space, sorted(self.network.items()), self.facts))
 
 
-_TABLES: dict[str, CostTable] = {}  # many runs of one process may end in one network
+# many runs of one process may end in one network
+_TABLES: dict[str, CostTable] = {}
+_COUNTED: Counter[str] = Counter()
+FEW = 3  # counts that take less time than a table
 
 
 def resize(space: SearchSpace, network: Settings, final: FinalSettings) -> tuple[SearchSpace, Settings]:
