@@ -19,6 +19,7 @@ from archloom.core.events import Listener
 from archloom.core.seeds import derive_seed
 from archloom.core.settings import Component, Settings, settings_of
 from archloom.data import DataSet
+from archloom.data.loader import Batches
 from archloom.execution.executors import Executor, SerialExecutor
 from archloom.execution.machine import Machine
 from archloom.execution.places import PROCESSES, is_remote, make_executor
@@ -233,13 +234,16 @@ class SearchBuilder:
         found = [Entrant(one, RANDOM) for one in islice(allowed, count)]
         return found or [Entrant(self.find_largest(), LARGEST)]
 
-    def short_training(self) -> ShortTraining:
-        """Return what trains a contestant of the race; it learns on all examples that are not held out."""
-        train, evaluation = self._loaders.race()
+    def short_training(self, evaluation: Batches | None = None) -> ShortTraining:
+        """Return what trains a contestant of the race; it learns on all examples that are not held out.
+
+        It is evaluated on those, or on other examples if they are given.
+        """
+        train, held_out = self._loaders.race()
         return ShortTraining(
             self._contestant(),
             train=train,
-            evaluation=evaluation,
+            evaluation=evaluation or held_out,
             shrink=self._spec.race.shrink,
             clock=CLOCKS[self._settings.budget_clock],
         )
