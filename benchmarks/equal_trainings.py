@@ -46,7 +46,8 @@ def load_test(data: ImageData) -> Loader:
     every = torch.arange(len(data.test))
     augment = data.augment.for_evaluation()
     return Loader(
-        data.test, every, batch_size=EVALUATION_BATCH, mean=data.mean, std=data.std, augment=augment, seed=0
+        data.test, every, batch_size=EVALUATION_BATCH, mean=data.mean, std=data.std, augment=augment, seed=0,
+        drop_last=False,
     )  # fmt: skip
 
 
