@@ -85,8 +85,15 @@ def test_the_end_says_how_the_result_is_derived_and_then_the_file_goes(tmp_path:
     assert read(tmp_path).doing == "racing 4 finalists"
     assert list_names(tmp_path) == ["progress.json"]
     write.remove()
-    assert list_names(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
     write.remove()
+
+
+def test_checkpoints_stay(tmp_path: Path, write: ProgressWriter) -> None:
+    write(Started("step", 0, 60, 20, ()))
+    (tmp_path / "checkpoints/1.pt").touch()
+    write.remove()
+    assert list_names(tmp_path) == ["1.pt"]
 
 
 def test_replacing_the_file_leaves_the_run_folder_as_it_was(

@@ -89,9 +89,10 @@ class ProgressWriter:
             _replace(self._path, json.dumps(to_json_object(progress)).encode())
 
     def remove(self) -> None:
-        """Remove the file: the run has ended or was interrupted."""
+        """Remove the file, and its folder if nothing else is there: the run has ended or was interrupted."""
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
+            self._path.parent.rmdir()
 
 
 def _replace(path: Path, data: bytes) -> None:
