@@ -140,6 +140,15 @@ def test_the_first_round_leaves_the_later_ones_their_share_of_the_time() -> None
     assert timer.left() >= -3.0  # at most the training that was running
 
 
+def test_a_round_whose_seeds_do_not_all_fit_runs_with_fewer() -> None:
+    losses = Losses({"a": 0.3, "b": 0.1}, seconds=1.0)
+    outcome = race(losses, contestants=2, rounds=(Round(2, 3, repeats=2),)).run(
+        entrants("a", "b"), time_left=Timer(9.0, losses).left
+    )  # 2 seconds for the first round; then 6 for each seed
+    assert [one for one in losses.trained if one[1] == 6] == [("b", 6, 0), ("a", 6, 0)]
+    assert not outcome.cut_short
+
+
 def test_a_round_that_does_not_fit_is_left_out_and_what_is_trained_decides() -> None:
     losses = Losses({"a": 0.3, "b": 0.1}, seconds=1.0)
     outcome = race(losses, contestants=2, rounds=(Round(2, 50),)).run(

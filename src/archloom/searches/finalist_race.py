@@ -222,14 +222,17 @@ class FinalistRace:
         describe: Callable[[str], None],
     ) -> list[FinalistRecord]:
         ranked, steps = self.rank(rounds[-1]), one.longer * self.steps
-        survivors = min(one.survivors, trainings.count_fitting(steps * one.repeats))
+        repeats, survivors = one.repeats, min(one.survivors, trainings.count_fitting(steps * one.repeats))
+        while survivors < FEWEST_SURVIVORS and repeats > 1:  # one seed of two networks rather than none
+            repeats -= 1
+            survivors = min(one.survivors, trainings.count_fitting(steps * repeats))
         if survivors < FEWEST_SURVIVORS:
             raise TimeIsUpError
         kept, references = ranked[:survivors], [record for record in ranked if is_reference(record)]
         if references and references[0] not in kept:
             kept = [*kept[:-1], references[0]]
         describe(f"finalist race: training the best {len(kept)} again for {steps} steps")
-        return trainings.run([Entrant(r.architecture, r.origin) for r in kept], steps, range(one.repeats))
+        return trainings.run([Entrant(r.architecture, r.origin) for r in kept], steps, range(repeats))
 
     def _outcome(self, rounds: Sequence[Sequence[FinalistRecord]], *, cut_short: bool) -> RaceOutcome:
         seen: dict[Architecture, None] = {}

@@ -37,7 +37,8 @@ SUPERNET_RATE = 0.1  # of SGD: a supernet of a few hundred steps has to learn fa
 STEPS_BEFORE, TIMED_STEPS = 2, 8  # the first steps of a process are slow
 WANTED_CONTESTANTS, MOST_CONTESTANTS, FEWEST_CONTESTANTS = 24, 40, 6
 ENOUGH = (12, 120)  # contestants and steps for which a more faithful network is preferred
-TIMED_CONTESTANTS, TIMED_TRAINING = 6, 2  # random contestants, and the steps of each: their mean is planned with
+TIMED_CONTESTANTS, TIMED_TRAINING = 6, 2  # random contestants, and the steps of each
+PROPOSAL_COST = 1.35  # of a contestant that wins rounds, relative to a random one: good networks are larger
 PLAN_END, LATE = 0.2, 0.4  # of the budget; then only the cheapest race is timed; then none is
 TIMING_SHARE = 0.03  # of the budget that one timing takes at most, if a step does not take longer
 WANTED_STEPS, FEWEST_STEPS, MOST_STEPS = 240, 60, 480  # of the first round of a race
@@ -222,10 +223,10 @@ class _Planner:
         return tried, each
 
     def _time_training(self, spec: SearchSpec) -> float:
-        """Return the mean seconds of one step of a contestant."""
+        """Return the mean seconds that one step of a contestant will take."""
         builder = SearchBuilder(spec, self._images)
         training, typical = builder.short_training(), builder.typical_contestants(TIMED_CONTESTANTS)
-        return statistics.fmean(
+        return PROPOSAL_COST * statistics.fmean(
             self._time(training.begin(one), before=1, count=TIMED_TRAINING, share=1 / len(typical)) for one in typical
         )
 
