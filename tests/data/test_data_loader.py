@@ -155,6 +155,29 @@ def test_an_epoch_left_early_reads_no_further() -> None:
     assert 1 <= len(reads) <= 10
 
 
+def test_an_epoch_left_early_waits_for_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader, release, begun = make(workers=1), threading.Event(), threading.Event()
+    batch = loader.batch
+
+    def block(epoch: int, step: int) -> Batch:
+        if step > 0:
+            begun.set()
+            release.wait()
+        return batch(epoch, step)
+
+    monkeypatch.setattr(loader, "batch", block)
+    batches = loader.epoch(0)
+    try:
+        next(batches)
+        begun.wait()
+        leaving = threading.Thread(target=batches.close, daemon=True)  # type: ignore[attr-defined]
+        leaving.start()
+        leaving.join(timeout=60)
+        assert not leaving.is_alive()
+    finally:
+        release.set()
+
+
 def test_an_error_in_a_worker_reaches_the_caller() -> None:
     class Broken(Numbered):
         def fetch(self, index: Tensor) -> Tensor:

@@ -206,7 +206,9 @@ class Loader(Batches):
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            pool.shutdown(cancel_futures=True)
+            # without waiting: the garbage collector may end this generator while a thread starts, which a join would
+            # then wait for in vain
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _normalize(self, pixels: Tensor) -> Tensor:
         return to_units(pixels).sub_(self._mean).div_(self._std)
