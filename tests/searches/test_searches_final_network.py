@@ -19,7 +19,7 @@ from archloom.searches.final_network import FEW, FinalNetwork, FinalSettings
 from archloom.searches.spec import SearchSpec
 from archloom.spaces import Darts, Nb201
 
-TABLE = Nb201Table.find(Path("/work/shared/data")) or Nb201Table.find(None)
+TABLE = Nb201Table.find(Path(__file__).parents[3] / "shared/data") or Nb201Table.find(None)
 CIFAR = Facts(10, (3, 32, 32))
 
 
