@@ -11,7 +11,7 @@ from archloom.data.augment import Augment
 from archloom.execution.executors import SerialExecutor
 from archloom.execution.process_executor import ProcessExecutor
 from archloom.searches.black_box import BlackBoxLoop
-from archloom.searches.build import build_search
+from archloom.searches.build import SearchBuilder, build_search
 from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.short_training import StandaloneScore
 from archloom.searches.spec import SearchSpec
@@ -234,3 +234,14 @@ def test_contestants_trained_in_parallel_lead_to_the_same_result(data):
         return winner, result, [replace(record, seconds=0.0) for record in records]
 
     assert run(parallel) == run(race_of(data, cells=5))
+
+
+def test_typical_contestants_keep_to_the_limit(data):
+    settings = {"space": {"name": "nb201"}, "data": {"name": "given"}, "search": {"epochs": 1}}
+    free = SearchBuilder(SearchSpec.resolve(settings), data)
+    costs = [free._final.cost_table().cost(one.architecture).parameters for one in free.typical_contestants(20)]
+    middle = sorted(costs)[10]
+    assert len(set(costs)) > 3 and len(costs) == 20
+    bound = SearchBuilder(SearchSpec.resolve({**settings, "limit": {"metric": "parameters", "value": middle}}), data)
+    allowed = [bound._final.cost_table().cost(one.architecture).parameters for one in bound.typical_contestants(20)]
+    assert len(allowed) == 20 and max(allowed) <= middle

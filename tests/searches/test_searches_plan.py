@@ -9,7 +9,7 @@ from archloom.core.durations import format_duration, parse_duration
 from archloom.core.settings import flatten, merge
 from archloom.data.arrays import from_tensors
 from archloom.searches import plan
-from archloom.searches.budget import CLOCKS
+from archloom.searches.budget import CLOCKS, Budget
 from archloom.searches.plan import FEWEST_CONTESTANTS, MOST_CONTESTANTS, MOST_STEPS, complete_search
 from archloom.searches.race_settings import RaceSettings
 from archloom.searches.run import search
@@ -143,3 +143,10 @@ def test_a_search_within_a_budget_ends_with_a_race_and_repeats_from_its_file(tmp
 def test_durations_survive_writing(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
     assert format_duration(seconds) == text
+
+
+def test_a_race_is_planned_with_the_mean_of_random_contestants_and_a_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([1.0, 2.0, 3.0, 2.0, 1.0, 3.0])
+    planner = plan._Planner(spec_of(search={"budget": "60s"}), make_images(), Budget(60.0), lambda line: None)
+    monkeypatch.setattr(planner, "_time", lambda step, **options: next(seconds))
+    assert planner._time_training(spec_of(search={"epochs": 1})) == pytest.approx(2.0 * plan.PROPOSAL_COST)

@@ -407,7 +407,7 @@ def _try_race(race: RaceSettings, space: Component, network: Component) -> None:
 
 def _check_precision(weights: WeightSettings, machine: Machine) -> None:
     """Raise a SettingError if mixed precision is asked for on a CPU, whose fused cells do not have it."""
-    rule = "weights.mixed_precision must be false on a CPU, where fused cells are faster; use a GPU"
+    rule = "weights.mixed_precision must be false on a CPU, whose fused cells compute in float32; use a GPU"
     require({rule: not weights.mixed_precision or pick_device(machine.device).type != "cpu"})
 
 

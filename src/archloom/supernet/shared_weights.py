@@ -179,7 +179,7 @@ class SharedWeights:
         ranks: Ranks = ALONE,
         task: Task = CLASSIFICATION,
     ) -> None:
-        rule = "weights.mixed_precision must be false on a CPU, where fused cells are faster; use a GPU"
+        rule = "weights.mixed_precision must be false on a CPU, whose fused cells compute in float32; use a GPU"
         require({rule: not settings.mixed_precision or next(network.parameters()).device.type != "cpu"})
         self._network = network
         self._settings, self._task, self.ranks = settings, task, ranks
