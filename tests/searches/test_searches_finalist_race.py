@@ -17,7 +17,7 @@ from archloom.execution.executors import SerialExecutor
 from archloom.execution.loop import Interrupted
 from archloom.searches.finalist_race import FinalistRace, ShortTraining, pack_bits, unpack_bits
 from archloom.searches.race_proposals import DERIVED, LARGEST, PROPOSAL, RANDOM, Entrant
-from archloom.searches.race_settings import Round
+from archloom.searches.race_settings import Round, rounds_of
 from archloom.searches.records import FinalistRecord
 from archloom.spaces import Architecture
 from archloom.supernet import SharedWeights, WeightSettings
@@ -49,6 +49,23 @@ class Losses:
         self.trained.append((name, steps, repeat))
         loss = self.losses[name] + 0.01 * repeat
         return record(name, loss, steps=steps, origin=entrant.origin, repeat=repeat, seconds=self.seconds)
+
+
+@pytest.mark.parametrize("contestants", [6, 11, 12, 23, 24, 40])
+def test_every_later_round_costs_about_as_much_as_the_first(contestants: int) -> None:
+    for one in rounds_of(contestants):
+        assert one.survivors < contestants
+        assert 0.5 * min(contestants, 24) <= one.cost <= max(24, contestants)
+
+
+def test_references_are_trained_before_time_is_kept_for_later_rounds() -> None:
+    losses = Losses(dict.fromkeys("abcdefgh", 0.5), seconds=1.0)
+    race(losses, contestants=8, rounds=(Round(8, 9),)).run(entrants(*"abcdefgh"), time_left=Timer(6.0, losses).left)
+    assert "".join(name for name, steps, _ in losses.trained if steps == 2) == "abcd"  # a tenth of the time is for one
+
+
+def test_one_contestant_is_not_trained_again() -> None:
+    assert len(race(Losses({"a": 0.1})).run(entrants("a")).records) == 1
 
 
 def race(losses, *, contestants: int = 10, rounds=(Round(2, 3),), executor=None, **options) -> FinalistRace:

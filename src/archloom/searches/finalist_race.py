@@ -36,6 +36,7 @@ from archloom.supernet import SharedWeights
 
 NOT_REFERENCES = (DERIVED, RANDOM, SAMPLE, PROPOSAL)
 FEWEST_SURVIVORS = 2  # with less time a round is left out
+FIRST_OF_ALL = 4  # contestants that are trained before time is kept for later rounds: references are among them
 REPEAT_EPOCHS = 1_000_000  # apart: another seed sees other batches
 
 Item = TypeVar("Item")
@@ -217,15 +218,15 @@ class FinalistRace:
     def _first_round(
         self, trainings: _Trainings, entrants: Sequence[Entrant], propose: Propose, describe: Callable[[str], None]
     ) -> list[FinalistRecord]:
-        later = sum(one.cost for one in self.rounds)
-        if math.isfinite(left := trainings.left()):  # later rounds keep their share, whatever this one would take
-            trainings.reserve = left * later / (self.contestants + later)
+        later, left = sum(one.cost for one in self.rounds), trainings.left()
+        kept = left * later / (self.contestants + later) if math.isfinite(left) else 0.0  # whatever this round takes
         records: list[FinalistRecord] = []
         waiting = list(entrants)[: max(1, self.contestants)]
         while waiting:
             describe(f"finalist race: {len(records)} of {self.contestants} trained for {self.steps} steps")
             try:
                 for chunk in _chunks(waiting, trainings.workers):
+                    trainings.reserve = kept if len(records) >= FIRST_OF_ALL else 0.0
                     records += trainings.run(chunk, self.steps, range(1))
             except TimeIsUpError:
                 if not records:
@@ -246,7 +247,7 @@ class FinalistRace:
         while survivors < FEWEST_SURVIVORS and repeats > 1:  # one seed of two networks rather than none
             repeats -= 1
             survivors = min(one.survivors, trainings.count_fitting(steps * repeats))
-        if survivors < FEWEST_SURVIVORS:
+        if min(survivors, len(ranked)) < FEWEST_SURVIVORS:  # no time, or nothing to decide
             raise TimeIsUpError
         kept, references = ranked[:survivors], [record for record in ranked if is_reference(record)]
         if references and references[0] not in kept:

@@ -26,6 +26,15 @@ class Round:
 
 
 ROUNDS = (Round(8, 3), Round(2, 6, repeats=2))
+MANY, SOME = 24, 12  # contestants: of all rounds, and of a last round with one seed
+
+
+def rounds_of(contestants: int) -> tuple[Round, ...]:
+    """Return the later rounds of a race; each costs about as much as the first one."""
+    if contestants >= MANY:
+        return ROUNDS
+    second = Round(max(2, contestants // 3), 3)
+    return (second, Round(2, 6)) if contestants >= SOME else (second,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +85,6 @@ class RaceSettings:
         """Return whether there is a race: between at least two, and for at least a step."""
         return bool(self.steps) and (self.contestants or 0) > 1
 
-    def units(self, contestants: int, rounds: tuple[Round, ...] = ROUNDS) -> int:
+    def units(self, contestants: int) -> int:
         """Return what a race costs, in trainings of the first round."""
-        return contestants + sum(one.cost for one in rounds)
+        return contestants + sum(one.cost for one in rounds_of(contestants))
