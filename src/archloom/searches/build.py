@@ -240,11 +240,12 @@ class SearchBuilder:
 
         It is evaluated on those, or on other examples if they are given.
         """
-        train, held_out = self._loaders.race()
+        batches = self._loaders.race()
         return ShortTraining(
             self._contestant(),
-            train=train,
-            evaluation=evaluation or held_out,
+            train=batches.train,
+            plain=batches.plain,
+            evaluation=evaluation or batches.held_out,
             shrink=self._spec.race.shrink,
             clock=CLOCKS[self._settings.budget_clock],
         )

@@ -28,7 +28,7 @@ from archloom.execution.executors import Executor, Resources, Stop
 from archloom.execution.loop import Clock, Interrupted
 from archloom.execution.machine import Machine
 from archloom.searches.race_proposals import DERIVED, LARGEST, PROPOSAL, RANDOM, SAMPLE, Entrant
-from archloom.searches.race_settings import ROUNDS, Round
+from archloom.searches.race_settings import Round
 from archloom.searches.records import FinalistRecord
 from archloom.searches.studies import Scored
 from archloom.spaces import Architecture
@@ -37,6 +37,7 @@ from archloom.supernet import SharedWeights
 NOT_REFERENCES = (DERIVED, RANDOM, SAMPLE, PROPOSAL)
 FEWEST_SURVIVORS = 2  # with less time a round is left out
 FIRST_OF_ALL = 4  # contestants that are trained before time is kept for later rounds: references are among them
+FEW_PASSES = 4  # over the images: until then nothing is learned by heart, and augmentation only slows learning
 REPEAT_EPOCHS = 1_000_000  # apart: another seed sees other batches
 
 Item = TypeVar("Item")
@@ -48,22 +49,34 @@ Propose = Callable[[Sequence[FinalistRecord]], list[Entrant]]
 
 
 class ShortTraining:
-    """Trains architectures on the same batches and evaluates them on the same held-out examples."""
+    """Trains architectures on the same batches and evaluates them on the same held-out examples.
+
+    A training of few passes over the examples sees them as they are (`plain`), a longer one augmented (`train`).
+    """
 
     def __init__(
-        self, begin: Begin, *, train: Batches, evaluation: Batches, shrink: int = 1, clock: Clock = time.perf_counter
+        self,
+        begin: Begin,
+        *,
+        train: Batches,
+        plain: Batches | None = None,
+        evaluation: Batches,
+        shrink: int = 1,
+        clock: Clock = time.perf_counter,
     ) -> None:
-        self._begin, self._train, self._evaluation, self._shrink = begin, train, evaluation, shrink
+        self._begin, self._train, self._plain = begin, train, plain or train
+        self._evaluation, self._shrink = evaluation, shrink
         self._clock = clock  # that of the budget
 
     def __call__(self, entrant: Entrant, steps: int, repeat: int, stop: Stop) -> FinalistRecord:
         start = self._clock()
         weights = self._begin(entrant.architecture, repeat)
+        batches = self._plain if steps <= FEW_PASSES * self._train.steps else self._train
         for step in range(steps):
             if stop():
                 raise Interrupted
             weights.set_progress(_schedule(step, steps))
-            self._fit(weights, step, repeat)
+            self._fit(weights, batches, step, repeat)
         loss, examples = self._evaluate(weights, stop)
         packed = examples.dtype == torch.bool
         return FinalistRecord(
@@ -83,11 +96,11 @@ class ShortTraining:
     def begin(self, entrant: Entrant) -> Callable[[], object]:
         """Return what takes one step of a training that nobody will use: to time it."""
         weights, steps = self._begin(entrant.architecture, 0), count()
-        return lambda: self._fit(weights, next(steps), 0)
+        return lambda: self._fit(weights, self._train, next(steps), 0)
 
-    def _fit(self, weights: SharedWeights, step: int, repeat: int) -> None:
-        epoch, place = divmod(step, self._train.steps)
-        weights.fit(self._resize(self._train.batch(epoch + repeat * REPEAT_EPOCHS, place)), {})
+    def _fit(self, weights: SharedWeights, batches: Batches, step: int, repeat: int) -> None:
+        epoch, place = divmod(step, batches.steps)
+        weights.fit(self._resize(batches.batch(epoch + repeat * REPEAT_EPOCHS, place)), {})
 
     def _evaluate(self, weights: SharedWeights, stop: Stop) -> tuple[float | None, torch.Tensor]:
         """Return the mean loss (None where it is not finite), and a figure for every held-out example."""
@@ -177,7 +190,7 @@ class FinalistRace:
     steps: int
     contestants: int
     size: float = 0.0
-    rounds: Sequence[Round] = ROUNDS
+    rounds: Sequence[Round] = ()
     machine: Machine | None = None
     known: list[FinalistRecord] = field(default_factory=list)  # trained before an interruption
 

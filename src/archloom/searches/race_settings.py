@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from annotated_doc import Doc
@@ -25,16 +25,15 @@ class Round:
         return self.survivors * self.longer * self.repeats
 
 
-ROUNDS = (Round(8, 3), Round(2, 6, repeats=2))
-MANY, SOME = 24, 12  # contestants: of all rounds, and of a last round with one seed
+SECOND, LAST = Round(5, 3), Round(3, 6)  # the best reference takes one of the places
+SOME, MANY = 12, 60  # contestants from which there is a last round, and from which it has two seeds
 
 
 def rounds_of(contestants: int) -> tuple[Round, ...]:
-    """Return the later rounds of a race; each costs about as much as the first one."""
-    if contestants >= MANY:
-        return ROUNDS
-    second = Round(max(2, contestants // 3), 3)
-    return (second, Round(2, 6)) if contestants >= SOME else (second,)
+    """Return the later rounds of a race; they cost less than the first one, which finds what is good."""
+    if contestants < SOME:
+        return (Round(2, 3),)
+    return (SECOND, LAST if contestants < MANY else replace(LAST, repeats=2))
 
 
 @dataclass(frozen=True, kw_only=True)
