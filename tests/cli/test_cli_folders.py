@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from tests.cli.conftest import Archloom
 
+Archloom = Callable[..., Any]
 STORED = Path(__file__).parents[1] / "data_files" / "first_edition"
 WITH_A_MODEL, WITHOUT = ("retrain", "pipeline"), ("search_gdas", "comparison")
 
