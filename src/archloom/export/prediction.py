@@ -28,6 +28,7 @@ GREY, RGB = 1, 3
 
 Runtime = Literal["auto", "torch", "onnx"]
 
+
 @dataclass(frozen=True)
 class Predictor:
     """Hold a model for prediction: images [n, *shape] in 0..1 in, logits [n, classes] out."""
@@ -60,8 +61,8 @@ def open_predictor(
     """Return the model of a path: a model file, an ONNX file, or the best model in the folder of a run.
 
     ONNX Runtime computes the logits if it is installed and `archloom export` has written this very model beside its
-    file; else torch does, with normalisations folded. To convert a model here would take longer than it gains on a few
-    thousand pictures.
+    file; else torch does, with normalisations folded. A model is never converted here: that takes seconds, which hundreds
+    to thousands of pictures must save first.
 
     Args:
         given: The path.
@@ -115,7 +116,13 @@ def _choose_logits(model: Deployed, path: Path, runtime: Runtime, tell: Callable
             if runtime == "onnx":
                 raise
             tell(f"torch is used: {error}")
-    return fold_normalizations(model).to(memory_format=torch.channels_last), "torch"
+    return prepare_torch(model), "torch"
+
+
+def prepare_torch(model: Deployed) -> Deployed:
+    """Return the form of a model that torch runs fastest: normalisations folded, channels adjacent in memory."""
+    folded = fold_normalizations(model)
+    return folded.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def _open_beside(exported: Path, model: Deployed, path: Path) -> Predict:
