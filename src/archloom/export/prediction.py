@@ -61,8 +61,8 @@ def open_predictor(
     """Return the model of a path: a model file, an ONNX file, or the best model in the folder of a run.
 
     ONNX Runtime computes the logits if it is installed and `archloom export` has written this very model beside its
-    file; else torch does, with normalisations folded. A model is never converted here: that takes seconds, which hundreds
-    to thousands of pictures must save first.
+    file; else torch does, with normalisations folded. A model is never converted here: that takes seconds, which
+    hundreds to thousands of pictures must save first.
 
     Args:
         given: The path.
