@@ -1,4 +1,4 @@
-"""One search step in a process of its own: its times, and the memory it needs beyond what was there before.
+"""One step of a search or a retraining in a process of its own: its times, and the memory beyond what was there before.
 
 The other scripts call this one, with a task as JSON, so that no variant profits from what another has left in memory:
 
@@ -26,8 +26,9 @@ import torch
 from archloom.core.registry import Entry
 from archloom.execution.machine import keep_memory
 from archloom.latency.step_timing import Step, Workload, prepare_step, time_rounds
+from retrain_step import RetrainWorkload
 
-BESIDE = "beside"
+BESIDE, TUNED = "beside", "tuned"
 VARIANTS = {  # kernels, whether channels are adjacent in memory, whether cells are computed again
     "plain": {"choice": "plain", "channels_last": False},
     "torch": {"choice": "torch", "channels_last": True},
@@ -41,7 +42,7 @@ VARIANTS = {  # kernels, whether channels are adjacent in memory, whether cells 
 class Task:
     """What to run: a variant of a workload, or an implementation from elsewhere (`module:function`)."""
 
-    workload: Workload
+    workload: Workload | RetrainWorkload
     variant: str = "auto"
     beside: str | None = None
     threads: int = 1
@@ -54,12 +55,15 @@ class Task:
     @classmethod
     def from_json(cls, text: str) -> Task:
         given = json.loads(text)
-        return cls(**{**given, "workload": Workload(**given["workload"])})
+        kind = RetrainWorkload if "architecture" in given["workload"] else Workload
+        return cls(**{**given, "workload": kind(**given["workload"])})
 
     def step(self) -> Step:
-        if self.variant == BESIDE:
-            assert self.beside is not None
+        if self.beside is not None:
             return outside(self.beside)(self.workload, seed=self.seed)
+        if isinstance(self.workload, RetrainWorkload):  # of which no part depends on the kernels
+            layout = VARIANTS[self.variant]["channels_last"]
+            return self.workload.prepare_step(channels_last=layout, seed=self.seed)
         return prepare_step(self.workload, **VARIANTS[self.variant], seed=self.seed)
 
 

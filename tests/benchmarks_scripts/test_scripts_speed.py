@@ -34,7 +34,7 @@ def speed(script: Any, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = script("speed")
     tiny = module.Measured(TINY, passes=5, sampled=True)
     monkeypatch.setattr(module, "WORKLOADS", {"tiny": tiny, "second": tiny})
-    monkeypatch.setattr(module, "PEAK_SIZE", 8)
+    monkeypatch.setattr(module, "PEAK_SHAPES", ((2, 2, 4),))
     return module
 
 
@@ -42,20 +42,23 @@ def test_a_tiny_workload_is_measured_printed_and_written(
     speed: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "speed.json"
-    (tmp_path / "elsewhere.py").write_text("def make(workload, seed):\n    return lambda: print(workload.space)\n")
+    (tmp_path / "elsewhere.py").write_text(
+        "def make(workload, seed):\n    return lambda: print(workload.space)\n"
+        "def tune(workload, seed):\n    return lambda: print('faster')\n"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     words = ["speed", "--workload", "tiny", "--threads", "1", "--rounds", "1", "--json", str(path)]
-    monkeypatch.setattr("sys.argv", [*words, "--beside", "elsewhere:make"])
+    monkeypatch.setattr("sys.argv", [*words, "--beside", "elsewhere:make", "--strong", "elsewhere:tune"])
     speed.main()
     out = capsys.readouterr().out
-    assert "tiny: 1 rounds" in out and "of peak" in out and "nb201\n" in out
+    assert "tiny: 1 rounds" in out and "of peak" in out and "nb201\nfaster\n" in out and "tuned / it" in out
     written = json.loads(path.read_text())
     assert list(written["workloads"]) == ["tiny"]
     found = written["workloads"]["tiny"]
-    assert list(found["variants"]) == ["plain", "torch", "auto", "again", "beside"]
+    assert list(found["variants"]) == ["plain", "torch", "auto", "again", "beside", "tuned"]
     assert {len(values) for values in found["seconds"].values()} == {1}
-    assert set(found["variants"]["auto"]["gain"]) == {"plain", "beside"}
+    assert set(found["variants"]["auto"]["gain"]) == {"plain", "beside", "tuned"}
     assert {"machine", "versions", "kernels", "threads", "wait_policy", "peak_gigaflops"} <= set(written)
 
 
@@ -96,9 +99,38 @@ def test_multiply_adds_are_counted_by_shape(speed: ModuleType) -> None:
     assert speed.multiply_adds(replace(measured, sampled=True)) == pytest.approx(fixed + edges / 5)
 
 
+def test_a_retraining_steps_in_both_layouts(speed: ModuleType, script: Any) -> None:
+    workload = script("retrain_step").RetrainWorkload(
+        architecture="nb201_residual", channels=2, batch=2, space_settings={"cells_per_stage": 1}
+    )
+    measured = speed.Measured(workload, passes=3)
+    found = speed.measure(measured, speed._options(["--rounds", "1"]), peak=1.0)
+    assert list(found["variants"]) == ["plain", "auto"]
+    assert found["gigaflop_per_step"] == pytest.approx(2e-9 * 3 * 2 * speed.multiply_adds(measured))
+    task = script("one_step").Task(workload=workload, seed=5)
+    assert script("one_step").Task.from_json(json.dumps(script("one_step").asdict(task))) == task
+
+
+def test_a_step_of_a_retraining_changes_the_weights(script: Any) -> None:
+    module = script("retrain_step")
+    workload = module.RetrainWorkload(architecture="nb201_skips", channels=2, batch=2)
+    step = workload.prepare_step(channels_last=True)
+    network = step.__self__.network
+    before = [parameter.detach().clone() for parameter in network.parameters()]
+    step()
+    step()
+    assert any(not torch.equal(old, new) for old, new in zip(before, network.parameters(), strict=True))
+
+
+def test_the_peak_is_that_of_the_fastest_convolution(speed: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "PEAK_SHAPES", ((2, 4, 8), (3, 4, 8)))
+    monkeypatch.setattr(speed, "time_rounds", lambda steps, **_: {name: [4.0, 2.0] for name in steps})
+    assert speed.peak_gigaflops(1) == pytest.approx(2e-9 * 9 * 3 * 4**2 * 8**2 / 2)
+
+
 def test_every_workload_can_be_built(script: Any) -> None:
     table = script("speed").WORKLOADS
-    assert len(table) == 12
+    assert len(table) == 18
     for name, measured in table.items():
         assert measured.workload.build_space().decisions, name
         assert not measured.sampled or measured.rounds >= 16

@@ -48,7 +48,7 @@ def pictures(tmp_path: Path) -> Path:
 
 def test_every_picture_gets_a_row(archloom: Archloom, model: Path, pictures: Path, tmp_path: Path) -> None:
     finished = archloom("predict", model, "pictures")
-    assert finished.code == 0 and finished.err == ""
+    assert finished.code == 0 and finished.err == "runtime: torch\n"
     heading, first, second = finished.out.splitlines()
     assert heading.split() == ["file", "label", "probability", "runners-up"]
     assert first.split() == ["pictures/a.png", "fish", "84.4", "%", "dog", "[brown]", "11.4", "%,", "cat", "4.2", "%"]
@@ -70,8 +70,8 @@ def test_the_others_are_labelled_when_one_cannot_be_read(archloom: Archloom, mod
     finished = archloom("predict", model, "pictures", "nowhere.png")
     assert finished.code == 2
     assert len(finished.out.splitlines()) == 3
-    assert [line.partition(":")[0] for line in finished.lines] == ["error", "error"]
-    assert "text.png" in finished.lines[0] and "there is no image 'nowhere.png'" in finished.lines[1]
+    assert [line.partition(":")[0] for line in finished.lines] == ["runtime", "error", "error"]
+    assert "text.png" in finished.lines[1] and "there is no image 'nowhere.png'" in finished.lines[2]
     found = json.loads(archloom("predict", model, "pictures", "--json").out)
     assert ["error" in entry for entry in found] == [False, False, True]
 
@@ -83,3 +83,14 @@ def test_what_is_no_model_gets_one_line(archloom: Archloom, pictures: Path, tmp_
         finished = archloom("predict", given, "pictures")
         assert finished.code == 2 and finished.out == ""
         assert len(finished.lines) == 1 and given in finished.err
+
+
+def test_the_runtime_can_be_chosen(archloom: Archloom, model: Path, pictures: Path) -> None:
+    finished = archloom("predict", model, pictures, "--runtime", "torch")
+    assert finished.code == 0 and finished.lines == ["runtime: torch"]
+    finished = archloom("predict", model, pictures, "--runtime", "tensorflow")
+    assert finished.code == 2 and finished.out == ""
+    pytest.importorskip("onnxruntime")
+    finished = archloom("predict", model, pictures, "--runtime", "onnx")
+    assert finished.code == 2 and finished.out == ""
+    assert len(finished.lines) == 1 and finished.err.startswith("error: --runtime onnx needs ")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from torch import Tensor
 from archloom.core.errors import DataError, SettingError
 from archloom.export import prediction
 from archloom.export.deployed import Deployed
+from archloom.export.onnx import DIGEST, Session
 from archloom.export.prediction import Predictor, find_pictures, open_predictor, predict_pictures, read_picture
 from archloom.retrainings.model_file import save_model
 
@@ -124,6 +127,88 @@ def test_an_onnx_file_or_its_folder_is_opened(tmp_path: Path, monkeypatch: pytes
         assert open_predictor(given).classes == ("x", "model.onnx")
     with pytest.raises(SettingError, match="there is no model"):
         open_predictor(tmp_path / "other.onnx")
+
+
+def keep_model(in_onnx: tuple[Deployed, bytes], folder: Path, content: bytes | None = None) -> Path:
+    """Write a model file and, beside it, its ONNX file or another content."""
+    model, right = in_onnx
+    path = folder / "best.safetensors"
+    save_model(path, model.card, model.network.state_dict())
+    (folder / "export").mkdir()
+    (folder / "export" / "model.onnx").write_bytes(right if content is None else content)
+    return path
+
+
+def test_an_export_of_the_same_model_is_used(
+    in_onnx: tuple[Deployed, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, images = keep_model(in_onnx, tmp_path), in_onnx[0].example(5)
+    calls = []
+    right = Session.logits
+    monkeypatch.setattr(Session, "logits", lambda self, images: calls.append(len(images)) or right(self, images))
+    expected = in_onnx[0](images)
+    for runtime, name, used in (("auto", "ONNX Runtime", 1), ("onnx", "ONNX Runtime", 1), ("torch", "torch", 0)):
+        calls.clear()
+        predictor = open_predictor(path, runtime=runtime)  # type: ignore[arg-type]
+        found = predictor.logits(images)
+        assert len(calls) == used and predictor.runtime.startswith(name)
+        assert torch.allclose(found, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+        assert torch.equal(found.argmax(dim=1), expected.argmax(dim=1))
+        assert (predictor.classes, predictor.image_shape, predictor.square) == (("cat", "dog", "fish"), (3, 8, 6), 8)
+
+
+@pytest.mark.parametrize("change", ["weights", "card"])
+def test_a_stale_export_is_not_used(in_onnx: tuple[Deployed, bytes], tmp_path: Path, change: str) -> None:
+    path, model = keep_model(in_onnx, tmp_path), copy.deepcopy(in_onnx[0])
+    if change == "weights":
+        next(iter(model.network.state_dict().values())).flatten()[0].add_(1e-6)
+    card = model.card if change == "weights" else replace(model.card, mean=(0.1, 0.2, 0.3))
+    save_model(path, card, model.network.state_dict())
+    told: list[str] = []
+    assert open_predictor(path, tell=told.append).runtime == "torch"
+    assert told == [
+        f"torch is used: {tmp_path}/export/model.onnx was not written from this model; write it again: archloom export "
+        f"{path} --format onnx"
+    ]
+    with pytest.raises(SettingError, match="was not written from this model; write it again"):
+        open_predictor(path, runtime="onnx")
+
+
+def test_a_damaged_or_missing_export_is_not_used(in_onnx: tuple[Deployed, bytes], tmp_path: Path) -> None:
+    path = keep_model(in_onnx, tmp_path, b"hello")
+    told: list[str] = []
+    assert open_predictor(path, tell=told.append).runtime == "torch"
+    assert "is no ONNX model of archloom" in told[0] and "\n" not in told[0]
+    (tmp_path / "export" / "model.onnx").unlink()
+    told.clear()
+    assert open_predictor(path, tell=told.append).runtime == "torch" and not told
+    with pytest.raises(SettingError, match=r"--runtime onnx needs .*model.onnx; write it: archloom export"):
+        open_predictor(path, runtime="onnx")
+
+
+def test_torch_predicts_where_onnxruntime_is_not_installed(
+    in_onnx: tuple[Deployed, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = keep_model(in_onnx, tmp_path)
+    monkeypatch.setattr(prediction, "_has_onnxruntime", lambda: False)
+    assert open_predictor(path).runtime == "torch"
+    for given, runtime in ((path, "onnx"), (tmp_path / "export" / "model.onnx", "auto")):
+        with pytest.raises(SettingError, match="needs onnxruntime: pip install"):
+            open_predictor(given, runtime=runtime)  # type: ignore[arg-type]
+
+
+def test_torch_does_not_run_an_onnx_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="--runtime torch needs a model file or a run, got"):
+        open_predictor(tmp_path / "m.onnx", runtime="torch")
+
+
+def test_the_digest_is_that_of_weights_and_card(make: Make, in_onnx: tuple[Deployed, bytes]) -> None:
+    model, content = in_onnx
+    assert Session(content).metadata[DIGEST] == model.digest()
+    other = copy.deepcopy(model)
+    assert other.digest() == model.digest()
+    next(iter(other.network.state_dict().values())).flatten()[0].add_(1e-6)
+    assert other.digest() != model.digest()
 
 
 def test_channels_that_pictures_do_not_have_are_told(make: Make, tmp_path: Path) -> None:

@@ -108,6 +108,8 @@ def test_the_command_line_scores_and_continues(model: Path, tmp_path: Path) -> N
     assert [line["words"] for line in json.loads(scored.stdout)] == [3, 4]
     continued = runner.invoke(app, ["predict", str(model), str(tmp_path / "text.txt"), "--words", "3"])
     assert continued.stdout.startswith("the dog sat ") and len(continued.stdout.split()) == 6
+    refused = runner.invoke(app, ["predict", str(model), str(tmp_path / "text.txt"), "--runtime", "onnx"])
+    assert "--runtime is for models of images" in str(refused.exception)
 
 
 @pytest.mark.parametrize(

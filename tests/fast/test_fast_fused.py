@@ -49,6 +49,16 @@ def bare_path(space: SearchSpace, logits: dict[str, Tensor]) -> Gates:
     return path_gates(space, space.sample(random.Random(5)))
 
 
+def path_with_offsets(space: SearchSpace, logits: dict[str, Tensor]) -> Gates:
+    """As the public code of NAS-Bench-201 samples: options that do not run pass gradient as numbers."""
+    gates = {}
+    for number, (name, row) in enumerate(logits.items()):
+        weights = row.softmax(dim=0)
+        index = 1 + number % (len(row) - 1)  # never `none`, which comes first
+        gates[name] = Gate(index=index, weights=weights, offset=0.1 * (weights.sum() - weights[index]))
+    return gates
+
+
 def some_of_each(space: SearchSpace, logits: dict[str, Tensor]) -> Gates:
     kinds = [mixture(space, logits), weighted_path(space, logits), dict.fromkeys(logits, CLOSED)]
     return {name: kinds[number % 3][name] for number, name in enumerate(logits)}
@@ -87,7 +97,7 @@ def loss_and_gradients(
     return loss.detach(), list(found)
 
 
-@pytest.mark.parametrize("make_gates", [mixture, weighted_path, bare_path, some_of_each])
+@pytest.mark.parametrize("make_gates", [mixture, weighted_path, path_with_offsets, bare_path, some_of_each])
 @pytest.mark.parametrize(
     "name", [name for name, entry in SPACES.items() if entry.load() in (Darts, Nb201) and name != "nb201_mini"]
 )
@@ -351,7 +361,7 @@ def test_candidates_of_other_parts_and_strides(
 # --- what only modules do
 
 
-@pytest.mark.parametrize("kind", ["index per image", "weights per image", "offset"])
+@pytest.mark.parametrize("kind", ["index per image", "weights per image", "offset alone"])
 def test_gates_that_differ_from_image_to_image_run_module_by_module(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any) -> None:
         raise AssertionError("fused")
@@ -363,15 +373,16 @@ def test_gates_that_differ_from_image_to_image_run_module_by_module(kind: str, m
     gate = {
         "index per image": Gate(index=torch.tensor([0, 1, 2])),
         "weights per image": Gate(weights=weights),
-        "offset": Gate(index=1, offset=torch.tensor(0.5, dtype=torch.float64)),
+        "offset alone": Gate(index=0, offset=torch.tensor(0.5, dtype=torch.float64)),
     }[kind]
     with kernels.use_kernels("torch"):
         (result,) = dag([image], {"0->1": gate})
     with kernels.use_kernels("plain"):
         (expected,) = dag([image], {"0->1": gate})
     torch.testing.assert_close(result, expected)
-    with kernels.use_kernels("torch"), pytest.raises(AssertionError, match="fused"):
-        dag([image], {"0->1": Gate(index=1)})
+    for fusible in (Gate(index=1), Gate(index=1, offset=torch.tensor(0.5, dtype=torch.float64))):
+        with kernels.use_kernels("torch"), pytest.raises(AssertionError, match="fused"):
+            dag([image], {"0->1": fusible})
 
 
 def test_a_second_derivative_is_refused_and_the_product_takes_the_modules(darts: Any) -> None:
@@ -398,7 +409,7 @@ def test_a_graph_that_is_kept_can_be_walked_again(darts: Any) -> None:
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
-@pytest.mark.parametrize("make_gates", [mixture, weighted_path, bare_path, some_of_each])
+@pytest.mark.parametrize("make_gates", [mixture, weighted_path, path_with_offsets, bare_path, some_of_each])
 @pytest.mark.parametrize("choice", ["torch", "auto"])
 def test_a_cell_computed_again_gives_the_same_to_the_bit(make_gates: MakeGates, choice: Any) -> None:
     space = build_space("nb201")

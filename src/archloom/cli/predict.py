@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -36,6 +36,13 @@ def predict(
         int, typer.Option(help="Of a language model: continue the last line of each text by so many words.")
     ] = 0,
     seed: Annotated[int, typer.Option(help="Of the words that continue a text.")] = 0,
+    runtime: Annotated[
+        Literal["auto", "torch", "onnx"],
+        typer.Option(
+            help="auto: ONNX Runtime if it is installed and `archloom export` has written this model beside its file, "
+            "else torch."
+        ),
+    ] = "auto",
     top: Annotated[int, typer.Option(help="Labels to tell for each, the most probable first.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -44,6 +51,8 @@ def predict(
     A picture that cannot be read gets a line of its own and exit code 2; the others are labelled all the same.
 
         archloom predict runs/retrained holiday.jpg more-pictures/
+
+        archloom predict runs/retrained holiday.jpg --runtime torch
 
         archloom predict export/model.onnx holiday.jpg --json
 
@@ -54,14 +63,18 @@ def predict(
     if words < 0:
         raise SettingError(f"--words must be 0 or more, got {words}")
     if text_predictions.is_text_model(model):
+        if runtime != "auto":
+            raise SettingError(f"--runtime is for models of images, and {model} is a language model; leave it out")
         _predict_text(model, images, words=words, seed=seed, as_json=as_json)
         return
     if words:
         raise SettingError(f"--words is for language models, and {model} labels images; leave it out")
     files = predictions.find_pictures(images)
-    predictor = predictions.open_predictor(model, tell=lambda line: print_line(line, console=open_message_console()))
+    messages = open_message_console()
+    predictor = predictions.open_predictor(model, runtime=runtime, tell=lambda line: print_line(line, console=messages))
     if predictor.caution:
-        print_line(f"note: {predictor.caution}", console=open_message_console())
+        print_line(f"note: {predictor.caution}", console=messages)
+    print_line(f"runtime: {predictor.runtime}", console=messages)
     found = list(predictions.predict_pictures(predictor, files, top=top))
     if as_json:
         typer.echo(json.dumps([_as_json(answer) for answer in found], indent=2))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from archloom.core.errors import CheckpointError
+from archloom.execution.checkpoint import digest
 from archloom.retrainings.model_file import ModelCard, load_model
 
 TOLERANCE = 1e-4  # relative: two runtimes add up in another order
@@ -44,6 +47,11 @@ class Deployed(nn.Module):
         """Return the logits of images in 0..1."""
         logits: Tensor = self.network((images - self.mean) / self.std)
         return logits
+
+    def digest(self) -> str:
+        """Return a digest of the card and the weights; an exported form with the same one is of this model."""
+        weights = {name: tensor.cpu().contiguous() for name, tensor in self.network.state_dict().items()}
+        return digest(json.dumps(asdict(self.card), default=list), weights)
 
     def example(self, images: int, *, seed: int = 0) -> Tensor:
         """Return random images of the right shape."""

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from archloom.core.errors import CheckpointError, one_line
+from archloom.core.errors import ArchloomError, CheckpointError, one_line
 from archloom.core.files import reading, write_atomically
 from archloom.export.deployed import INPUT, OUTPUT, Deployed, Predict, measure_difference, read_version
 from archloom.export.program import trace_model
@@ -25,6 +25,7 @@ from archloom.export.program import trace_model
 OPSET = 18
 BATCH = "batch"  # the axis that is free
 FILE_NAME = "model.onnx"
+DIGEST = "model_sha256"  # in the metadata: which model the file was written from
 NEEDS = ("onnx", "onnxruntime", "onnxscript")
 
 
@@ -70,6 +71,7 @@ def metadata(model: Deployed) -> dict[str, str]:
         "input": "images [batch, channels, height, width], bytes scaled to 0..1; mean and std are applied inside",
         "text": card.text,
         "archloom": read_version(),
+        DIGEST: model.digest(),
     }
 
 
@@ -97,17 +99,43 @@ class Session:
 
 def open_onnx(path: Path) -> tuple[tuple[str, ...], tuple[int, int, int], int, Predict]:
     """Return classes, image shape, side of pictures and logits function of a file that `export_onnx` wrote."""
-    with reading(path):
-        content = path.read_bytes()
-    try:
-        session = Session(content)
+    with _opening(path):
+        session = _open_session(path)
         classes = tuple(str(name) for name in json.loads(session.metadata["classes"]))
         _, channels, height, width = session.inputs[INPUT]
         shape = (int(channels), int(height), int(width))
         side = int(session.metadata["side"])
+    return classes, shape, side, session.logits
+
+
+def open_export(path: Path, model: Deployed) -> Predict:
+    """Return the logits function of a file that was written from this very model.
+
+    Raises:
+        CheckpointError: If it was written from another model, such as one that was trained again since.
+    """
+    with _opening(path):
+        session = _open_session(path)
+    if session.metadata.get(DIGEST) != model.digest():
+        raise CheckpointError(f"{path} was not written from this model")
+    return session.logits
+
+
+def _open_session(path: Path) -> Session:
+    with reading(path):
+        content = path.read_bytes()
+    return Session(content, threads=torch.get_num_threads())
+
+
+@contextmanager
+def _opening(path: Path) -> Iterator[None]:
+    """Convert whatever is wrong with an ONNX file into one line."""
+    try:
+        yield
+    except ArchloomError:
+        raise
     except Exception as error:  # the runtime has exceptions of its own, which derive from nothing but Exception
         raise CheckpointError(f"{path} is no ONNX model of archloom: {one_line(error)}") from error
-    return classes, shape, side, session.logits
 
 
 def _name_batch(written: Any) -> None:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,13 +16,17 @@ from torch import Tensor
 
 from archloom.core.errors import ArchloomError, DataError, SettingError
 from archloom.data.folder import EXTENSIONS, decode_image
+from archloom.export import FOLDER
 from archloom.export.deployed import Deployed, Predict
-from archloom.export.onnx import FILE_NAME, open_onnx
+from archloom.export.folding import fold_normalizations
+from archloom.export.onnx import FILE_NAME, open_export, open_onnx
 from archloom.retrainings.best_model import find_best_model
 from archloom.retrainings.model_file import BEST, LAST
 
 CHUNK = 64  # pictures in memory at a time
 GREY, RGB = 1, 3
+
+Runtime = Literal["auto", "torch", "onnx"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class Predictor:
     square: int  # the side that a picture is scaled to before its middle is taken
     logits: Predict
     caution: str = ""  # what a user must know before using the model
+    runtime: str = "torch"  # what computes the logits, for people
 
 
 @dataclass(frozen=True)
@@ -45,23 +51,38 @@ class Answer:
     problem: str = ""
 
 
-def open_predictor(given: Path, *, plugins: bool = False, tell: Callable[[str], None] = lambda line: None) -> Predictor:
+def open_predictor(
+    given: Path,
+    *,
+    runtime: Runtime = "auto",
+    plugins: bool = False,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Predictor:
     """Return the model of a path: a model file, an ONNX file, or the best model in the folder of a run.
 
-    `tell` is called with the choice where a folder holds several.
+    ONNX Runtime computes the logits if it is installed and `archloom export` has written this very model beside its
+    file; else torch does, with normalisations folded. A model is never converted here: that takes seconds, which
+    hundreds to thousands of pictures must save first.
+
+    Args:
+        given: The path.
+        runtime: `torch` or `onnx` instead of this rule.
+        plugins: Whether to import a plug-in that only the file names.
+        tell: Called with the choice where a folder holds several models, and with what is wrong with an export.
+
+    Raises:
+        SettingError: If there is no model, or the runtime cannot run it.
     """
     exported = given / FILE_NAME
     if given.is_dir() and exported.is_file() and not any((given / name).is_file() for name in (BEST, LAST)):
         given = exported
     if given.suffix == ".onnx":
-        predictor = _from_onnx(given)
+        predictor = _from_onnx(given, runtime)
     else:
         found = find_best_model(given)
         if found.reason:
             tell(found.reason)
-        model = Deployed.load(found.path, plugins=plugins)
-        card = model.card
-        predictor = Predictor(card.classes, card.image_shape, card.square, model, card.details.caution)
+        predictor = _from_model(found.path, runtime, plugins=plugins, tell=tell)
     if predictor.image_shape[0] not in (GREY, RGB):
         raise SettingError(
             f"pictures have {GREY} or {RGB} channels, but the images of this model have {predictor.image_shape[0]}"
@@ -69,12 +90,56 @@ def open_predictor(given: Path, *, plugins: bool = False, tell: Callable[[str], 
     return predictor
 
 
-def _from_onnx(path: Path) -> Predictor:
-    if importlib.util.find_spec("onnxruntime") is None:
+def _from_onnx(path: Path, runtime: Runtime) -> Predictor:
+    if runtime == "torch":
+        raise SettingError(f"--runtime torch needs a model file or a run, got {path}; leave it out")
+    if not _has_onnxruntime():
         raise SettingError(f"{path} needs onnxruntime: pip install 'archloom[onnx]'")
     if not path.is_file():
         raise SettingError(f"there is no model {path}")
-    return Predictor(*open_onnx(path))
+    return Predictor(*open_onnx(path), runtime=f"ONNX Runtime, {path}")
+
+
+def _from_model(path: Path, runtime: Runtime, *, plugins: bool, tell: Callable[[str], None]) -> Predictor:
+    model = Deployed.load(path, plugins=plugins)
+    logits, name = _choose_logits(model, path, runtime, tell)
+    card = model.card
+    return Predictor(card.classes, card.image_shape, card.square, logits, card.details.caution, name)
+
+
+def _choose_logits(model: Deployed, path: Path, runtime: Runtime, tell: Callable[[str], None]) -> tuple[Predict, str]:
+    exported = path.parent / FOLDER / FILE_NAME
+    if runtime == "onnx" or (runtime == "auto" and _has_onnxruntime() and exported.is_file()):
+        try:
+            return _open_beside(exported, model, path), f"ONNX Runtime, {exported}"
+        except SettingError as error:
+            if runtime == "onnx":
+                raise
+            tell(f"torch is used: {error}")
+    return prepare_torch(model), "torch"
+
+
+def prepare_torch(model: Deployed) -> Deployed:
+    """Return the form of a model that torch runs fastest: normalisations folded, channels adjacent in memory."""
+    folded = fold_normalizations(model)
+    return folded.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def _open_beside(exported: Path, model: Deployed, path: Path) -> Predict:
+    """Return the logits function of the export beside a model file; a SettingError says why there is none."""
+    if not _has_onnxruntime():
+        raise SettingError("--runtime onnx needs onnxruntime: pip install 'archloom[onnx]'")
+    command = f"archloom export {path} --format onnx"
+    if not exported.is_file():
+        raise SettingError(f"--runtime onnx needs {exported}; write it: {command}")
+    try:
+        return open_export(exported, model)
+    except ArchloomError as error:
+        raise SettingError(f"{error}; write it again: {command}") from error
+
+
+def _has_onnxruntime() -> bool:
+    return importlib.util.find_spec("onnxruntime") is not None
 
 
 def find_pictures(given: Sequence[Path]) -> list[Path]:

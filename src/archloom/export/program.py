@@ -11,17 +11,19 @@ from torch.export import Dim, ExportedProgram
 
 from archloom.core.files import write_atomically
 from archloom.export.deployed import INPUT, Deployed, measure_difference
+from archloom.export.folding import fold_normalizations
 
 FILE_NAME = "model.pt2"
 TRACED_WITH = 2  # images: torch takes 0 and 1 for constants
 
 
 def trace_model(model: Deployed) -> ExportedProgram:
-    """Return the graph of a model, for any number of images."""
+    """Return the graph of a model with its normalisations folded, for any number of images."""
+    folded = fold_normalizations(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch about its own parts
         return torch.export.export(
-            model, (model.example(TRACED_WITH),), dynamic_shapes={INPUT: {0: Dim("batch", min=1)}}
+            folded, (model.example(TRACED_WITH),), dynamic_shapes={INPUT: {0: Dim("batch", min=1)}}
         )
 
 

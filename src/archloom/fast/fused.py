@@ -66,19 +66,23 @@ class Fusible:
         names = {name for name, _ in self._branches.values()}
         if any(not is_shared_by_images(gates[name]) for name in names):
             return None
-        coefficients, actives = _Coefficients(inputs[0]), []
+        coefficients, actives, offsets = _Coefficients(inputs[0]), list[ActiveBranch](), dict[int, list[int]]()
         for edge, (name, branches) in self._branches.items():
             gate = gates[name]
+            if gate.offset is not None:
+                offsets.setdefault(edge[1], []).append(coefficients.place_number(gate.offset))
             for option in branches if gate.index is None else [int(gate.index)]:
                 if option in branches and (gate.index is not None or gate.weights is not None):
                     actives.append(ActiveBranch(edge, branches[option], coefficients.place(name, gate, option)))
-        return _run(kernels, inputs, actives, coefficients.join(), outputs)
+        if not offsets.keys() <= _find_reached(actives, len(inputs)):
+            return None  # a state of offsets alone: as good as zero, but its readers pass gradient
+        return _run(kernels, inputs, actives, coefficients.join(), outputs, offsets)
 
 
 def is_shared_by_images(gate: Gate) -> bool:
-    """Return whether all images share the gate and it has no offset."""
+    """Return whether all images share the gate."""
     one = gate.weights is None or gate.weights.dim() == 1
-    return one and not isinstance(gate.index, Tensor) and gate.offset is None
+    return one and not isinstance(gate.index, Tensor)
 
 
 class _Coefficients:
@@ -98,6 +102,11 @@ class _Coefficients:
             self._length += len(gate.weights)
         return self._starts[name] + option
 
+    def place_number(self, value: Tensor) -> int:
+        self._rows.append(value.to(self._rows[0].dtype).reshape(1))
+        self._length += 1
+        return self._length - 1
+
     def join(self) -> Tensor:
         return torch.cat(self._rows)
 
@@ -108,9 +117,10 @@ def _run(
     actives: Sequence[ActiveBranch],
     coefficients: Tensor,
     outputs: Sequence[int],
+    offsets: Mapping[int, Sequence[int]],
 ) -> dict[int, Tensor]:
     actives = _keep_useful(actives, len(inputs), outputs)
-    cell = _Cell(kernels, len(inputs), actives, outputs)
+    cell = _Cell(kernels, len(inputs), actives, outputs, offsets)
     parameters = cell.parameters
     flat = torch.cat([parameter.reshape(-1) for parameter in parameters]) if parameters else coefficients.new_empty(0)
     cell.watch_graph(flat, inputs)
@@ -118,12 +128,18 @@ def _run(
     return dict(zip(cell.outputs, images, strict=True))
 
 
-def _keep_useful(actives: Sequence[ActiveBranch], inputs: int, outputs: Sequence[int]) -> list[ActiveBranch]:
-    """Return the branches whose source is not zero and whose target is read."""
+def _find_reached(actives: Sequence[ActiveBranch], inputs: int) -> set[int]:
+    """Return the states that are not zero."""
     reached = set(range(inputs))
     for active in sorted(actives, key=lambda active: active.edge[1]):
         if active.edge[0] in reached:
             reached.add(active.edge[1])
+    return reached
+
+
+def _keep_useful(actives: Sequence[ActiveBranch], inputs: int, outputs: Sequence[int]) -> list[ActiveBranch]:
+    """Return the branches whose source is not zero and whose target is read."""
+    reached = _find_reached(actives, inputs)
     read = set(outputs)
     for active in sorted(actives, key=lambda active: -active.edge[1]):
         if active.edge[1] in read and active.edge[0] in reached:
@@ -134,9 +150,16 @@ def _keep_useful(actives: Sequence[ActiveBranch], inputs: int, outputs: Sequence
 class _Cell:
     """Run a cell once, and keep what the backward pass needs."""
 
-    def __init__(self, kernels: Kernels, inputs: int, actives: Sequence[ActiveBranch], outputs: Sequence[int]) -> None:
+    def __init__(
+        self,
+        kernels: Kernels,
+        inputs: int,
+        actives: Sequence[ActiveBranch],
+        outputs: Sequence[int],
+        offsets: Mapping[int, Sequence[int]],  # of a state: the places of the numbers that are added to it
+    ) -> None:
         self._kernels, self._inputs = kernels, inputs
-        self._actives, self._asked = actives, outputs
+        self._actives, self._asked, self._offsets = actives, outputs, offsets
         outgoing: dict[int, list[ActiveBranch]] = {}
         for active in actives:
             outgoing.setdefault(active.edge[0], []).append(active)
@@ -171,7 +194,7 @@ class _Cell:
 
     def restart(self) -> _Cell:
         """Return the same run before it began: its graph nodes, without any image."""
-        cell = _Cell(self._kernels, self._inputs, self._actives, self._asked)
+        cell = _Cell(self._kernels, self._inputs, self._actives, self._asked, self._offsets)
         cell._shapes, cell._weights_node, cell._input_nodes = self._shapes, self._weights_node, self._input_nodes
         return cell
 
@@ -186,7 +209,10 @@ class _Cell:
         for number in self._targets:
             incoming = self._incoming[number]
             chosen = self._coefficients[incoming.coefficients]
-            self._enter_state(number, self._kernels.mix(incoming.terms, chosen), weights)
+            mixed = self._kernels.mix(incoming.terms, chosen)
+            if number in self._offsets:
+                mixed = mixed + self._coefficients[self._offsets[number]].sum()
+            self._enter_state(number, mixed, weights)
         return [self._states[number].image.permute(0, 3, 1, 2) for number in self.outputs]
 
     def _enter_state(self, number: int, image: Tensor, weights: Iterator[Tensor]) -> None:
@@ -227,7 +253,10 @@ class _Cell:
             del outgoing
             slot, state.slot = state.slot, None
             if slot is not None and incoming is not None:
-                self._mix_backward(incoming, slot.buffer(state.image), slots, by_coefficient if wanted[1] else None)
+                gradient = slot.buffer(state.image)
+                if wanted[1] and number in self._offsets:
+                    by_coefficient[self._offsets[number]] += gradient.sum()
+                self._mix_backward(incoming, gradient, slots, by_coefficient if wanted[1] else None)
             elif slot is not None:
                 by_inputs[number] = None if slot.image is None else slot.image.permute(0, 3, 1, 2)
         return torch.cat(by_weights) if by_weights else None, by_coefficient if wanted[1] else None, by_inputs

@@ -33,7 +33,8 @@ class PartialFusible:
         self, kernels: Kernels, inputs: Sequence[Tensor], gates: Gates, outputs: Sequence[int]
     ) -> dict[int, Tensor] | None:
         """Return the states that are not zero, or None where only the plain modules can run these gates."""
-        if not all(is_shared_by_images(gates[decision.name]) for decision, _ in self._choices.values()):
+        own = [gates[decision.name] for decision, _ in self._choices.values()]
+        if any(gate.offset is not None or not is_shared_by_images(gate) for gate in own):
             return None
         states = {number: _Split(image, self._parts) for number, image in enumerate(inputs)}
         for target in sorted({target for _, target in self._choices}):
