@@ -21,7 +21,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     record = "import builtins\nbuiltins.loaded.append(__name__)\n"
     (folder / "__init__.py").write_text(record + "VALUE = 1\n")
     (folder / "first.py").write_text(record + "from lazy_example.second import SECOND\nFIRST = SECOND + 1\n")
-    (folder / "second.py").write_text(record + "SECOND = 2\n")
+    (folder / "second.py").write_text(record + "__all__ = ['SECOND']\nSECOND = 2\n")
     (folder / "failing.py").write_text(record + "if len(builtins.loaded) < 3: raise OSError('not yet')\nDONE = True\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr("builtins.loaded", [], raising=False)
@@ -63,6 +63,12 @@ def test_a_module_that_its_package_imports_is_loaded_once(package: str) -> None:
     )
     assert lazily(f"{package}.second").SECOND == 2
     assert loaded() == ["lazy_example", "lazy_example.second"]
+
+
+def test_a_module_is_loaded_by_the_list_of_its_exports(package: str) -> None:
+    second = lazily(f"{package}.second")
+    assert second.__name__ == f"{package}.second" and loaded() == []
+    assert second.__all__ == ["SECOND"]
 
 
 def test_a_package_is_loaded_when_it_is_used_itself(package: str) -> None:

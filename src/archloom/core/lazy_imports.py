@@ -13,6 +13,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
+WRITTEN = ("__all__", "__version__")  # names like those of the import system that a module has written itself
+
 
 @contextmanager
 def lazy_imports() -> Iterator[None]:
@@ -71,7 +73,7 @@ class _LazyModule(ModuleType):
     """
 
     def __getattribute__(self, name: str) -> Any:
-        if name.startswith("__") or name in self.__dict__:
+        if (name.startswith("__") and name not in WRITTEN) or name in self.__dict__:
             return super().__getattribute__(name)
         _load(self)
         return getattr(self, name)
