@@ -42,6 +42,11 @@ def find_benchmark(
     return None
 
 
+def is_file(named: str) -> bool:
+    """Return whether the table that a user names is a CSV file."""
+    return named.endswith(".csv")
+
+
 def open_benchmark(
     named: str, space: SearchSpace, dataset: str, directory: Path | None = None
 ) -> tuple[Benchmark, str]:
@@ -50,7 +55,7 @@ def open_benchmark(
     Raises:
         BenchmarkError: If it is missing, or does not cover the space.
     """
-    if named.endswith(".csv"):
+    if is_file(named):
         return CsvTable(Path(named).expanduser(), space, dataset), dataset
     kind: type[Benchmark] = BENCHMARKS.find(named).load()
     if not kind.knows(space):
@@ -64,4 +69,4 @@ def open_benchmark(
     return table, stand_in
 
 
-__all__ = ["BENCHMARKS", "Benchmark", "TableEntry", "find_benchmark", "open_benchmark"]
+__all__ = ["BENCHMARKS", "Benchmark", "TableEntry", "find_benchmark", "is_file", "open_benchmark"]

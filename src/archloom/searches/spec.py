@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import torch
 from annotated_doc import Doc
 
-from archloom.benchmarks import Benchmark, find_benchmark
+from archloom.benchmarks import BENCHMARKS, Benchmark, find_benchmark, is_file
 from archloom.core.errors import (
     DataError,
     SettingError,
@@ -385,6 +385,9 @@ def _try_sections(
 ) -> None:
     if search is not None:
         sections.attempt("search", search.check_extras)
+        table = search.table
+        if table is not None and not is_file(table):  # before any search of a comparison runs
+            sections.attempt("search", lambda: BENCHMARKS.find(table))
     if weights is not None and machine is not None:
         sections.attempt("weights", lambda: _check_precision(weights, machine))
 
