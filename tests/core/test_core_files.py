@@ -125,3 +125,12 @@ def test_what_another_machine_is_writing_is_left_alone_for_an_hour(tmp_path: Pat
     os.utime(paths[there], (1.0, 1.0))
     files.remove_leftovers(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="no ordinary file"):
+        files.refuse_special(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "missing", Path(__file__)):
+        files.refuse_special(path)

@@ -15,6 +15,7 @@ from archloom.core.errors import ArchloomError, one_line
 from archloom.core.json_object import JsonObject, number
 from archloom.core.leases import find_holder
 from archloom.core.metrics import ACCURACY, METRICS, PERPLEXITY
+from archloom.core.files import refuse_special
 from archloom.core.progress_file import Progress, progress_path
 from archloom.core.seeds import parse_seeds
 from archloom.core.settings import Settings, read_toml
@@ -156,6 +157,7 @@ class RunSummarizer:
     def _read_progress(self) -> Progress | None:
         """Return how far the run is since its last record; None where it does not say so, as older versions do not."""
         with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
+            refuse_special(progress_path(self._path))
             value = parse_object(progress_path(self._path).read_bytes())
             return None if value is None else Progress.from_json(value)
         return None

@@ -117,5 +117,7 @@ class Loop(ABC, Generic[RecordT, OutcomeT]):
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore what `state_dict` returned."""
+        if state["position"] < 0:
+            raise ValueError(f"position must be 0 or more, got {state['position']}")
         self.position = state["position"]
         self.history = [self.read_record(value) for value in state["history"]]

@@ -15,7 +15,7 @@ from archloom.core.errors import SettingError, StorageError
 from archloom.core.events import Event, Listener, Noted, Recorded
 from archloom.core.progress_file import ProgressWriter
 from archloom.core.settings import Settings
-from archloom.core.state import StateDict
+from archloom.core.state import StateDict, refuse_other_types
 from archloom.execution.checkpoint import decode, encode
 from archloom.execution.loop import FollowerEnded, Interrupted, Loop
 from archloom.execution.places import PROCESSES
@@ -151,6 +151,7 @@ def _load(run: FolderRun[OutcomeT, ResultT], folder: RunFolder, state: Any, rank
         )
     refuse_changed_settings(folder.config_path, state, run.determining_settings)
     with folder.explain_misfit():
+        refuse_other_types(state, run.loop.state_dict())
         run.load(state)
 
 
