@@ -198,8 +198,8 @@ class FinalistRace:
         self, trainings: _Trainings, entrants: Sequence[Entrant], propose: Propose, describe: Callable[[str], None]
     ) -> list[FinalistRecord]:
         later = sum(one.cost for one in self.rounds)
-        if math.isfinite(left := trainings.left()):  # later rounds keep their share, whatever this one would take
-            trainings.reserve = left * later / (self.contestants + later)
+        left = trainings.left()  # later rounds keep their share of it, whatever this one would take
+        reserve = left * later / (self.contestants + later) if math.isfinite(left) else 0.0
         records: list[FinalistRecord] = []
         waiting = list(entrants)[: max(1, self.contestants)]
         while waiting:
@@ -207,6 +207,8 @@ class FinalistRace:
             try:
                 for chunk in _chunks(waiting, trainings.workers):
                     records += trainings.run(chunk, self.steps, range(1))
+                    if len(records) >= FEWEST_SURVIVORS:  # with fewer there is nothing to train again
+                        trainings.reserve = reserve
             except TimeIsUpError:
                 if not records:
                     raise
