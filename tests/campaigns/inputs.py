@@ -8,6 +8,7 @@ reader that takes longer than some seconds. What a space accepts must come back 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import random
@@ -28,7 +29,6 @@ from PIL import Image
 from safetensors.torch import save
 
 import archloom
-
 from archloom.benchmarks.csv_table import CsvTable
 from archloom.comparisons.spec import ComparisonSpec
 from archloom.core import leases
@@ -423,8 +423,9 @@ def texts(rng: random.Random) -> str:
 
 def served_folder(rng: random.Random) -> str:
     """Show a run whose lease and whose file of progress were changed."""
-    from archloom.dashboard.app import make_app
     from starlette.testclient import TestClient
+
+    from archloom.dashboard.app import make_app
 
     source, folder = finished_runs()["search"], ROOT / "served" / "run"
     shutil.rmtree(folder, ignore_errors=True)
@@ -468,19 +469,15 @@ def begun_runs() -> dict[str, Path]:
     runs = {"search": ROOT / "begun", "retrain": ROOT / "begun-retraining"}
     small = {**SMALL, "search": {**SMALL["search"], "epochs": 2}, "race": {"contestants": 0}}
     stops = iter([False, False, True])
-    try:
+    with contextlib.suppress(Interrupted):
         archloom.search("nb201_mini", "gdas", out=runs["search"], settings=small, stop=lambda: next(stops))
-    except Interrupted:
-        pass
     stops = iter([False, False, True])
     sections = {"space": {"name": "nb201_mini"}, "training": {"epochs": 2}, "network": {"channels": 2}}
     sections |= {"data": {"split": "random", "train_images": 64}, "machine": SMALL["machine"]}
-    try:
+    with contextlib.suppress(Interrupted):
         archloom.retrain(
             TEXT, recipe="nb201_12", data="digits", out=runs["retrain"], settings=sections, stop=lambda: next(stops)
         )
-    except Interrupted:
-        pass
     return runs
 
 

@@ -194,7 +194,7 @@ def test_a_folder_with_strange_files_is_refused_in_one_line(
 def test_labels_that_are_no_classes_are_refused(tmp_path: Path, column: str, labels: list[int]) -> None:
     unnamed = {**FEATURES, "label": {"_type": "ClassLabel"}}
     root = write(tmp_path / "pets", labels * 5, features=unnamed)
-    with pytest.raises(DataError, match="must hold numbers of classes|must lie in"):
+    with pytest.raises(DataError, match=r"must hold numbers of classes|must lie in"):
         huggingface(None, path=str(root), size=4, label_column=column)
 
 

@@ -116,7 +116,7 @@ def test_table_score_is_validation_accuracy():
 
 def test_paths_of_trained_weights_cost_no_training():
     search = make()
-    search._score = PathScore(lambda architecture: 3.0)
+    search.score = PathScore(lambda architecture: 3.0)
     search.run()
     assert search.history[-1].trainings == 0.0
     assert search.history[-1].score == 3.0

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from archloom.core.errors import ArchloomError, one_line
+from archloom.core.files import refuse_special
 from archloom.core.json_object import JsonObject, number
 from archloom.core.leases import find_holder
 from archloom.core.metrics import ACCURACY, METRICS, PERPLEXITY
-from archloom.core.files import refuse_special
 from archloom.core.progress_file import Progress, progress_path
 from archloom.core.seeds import parse_seeds
 from archloom.core.settings import Settings, read_toml
