@@ -305,7 +305,7 @@ def test_the_name_of_a_file_is_not_typed() -> None:
 # --- a database
 
 
-@pytest.mark.parametrize("kind", ["recipe", "comparison"])
+@pytest.mark.parametrize("kind", ["recipe", "comparison", "pipeline"])
 def test_a_file_does_not_choose_where_a_database_is_written(archloom: Archloom, kind: str) -> None:
     pytest.importorskip("optuna")
     search = {
@@ -315,7 +315,10 @@ def test_a_file_does_not_choose_where_a_database_is_written(archloom: Archloom, 
     }
     write("recipe.toml", search)
     write("comparison.toml", {"seeds": "0", "entry": {"one": search}})
-    command = ("search", "recipe.toml") if kind == "recipe" else ("compare", "comparison.toml", "--jobs", "1")
+    quick = {"recipe": "nb201_12", "training": {"epochs": 1}, "network": {"channels": 2}, "data": {"split": "random"}}
+    write("pipeline.toml", {"searches": 1, "retrainings": 1, "search": search, "retrain": quick})
+    commands = {"recipe": ("search",), "comparison": ("compare", "--jobs", "1"), "pipeline": ("run", "--jobs", "1")}
+    command = (*commands[kind], f"{kind}.toml")
     finished = archloom(*command, "--out", "refused")
     assert finished.code == 2
     assert "is a database to write to that only a file names; to trust it, add --plugins" in finished.err
