@@ -55,6 +55,7 @@ ROWS: Mapping[str, Row] = {
     "gdas": Row(5_000, (*NB201, "--strategy", "gdas"), 3),
     "darts": Row(5_000, (*NB201, "--strategy", "darts"), 3),
     "rsps": Row(5_000, (*NB201, "--strategy", "rsps"), 3),
+    "evolution": Row(5_000, (*NB201, "--strategy", "regularized_evolution"), 3),
     "large": Row(25_000, ("--space", "nb201", "--budget", "15m")),
     "darts_space": Row(10_000, ("--space", "darts", "--budget", "15m"), 1),
     "proxylessnas_32": Row(10_000, ("--space", "proxylessnas_32", "--budget", "15m"), 1),

@@ -2,7 +2,8 @@
 
     python benchmarks/serve.py --runs 500 --seconds 60
 
-It needs Chromium and Playwright (extra `dev`). Times of processes are CPU times, which other work does not change much.
+It needs Chromium and Playwright (extra `dev`). A search is timed alone and watched in turns, on one thread and on two.
+Browser and server share the machine with it, so on two cores a search of two threads has to give them some of its time.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 from playwright.sync_api import sync_playwright
@@ -26,6 +28,7 @@ from playwright.sync_api import sync_playwright
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 SEARCH = ("search", "--space", "nb201_mini", "--strategy", "gdas", "--data", "digits", "--epochs", "60", "--quiet",
           "--set", "race.steps=0")  # fmt: skip
+THREADS = (1, 2)
 PAINT = """() => Object.fromEntries(performance.getEntriesByType("paint").map((one) => [one.name, one.startTime]))"""
 
 
@@ -54,15 +57,24 @@ def copy_runs(source: Path, folder: Path, count: int) -> None:
         shutil.copytree(source, folder / f"run-{number:03d}", ignore=left_out)
 
 
-def run_search(out: Path, meanwhile: Callable[[], None] = lambda: None) -> float:
-    """Run a search; return its CPU seconds."""
-    before = os.times()
-    command = [sys.executable, "-m", "archloom", *SEARCH, "--out", str(out)]
+@dataclass(frozen=True)
+class Taken:
+    """The seconds that a search took: of processor time and by the clock."""
+
+    cpu: float
+    wall: float
+
+
+def run_search(out: Path, threads: int, meanwhile: Callable[[], None] = lambda: None) -> Taken:
+    """Run a search; return what it took."""
+    before, start = os.times(), time.monotonic()
+    command = [sys.executable, "-m", "archloom", *SEARCH, "--threads", str(threads), "--out", str(out)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as search:
         meanwhile()
         assert search.wait() == 0
     after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return Taken(cpu, time.monotonic() - start)
 
 
 def measure_paint(browser: Any, address: str, path: str, repeats: int) -> None:
@@ -96,16 +108,27 @@ def measure_idle(browser: Any, server: int, address: str, path: str, seconds: fl
     page.close()
 
 
-def measure_search(browser: Any, address: str, folder: Path, repeats: int) -> None:
-    """Print the CPU time of a search alone and while its own page is open, alternating."""
+def measure_search(browser: Any, server: int, address: str, folder: Path, *, threads: int, repeats: int) -> None:
+    """Print the times of a search alone and while its own page is open, alternating, and those of the server."""
     alone, watched = [], []
+    served = 0.0
     for number in range(repeats):
-        alone.append(run_search(folder / f"alone-{number}"))
-        page, path = browser.new_page(), folder / f"watched-{number}"
-        watched.append(run_search(path, partial(open_run, page, path, address)))
+        alone.append(run_search(folder / f"alone-{threads}-{number}", threads))
+        page, path = browser.new_page(), folder / f"watched-{threads}-{number}"
+        before = cpu_of(server)
+        watched.append(run_search(path, threads, partial(open_run, page, path, address)))
+        served += cpu_of(server) - before
         page.close()
-    print(f"search alone {mean(alone):.2f} CPU s {[round(one, 2) for one in alone]}, "
-          f"watched {mean(watched):.2f} CPU s {[round(one, 2) for one in watched]}")  # fmt: skip
+    for name in ("cpu", "wall"):
+        both = [[getattr(one, name) for one in some] for some in (alone, watched)]
+        ratios = [second / first for first, second in zip(*both, strict=True)]
+        print(f"search of {threads} threads, {name} seconds, alone and watched: {_write_both(both)}; "
+              f"median ratio {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")  # fmt: skip
+    print(f"the server took {served / repeats:.2f} CPU s for each search that was watched")
+
+
+def _write_both(both: list[list[float]]) -> str:
+    return " and ".join(f"{median(some):.2f} ({min(some):.2f} to {max(some):.2f})" for some in both)
 
 
 def open_run(page: Any, path: Path, address: str) -> None:
@@ -126,7 +149,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, sync_playwright() as driver:
         folder, own = Path(name) / "runs", Path(name) / "watched"
         own.mkdir()
-        run_search(folder / "first")
+        run_search(folder / "first", THREADS[-1])
         copy_runs(folder / "first", folder, options.runs - 1)
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         with serve(folder) as (server, address):
@@ -135,8 +158,9 @@ def main() -> None:
             measure_idle(browser, server.pid, address, "", options.seconds)
             (folder / "first/architecture.json").unlink()  # an interrupted run: its page waits for more
             measure_idle(browser, server.pid, address, "page/runs/first", options.seconds)
-        with serve(own) as (_, address):
-            measure_search(browser, address, own, options.repeats)
+        with serve(own) as (server, address):
+            for threads in THREADS:
+                measure_search(browser, server.pid, address, own, threads=threads, repeats=options.repeats)
         browser.close()
 
 

@@ -49,6 +49,11 @@ def test_it_serves_runs_of_this_folder_on_this_machine_alone(start):
     assert "Traceback" not in server.stderr.read()
 
 
+def test_searches_go_before_the_server(start):
+    server, _ = start("--port", "0")
+    assert os.getpriority(os.PRIO_PROCESS, server.pid) >= os.getpriority(os.PRIO_PROCESS, 0) + 10
+
+
 def test_another_address_needs_the_token(start):
     _, link = start("--host", "0.0.0.0", "--port", "0")
     port, token = re.fullmatch(r"http://[^:]+:(\d+)/\?token=([\w-]{32})", link).groups()

@@ -6,6 +6,7 @@ import torch
 from archloom.core.errors import SettingError
 from archloom.core.events import Advanced
 from archloom.searches.black_box import BlackBoxLoop, PathScore, TableScore
+from archloom.searches.budget import Budget
 from archloom.searches.studies import LocalStudy, Scored
 from archloom.spaces import Nb201
 from archloom.strategies.base import BlackBox, Trial
@@ -55,6 +56,43 @@ class Instalments:
 def make(strategy=InOrder, epochs=1, **options) -> BlackBoxLoop:
     made = strategy(SPACE, torch.Generator())
     return BlackBoxLoop(SPACE, made, Instalments(epochs), trials=5, clock=iter(range(100)).__next__, **options)
+
+
+class Stopwatch:
+    """A clock of a search whose trials take a second each."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.5  # a trial looks at it when it begins and when it ends
+        return self.now
+
+
+def test_the_budget_ends_a_search_before_a_trial_that_would_come_late():
+    watch = Stopwatch()
+    budget = Budget(6.5, clock=lambda: watch.now)  # the end keeps 2.5 s of it
+    search = BlackBoxLoop(
+        SPACE, InOrder(SPACE, torch.Generator()), Instalments(1), trials=5, clock=watch, budget=budget
+    )
+    assert "Best score of 3 different architectures" in search.run().verdict
+    assert search.total == len(search.history) == 3
+
+
+def test_a_resumed_search_has_only_the_time_that_was_left():
+    watch = Stopwatch()
+
+    def begin() -> BlackBoxLoop:
+        budget = Budget(5.9, clock=lambda: watch.now)
+        made = InOrder(SPACE, torch.Generator())
+        return BlackBoxLoop(SPACE, made, Instalments(1), trials=5, clock=watch, budget=budget)
+
+    first = begin()
+    first.history += [first.advance(), first.advance(), first.advance()]
+    again = begin()
+    again.load_state_dict(first.state_dict())
+    again.run()
+    assert len(again.history) == 3
 
 
 def test_result_is_the_best_score_and_the_first_of_equals():

@@ -15,9 +15,9 @@ from archloom.data.loader import Loader
 from archloom.data.source import InMemory
 from archloom.execution.executors import SerialExecutor
 from archloom.execution.loop import Interrupted
-from archloom.searches.finalist_race import FinalistRace, ShortTraining, pack_bits, unpack_bits
+from archloom.searches.finalist_race import FEW_PASSES, FinalistRace, ShortTraining, pack_bits, unpack_bits
 from archloom.searches.race_proposals import DERIVED, LARGEST, PROPOSAL, RANDOM, Entrant
-from archloom.searches.race_settings import Round
+from archloom.searches.race_settings import Round, rounds_of
 from archloom.searches.records import FinalistRecord
 from archloom.spaces import Architecture
 from archloom.supernet import SharedWeights, WeightSettings
@@ -49,6 +49,25 @@ class Losses:
         self.trained.append((name, steps, repeat))
         loss = self.losses[name] + 0.01 * repeat
         return record(name, loss, steps=steps, origin=entrant.origin, repeat=repeat, seconds=self.seconds)
+
+
+@pytest.mark.parametrize(("contestants", "later"), [(6, 1), (11, 1), (12, 2), (24, 2), (60, 2), (80, 2)])
+def test_fewer_are_trained_for_longer_round_by_round(contestants: int, later: int) -> None:
+    rounds = rounds_of(contestants)
+    assert len(rounds) == later
+    survivors = [contestants, *(one.survivors for one in rounds)]
+    assert survivors == sorted(set(survivors), reverse=True)
+    assert sum(one.cost for one in rounds) <= 3 * contestants
+
+
+def test_references_are_trained_before_time_is_kept_for_later_rounds() -> None:
+    losses = Losses(dict.fromkeys("abcdefgh", 0.5), seconds=1.0)
+    race(losses, contestants=8, rounds=(Round(8, 9),)).run(entrants(*"abcdefgh"), time_left=Timer(6.0, losses).left)
+    assert "".join(name for name, steps, _ in losses.trained if steps == 2) == "abcd"  # a tenth of the time is for one
+
+
+def test_one_contestant_is_not_trained_again() -> None:
+    assert len(race(Losses({"a": 0.1})).run(entrants("a")).records) == 1
 
 
 def race(losses, *, contestants: int = 10, rounds=(Round(2, 3),), executor=None, **options) -> FinalistRace:
@@ -246,6 +265,16 @@ def test_loss_accuracy_and_correct_images_agree() -> None:
     assert found.valid_accuracy == pytest.approx(right.float().mean().item())
     assert found.valid_loss == pytest.approx(sum(losses) / 2)
     assert (found.steps, found.origin, found.parameters) == (12, "largest", 10)
+
+
+@pytest.mark.parametrize(("passes", "seen"), [(FEW_PASSES, "plain"), (FEW_PASSES + 1, "augmented")])
+def test_only_a_training_of_many_passes_sees_augmented_examples(passes: int, seen: str) -> None:
+    augmented, plain, held = (loader(torch.arange(start, start + 4), 4) for start in (0, 4, 8))
+    begin = Begun()
+    training = ShortTraining(begin, train=augmented, plain=plain, evaluation=held)
+    training(Entrant(named("a"), "largest"), passes * augmented.steps, 0, lambda: False)
+    wanted = {"plain": plain, "augmented": augmented}[seen]
+    assert torch.equal(begin.networks[0].seen[0], wanted.batch(0, 0).images)
 
 
 def test_the_learning_rate_rises_for_a_sixth_and_falls_to_zero() -> None:

@@ -10,7 +10,14 @@ from archloom.core.settings import flatten, merge
 from archloom.data.arrays import from_tensors
 from archloom.searches import plan
 from archloom.searches.budget import CLOCKS, Budget
-from archloom.searches.plan import FEWEST_CONTESTANTS, MOST_CONTESTANTS, MOST_STEPS, complete_search
+from archloom.searches.plan import (
+    FEWEST_CONTESTANTS,
+    FEWEST_STEPS,
+    MOST_CONTESTANTS,
+    MOST_STEPS,
+    WANTED_STEPS,
+    complete_search,
+)
 from archloom.searches.race_settings import RaceSettings
 from archloom.searches.run import search
 from archloom.searches.spec import SearchSpec
@@ -99,9 +106,54 @@ def test_no_epochs_race_without_a_supernet(steady) -> None:
     assert spec.race.is_on
 
 
-def test_black_box_searches_have_no_plan() -> None:
-    spec = spec_of(strategy={"name": "random_search"})
-    assert complete_search(spec, make_images()).spec is spec
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"search": {"trials": 3}},
+        {"search": {"score_epochs": 2}},
+        {"search": {"score": "training", "budget": "60s"}},
+        {"data": {"name": "strokes"}, "search": {"budget": "60s"}},  # a table has its scores
+    ],
+)
+def test_a_black_box_whose_length_is_given_or_needs_no_training_has_no_plan(sections) -> None:
+    spec = spec_of(strategy={"name": "random_search"}, **sections)
+    planned = complete_search(spec, make_images())
+    assert planned.spec is spec
+    assert (planned.budget is None) == ("budget" not in sections["search"])  # its time still counts
+
+
+def test_the_trials_of_a_black_box_are_planned_as_contestants_are(steady) -> None:
+    lines: list[str] = []
+    given = {"strategy": {"name": "regularized_evolution"}, "search": {"budget": "60s"}}
+    planned = complete_search(spec_of(**given), make_images(), lines.append)
+    spec = planned.spec
+    assert spec.search.score == "short" and FEWEST_STEPS <= spec.race.steps <= WANTED_STEPS
+    assert FEWEST_CONTESTANTS <= spec.search.trials <= 125
+    assert [line.partition(":")[0].partition(",")[0] for line in lines] == [
+        "measuring how fast this machine is", "trials",
+    ]  # fmt: skip
+    again = complete_search(SearchSpec.resolve(spec.to_settings()), make_images())
+    assert flatten(again.spec.to_settings()) == flatten(spec.to_settings())
+    assert planned.budget is not None and again.budget is not None
+    few = complete_search(spec_of(**merge(given, {"search": {"trials": 2}})), make_images()).spec
+    assert few.search.trials == 2 and few.search.score == "short"
+    default = complete_search(spec_of(strategy={"name": "random_search"}), make_images()).spec
+    assert default.search.budget == "1m" and default.search.score == "short"
+
+
+def test_trials_that_may_be_stopped_early_run_one_at_a_time(steady) -> None:
+    spec = complete_search(spec_of(strategy={"name": "bohb"}, search={"budget": "60m"}), make_images()).spec
+    assert spec.search.trials_at_once == 1
+
+
+@pytest.mark.parametrize("strategy", ["regularized_evolution", "bohb"])
+def test_a_black_box_with_a_budget_runs_to_its_end(strategy, tmp_path) -> None:
+    settings = {"machine": {"device": "cpu", "torch_threads": 1, "worker_processes": 1}, "race": {"steps": 3}}
+    settings["search"] = {"trials": 4, "trials_at_once": 1}
+    own = make_images()
+    result = search("nb201_mini", strategy, own, budget="60s", settings=settings, out=tmp_path / "run", progress=False)
+    assert len(result.history) == 4
+    assert all(0 <= record.score <= 100 for record in result.history)
 
 
 @pytest.mark.parametrize("steps_in_all", [10, 3_000, 10_000, 30_000, 10**6])

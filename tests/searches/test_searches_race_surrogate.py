@@ -70,14 +70,22 @@ def test_noise_is_recognised_and_what_was_not_seen_is_less_certain() -> None:
     assert variances[0] < variances[1]
 
 
-def test_joint_draws_have_the_mean_and_the_covariance_of_the_prediction() -> None:
-    everything = list(SPACE.enumerate())[:6]
-    prediction = Surrogate(SPACE, observe(10)).predict(everything, [(0.0,)] * 6)
-    generator = np.random.default_rng(0)
-    draws = np.array([prediction.sample(generator) for _ in range(4000)])
-    scale = np.sqrt(np.diag(prediction.covariance)).max()
-    assert draws.mean(axis=0) == pytest.approx(prediction.mean, abs=0.1 * scale)
-    assert np.cov(draws.T) == pytest.approx(prediction.covariance, abs=0.15 * scale**2)
+def test_expected_improvement_is_the_mean_of_what_exceeds_the_best() -> None:
+    some = list(SPACE.enumerate())[:6]
+    surrogate = Surrogate(SPACE, observe(10))
+    prediction = surrogate.predict(some, [(0.0,)] * 6)
+    spread = np.sqrt(np.diag(prediction.covariance))
+    draws = prediction.mean + spread * np.random.default_rng(0).standard_normal((200_000, 6))
+    for best in (surrogate.best, prediction.mean.mean()):
+        expected = np.clip(draws - best, 0.0, None).mean(axis=0)
+        assert prediction.expect_improvement(best) == pytest.approx(expected, abs=0.02 * spread.max())
+
+
+def test_the_best_so_far_is_without_noise() -> None:
+    observations = observe(60, noise=1.5)
+    predicted = Surrogate(SPACE, observations).predict([one.architecture for one in observations], [(0.0,)] * 60)
+    assert Surrogate(SPACE, observations).best == pytest.approx(predicted.mean.max())
+    assert Surrogate(SPACE, observations).best < max(one.score for one in observations)
 
 
 def test_one_training_and_equal_scores_are_enough_to_predict() -> None:

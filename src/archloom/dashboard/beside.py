@@ -14,14 +14,11 @@ from pathlib import Path
 from archloom.core.errors import ArchloomError
 from archloom.dashboard.server import serve
 
-NICENESS = 10  # a search that is watched goes first
 EVERY = 2.0  # seconds between two looks at the parent
 
 
 def main(folder: Path) -> None:
     """Serve a folder until the parent process ends."""
-    if hasattr(os, "nice"):
-        os.nice(NICENESS)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
         serve([folder], announce=lambda address: print(address.link, flush=True))

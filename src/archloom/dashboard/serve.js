@@ -166,7 +166,7 @@ function keepState(old, fresh) {
 
 let refreshing = false;
 let again = false;
-let pause = 0; // milliseconds until the next refresh: pages may use a tenth of the server's time
+let pause = 0; // milliseconds until the next refresh: pages use a twentieth of the time of server and browser
 
 async function refresh() {
   if (refreshing) {
@@ -185,7 +185,7 @@ async function refresh() {
     showMoment();
     redrawPictures();
   } catch (error) { /* the server is gone or busy; the next event tries again */ }
-  pause = Math.min(5000, Math.max(1000, 10 * (performance.now() - start)));
+  pause = Math.min(8000, Math.max(1000, 20 * (performance.now() - start)));
   setTimeout(() => {
     refreshing = false;
     if (again) {

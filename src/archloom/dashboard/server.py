@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 from archloom.core.errors import ArchloomError, SettingError
 
 LOOPBACK, PORT = "127.0.0.1", 8421
+NICENESS = 10  # a search that is watched goes first
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ def serve(
         proxy_headers=False,
         timeout_graceful_shutdown=1,
     )
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
     announce(Address(host, opened.getsockname()[1], token))
     threading.Thread(target=_prepare, name="import", daemon=True).start()
     uvicorn.Server(config).run(sockets=[opened])

@@ -15,6 +15,7 @@ from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.state import StateDict
 from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target
+from archloom.searches.budget import RACE_END, Budget
 from archloom.searches.history import best_trial, trial_figures
 from archloom.searches.limit_check import check_limit, fit_limit, limit_sentence
 from archloom.searches.loop import SearchLoop
@@ -93,10 +94,11 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         target: Target | None = None,
         limit: Limit | None = None,
         metric: Metric = ACCURACY,
+        budget: Budget | None = None,
         **common: Any,
     ) -> None:
         super().__init__(space, **common)
-        self._metric = metric
+        self._metric, self._budget = metric, budget
         self._target, self._limit = target, limit
         self._targets = [one for one in (target, None if limit is None else limit.to_target()) if one is not None]
         if self._targets:
@@ -108,7 +110,7 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
 
     @property
     def total(self) -> int:
-        """Return the number of trials."""
+        """Return the number of trials, or of those that the budget leaves time for."""
         return self._trials
 
     def read_record(self, value: JsonObject) -> TrialRecord:
@@ -125,7 +127,13 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         self.position += 1
         record = self._record(finished)
         self.emit(Advanced(self.position, 0, trial_figures(record)))
+        self._keep_to_budget(finished.seconds)
         return record
+
+    def _keep_to_budget(self, seconds: float) -> None:
+        """End the search after this trial if another one, which may take as long, would end too late."""
+        if self._budget is not None and not self._waiting and self._budget.left_until(RACE_END) < seconds:
+            self._trials = self.position
 
     def _run_group(self) -> FinishedTrial | None:
         """Return the next trial of a group; None after a request to stop, with what was scored kept."""
@@ -258,6 +266,8 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
     def state_dict(self) -> StateDict:
         """Return everything that a checkpoint must hold."""
         state = {**super().state_dict(), "strategy": self.strategy.state_dict()}
+        if self._budget is not None:
+            state["spent"] = self._budget.elapsed
         if self._parallel is not None:
             state["waiting"] = [to_json_object(one) for one in self._waiting]
             state["known"] = [to_json_object(one) for one in self._known.values()]
@@ -269,6 +279,9 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         self.strategy.load_state_dict(state["strategy"])
         self._waiting = [self._read_trial(value) for value in state.get("waiting", [])]
         self._known = {one.trial.number: one for one in map(self._read_trial, state.get("known", []))}
+        if self._budget is not None:
+            self._budget.spent = state.get("spent", 0.0)
+            self._keep_to_budget(self.history[-1].seconds if self.history else 0.0)
 
     def _read_trial(self, value: JsonObject) -> FinishedTrial:
         trial = Trial(value["trial"]["number"], self.space.check(value["trial"]["architecture"]))

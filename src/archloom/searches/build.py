@@ -29,7 +29,7 @@ from archloom.objectives.target import Target
 from archloom.searches.black_box import BlackBoxLoop, PathScore, TableScore
 from archloom.searches.budget import CLOCKS, Budget
 from archloom.searches.final_network import FinalNetwork, facts_of
-from archloom.searches.finalist_race import Begin, ShortTraining
+from archloom.searches.finalist_race import Begin, ShortScore, ShortTraining
 from archloom.searches.loaders import ImageLoaders, SearchLoaders, TextLoaders
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.monitor import Monitor
@@ -130,6 +130,7 @@ class SearchBuilder:
                 trials=trials,
                 study=self._study(),
                 parallel=self._parallel(strategy, score),
+                budget=budget,
                 look_up=look_up,
                 listeners=listeners,
                 target=target,
@@ -239,11 +240,12 @@ class SearchBuilder:
 
         It is evaluated on those, or on other examples if they are given.
         """
-        train, held_out = self._loaders.race()
+        batches = self._loaders.race()
         return ShortTraining(
             self._contestant(),
-            train=train,
-            evaluation=evaluation or held_out,
+            train=batches.train,
+            plain=batches.plain,
+            evaluation=evaluation or batches.held_out,
             shrink=self._spec.race.shrink,
             clock=CLOCKS[self._settings.budget_clock],
         )
@@ -300,14 +302,13 @@ class SearchBuilder:
         return SharedWeights(network, self._spec.weights, noise_seed=noise, task=self._task, ranks=self._ranks)
 
     def _score(self, strategy: BlackBox, found: tuple[Benchmark, str] | None) -> Score:
-        same = (
-            found is not None and found[1] == self._spec.data_set.name
-        )  # scores of other data must not guide the search
         wanted = self._settings.score
         if wanted == "shared":
             return self._path_score()
-        guides = same and found is not None and "valid" in found[0].metrics  # test scores must not guide a search
-        if wanted == "table" or (wanted == "auto" and guides):
+        prunes = type(strategy).should_continue is not BlackBox.should_continue
+        if wanted == "short":
+            return ShortScore(self.short_training(), self._spec.race.steps, every_rung=prunes)
+        if wanted == "table" or (wanted == "auto" and self._spec.find_guide(self._space) is not None):
             if found is None:
                 name = self._given.name if self._given else self._spec.data_set.name
                 raise ArchloomError(
@@ -321,8 +322,7 @@ class SearchBuilder:
             train=train,
             valid=valid,
             epochs=self._settings.score_epochs or SCORE_EPOCHS,
-            # most strategies never look before the end
-            every_epoch=type(strategy).should_continue is not BlackBox.should_continue,
+            every_epoch=prunes,  # most strategies never look before the end
         )
 
     def _parallel(self, strategy: BlackBox, score: Score) -> ParallelScore | None:

@@ -28,13 +28,16 @@ from archloom.execution.executors import Executor, Resources, Stop
 from archloom.execution.loop import Clock, Interrupted
 from archloom.execution.machine import Machine
 from archloom.searches.race_proposals import DERIVED, LARGEST, PROPOSAL, RANDOM, SAMPLE, Entrant
-from archloom.searches.race_settings import ROUNDS, Round
+from archloom.searches.race_settings import Round
 from archloom.searches.records import FinalistRecord
+from archloom.searches.studies import Scored
 from archloom.spaces import Architecture
 from archloom.supernet import SharedWeights
 
 NOT_REFERENCES = (DERIVED, RANDOM, SAMPLE, PROPOSAL)
 FEWEST_SURVIVORS = 2  # with less time a round is left out
+FIRST_OF_ALL = 4  # contestants that are trained before time is kept for later rounds: references are among them
+FEW_PASSES = 4  # over the images: until then nothing is learned by heart, and augmentation only slows learning
 REPEAT_EPOCHS = 1_000_000  # apart: another seed sees other batches
 
 Item = TypeVar("Item")
@@ -46,22 +49,34 @@ Propose = Callable[[Sequence[FinalistRecord]], list[Entrant]]
 
 
 class ShortTraining:
-    """Trains architectures on the same batches and evaluates them on the same held-out examples."""
+    """Trains architectures on the same batches and evaluates them on the same held-out examples.
+
+    A training of few passes over the examples sees them as they are (`plain`), a longer one augmented (`train`).
+    """
 
     def __init__(
-        self, begin: Begin, *, train: Batches, evaluation: Batches, shrink: int = 1, clock: Clock = time.perf_counter
+        self,
+        begin: Begin,
+        *,
+        train: Batches,
+        plain: Batches | None = None,
+        evaluation: Batches,
+        shrink: int = 1,
+        clock: Clock = time.perf_counter,
     ) -> None:
-        self._begin, self._train, self._evaluation, self._shrink = begin, train, evaluation, shrink
+        self._begin, self._train, self._plain = begin, train, plain or train
+        self._evaluation, self._shrink = evaluation, shrink
         self._clock = clock  # that of the budget
 
     def __call__(self, entrant: Entrant, steps: int, repeat: int, stop: Stop) -> FinalistRecord:
         start = self._clock()
         weights = self._begin(entrant.architecture, repeat)
+        batches = self._plain if steps <= FEW_PASSES * self._train.steps else self._train
         for step in range(steps):
             if stop():
                 raise Interrupted
             weights.set_progress(_schedule(step, steps))
-            self._fit(weights, step, repeat)
+            self._fit(weights, batches, step, repeat)
         loss, examples = self._evaluate(weights, stop)
         packed = examples.dtype == torch.bool
         return FinalistRecord(
@@ -81,11 +96,11 @@ class ShortTraining:
     def begin(self, entrant: Entrant) -> Callable[[], object]:
         """Return what takes one step of a training that nobody will use: to time it."""
         weights, steps = self._begin(entrant.architecture, 0), count()
-        return lambda: self._fit(weights, next(steps), 0)
+        return lambda: self._fit(weights, self._train, next(steps), 0)
 
-    def _fit(self, weights: SharedWeights, step: int, repeat: int) -> None:
-        epoch, place = divmod(step, self._train.steps)
-        weights.fit(self._resize(self._train.batch(epoch + repeat * REPEAT_EPOCHS, place)), {})
+    def _fit(self, weights: SharedWeights, batches: Batches, step: int, repeat: int) -> None:
+        epoch, place = divmod(step, batches.steps)
+        weights.fit(self._resize(batches.batch(epoch + repeat * REPEAT_EPOCHS, place)), {})
 
     def _evaluate(self, weights: SharedWeights, stop: Stop) -> tuple[float | None, torch.Tensor]:
         """Return the mean loss (None where it is not finite), and a figure for every held-out example."""
@@ -103,6 +118,25 @@ class ShortTraining:
     def _resize(self, batch: Batch) -> Batch:
         """Shrink the images by the mean over squares."""
         return batch if self._shrink == 1 else replace(batch, inputs=F.avg_pool2d(batch.inputs, self._shrink))
+
+
+class ShortScore:
+    """Scores a trial as the first round of a race would: the accuracy after a short training, in percent.
+
+    For a strategy that stops weak trials early there are scores on the way, each after a shorter training of its own.
+    """
+
+    epochs = 9  # parts of a full training
+
+    def __init__(self, training: ShortTraining, steps: int, *, every_rung: bool = False) -> None:
+        self._training, self._steps = training, steps
+        self._parts = (1, 3, self.epochs) if every_rung else (self.epochs,)
+
+    def __call__(self, architecture: Architecture) -> Iterator[Scored]:
+        for part in self._parts:
+            steps = max(1, self._steps * part // self.epochs)
+            record = self._training(Entrant(architecture, PROPOSAL), steps, 0, lambda: False)
+            yield Scored(part, 100 * record.valid_accuracy)
 
 
 @dataclass(frozen=True)
@@ -156,7 +190,7 @@ class FinalistRace:
     steps: int
     contestants: int
     size: float = 0.0
-    rounds: Sequence[Round] = ROUNDS
+    rounds: Sequence[Round] = ()
     machine: Machine | None = None
     known: list[FinalistRecord] = field(default_factory=list)  # trained before an interruption
 
@@ -197,18 +231,16 @@ class FinalistRace:
     def _first_round(
         self, trainings: _Trainings, entrants: Sequence[Entrant], propose: Propose, describe: Callable[[str], None]
     ) -> list[FinalistRecord]:
-        later = sum(one.cost for one in self.rounds)
-        left = trainings.left()  # later rounds keep their share of it, whatever this one would take
-        reserve = left * later / (self.contestants + later) if math.isfinite(left) else 0.0
+        later, left = sum(one.cost for one in self.rounds), trainings.left()
+        kept = left * later / (self.contestants + later) if math.isfinite(left) else 0.0  # whatever this round takes
         records: list[FinalistRecord] = []
         waiting = list(entrants)[: max(1, self.contestants)]
         while waiting:
             describe(f"finalist race: {len(records)} of {self.contestants} trained for {self.steps} steps")
             try:
                 for chunk in _chunks(waiting, trainings.workers):
+                    trainings.reserve = kept if len(records) >= FIRST_OF_ALL else 0.0
                     records += trainings.run(chunk, self.steps, range(1))
-                    if len(records) >= FEWEST_SURVIVORS:  # with fewer there is nothing to train again
-                        trainings.reserve = reserve
             except TimeIsUpError:
                 if not records:
                     raise
@@ -228,7 +260,7 @@ class FinalistRace:
         while survivors < FEWEST_SURVIVORS and repeats > 1:  # one seed of two networks rather than none
             repeats -= 1
             survivors = min(one.survivors, trainings.count_fitting(steps * repeats))
-        if survivors < FEWEST_SURVIVORS:
+        if min(survivors, len(ranked)) < FEWEST_SURVIVORS:  # no time, or nothing to decide
             raise TimeIsUpError
         kept, references = ranked[:survivors], [record for record in ranked if is_reference(record)]
         if references and references[0] not in kept:

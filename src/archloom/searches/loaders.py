@@ -7,7 +7,7 @@ with random architectures use it, since an architecture that was picked on some 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,15 @@ HELD_OUT_SHARE = 4  # of the validation text, one part in so many is held out
 JUDGE_COLUMNS = 10  # of a text that paths are evaluated on: batch statistics need some
 
 
+@dataclass(frozen=True)
+class RaceBatches:
+    """What contestants of the race learn from, augmented and as it is, and what they are evaluated on."""
+
+    train: Batches
+    plain: Batches
+    held_out: Batches
+
+
 class SearchLoaders(ABC):
     """The batches of one search."""
 
@@ -50,8 +59,8 @@ class SearchLoaders(ABC):
         """Return what the result is compared with random architectures on: nothing learned from it."""
 
     @abstractmethod
-    def race(self) -> tuple[Batches, Batches]:
-        """Return what contestants of the race learn from, and what they are evaluated on."""
+    def race(self) -> RaceBatches:
+        """Return the batches of the finalist race."""
 
     @abstractmethod
     def score(self) -> tuple[Batches, Batches]:
@@ -82,15 +91,16 @@ class ImageLoaders(SearchLoaders):
         """Return some of the images held out."""
         return self._whole_batches(self._held_out[: self._settings.evaluation_images], "evaluation 1")
 
-    def race(self) -> tuple[Loader, Loader]:
+    def race(self) -> RaceBatches:
         """Return all images that are not held out, and those that are."""
         settings, split = self._spec.race, self._search_split()
         side = min(self._data.resolution)
         if settings.shrink > side:
             raise SettingError(f"race.shrink must be at most the side of the images, {side}, got {settings.shrink}")
         images = torch.cat([split.train, split.valid])
-        return (
+        return RaceBatches(
             self._loader(images, "finalists", batch_size=settings.batch_size),
+            self._loader(images, "finalists", batch_size=settings.batch_size, augmented=False),
             self._whole_batches(self._held_out, "finalists' judge"),
         )
 
@@ -171,11 +181,11 @@ class TextLoaders(SearchLoaders):
         """Return the first words that are held out."""
         return self._judge(self._held_out[: self._settings.evaluation_images], "comparison")
 
-    def race(self) -> tuple[TextLoader, TextLoader]:
+    def race(self) -> RaceBatches:
         """Return the training text, and the words that are held out."""
         require({f"race.shrink must be 1 for text, got {self._spec.race.shrink}": self._spec.race.shrink == 1})
         train = self._loader(self._train, "finalists", columns=self._spec.race.batch_size)
-        return train, self._judge(self._held_out, "finalists held out")
+        return RaceBatches(train, train, self._judge(self._held_out, "finalists held out"))
 
     def score(self) -> tuple[TextLoader, TextLoader]:
         """Return the training text, and the whole validation text."""

@@ -72,7 +72,7 @@ def refuse_large_trials(spec: SearchSpec, facts: Facts, cost: Cost | None) -> No
     limit = _find_limit(spec, facts, cost)
     if limit is None:
         return
-    trial = measure_trial(spec, facts)
+    trial = measure_race(spec, facts) if spec.search.score == "short" else measure_trial(spec, facts)
     trials = trial if spec.search.trials_at_once == 1 else _multiply(trial, spec.machine)
     refuse_too_large({"this process": resident_memory(), "trials": trials}, limit, remedy=REMEDY)
 

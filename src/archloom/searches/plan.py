@@ -35,10 +35,11 @@ FEWEST_EPOCHS, MOST_EPOCHS = 4, 12  # of a supernet; beyond, shared weights over
 IMAGES_FOR_TEN = 2_000  # training images that get ten epochs; four times as many get half of it
 SUPERNET_RATE = 0.1  # of SGD: a supernet of a few hundred steps has to learn fast
 STEPS_BEFORE, TIMED_STEPS = 2, 8  # the first steps of a process are slow
-WANTED_CONTESTANTS, MOST_CONTESTANTS, FEWEST_CONTESTANTS = 24, 40, 6
+WANTED_CONTESTANTS, MOST_CONTESTANTS, FEWEST_CONTESTANTS = 24, 80, 6
 ENOUGH = (12, 120)  # contestants and steps for which a more faithful network is preferred
 TIMED_CONTESTANTS, TIMED_TRAINING = 6, 2  # random contestants, and the steps of each
 PROPOSAL_COST = 1.35  # of a contestant that wins rounds, relative to a random one: good networks are larger
+MORE_TRIALS = 1.5  # than would fit at the planned cost: the budget ends a black box, whose trials may cost less
 LATE = 0.4  # of the budget; after it no race is timed
 TIMING_SHARE = 0.03  # of the budget that one timing takes at most, if a step does not take longer
 WANTED_STEPS, FEWEST_STEPS, MOST_STEPS = 240, 60, 480  # of the first round of a race
@@ -72,18 +73,20 @@ def complete_search(
     Returns:
         The completed search.
     """
-    if not has_plan(spec):
+    needs_plan, black_box = _needs_plan(spec), _is_black_box(spec)
+    if black_box and not needs_plan and spec.search.budget is None:
         return Planned(spec, None)
     budget = Budget.begin_with_process(0.0, spec.search.budget_clock, age=spent)  # reading the data counts
     images = data or spec.load_data()
-    if _needs_plan(spec):
+    if needs_plan:
         text = spec.search.budget or _default_budget(images)
         budget.seconds = parse_duration(text)
         return Planned(_Planner(spec, images, budget, note).plan(text), budget)
+    fitted = spec if black_box else _fit_small_data(spec, images)
     if spec.search.budget is None:
-        return Planned(_fit_small_data(spec, images), None)
+        return Planned(fitted, None)
     budget.seconds = parse_duration(spec.search.budget)
-    return Planned(_fit_small_data(spec, images), budget)
+    return Planned(fitted, budget)
 
 
 def refuse_budget_of_ranks(spec: SearchSpec, ranks: int) -> None:
@@ -95,12 +98,21 @@ def refuse_budget_of_ranks(spec: SearchSpec, ranks: int) -> None:
 
 
 def has_plan(spec: SearchSpec) -> bool:
-    """Return whether settings that the user left out may be planned: those of one-shot searches."""
-    return not issubclass(STRATEGIES.find(spec.strategy.name).load(), BlackBox)
+    """Return whether settings that the user left out may be planned: those of all searches that train."""
+    return _needs_plan(spec) or not _is_black_box(spec)
+
+
+def _is_black_box(spec: SearchSpec) -> bool:
+    return issubclass(STRATEGIES.find(spec.strategy.name).load(), BlackBox)
 
 
 def _needs_plan(spec: SearchSpec) -> bool:
     given = flatten(spec.given)
+    if _is_black_box(spec):
+        length = given.keys() & {"search.trials", "search.score_epochs", "strategy.preset"}
+        planned = (spec.search.budget is not None or not length) and "search.score_epochs" not in given
+        alone = spec.search.score == "auto" and spec.search.study is None  # processes of a study share its settings
+        return planned and alone and spec.find_guide(spec.build_space()) is None
     if "race.contestants" in given:
         return False
     return spec.search.budget is not None or not ("search.epochs" in given or "strategy.preset" in given)
@@ -108,6 +120,24 @@ def _needs_plan(spec: SearchSpec) -> bool:
 
 def _default_budget(images: DataSet) -> str:
     return next(text for most, text in DEFAULT_BUDGETS if images.amount <= most)
+
+
+@dataclass(frozen=True)
+class _TrainingTime:
+    """The time for short trainings: seconds until they must be over, until a worker is ready, and the workers."""
+
+    seconds: float
+    start: float
+    workers: int
+
+    @property
+    def in_all(self) -> float:
+        """Return the seconds of all workers together."""
+        return self.workers * (self.seconds - (self.start if self.workers > 1 else 0.0))
+
+    def describe(self) -> str:
+        """Return how long the trainings take, in words."""
+        return format_duration(self.in_all / self.workers)
 
 
 @dataclass(frozen=True)
@@ -153,6 +183,8 @@ class _Planner:
         self._note(f"measuring how fast this machine is, for a budget of {text}")
         cores = usable_cores() if self._spec.search.budget_clock == "wall" else 1
         threads = {"machine": {"torch_threads": 1 if cores == 1 else choose_threads()}}
+        if _is_black_box(self._spec):
+            return self._plan_trials(_Draft(self._spec.given).plan(threads, {"search": {"budget": text}}), cores)
         smallest = self._family.sizes_of(self._space)[0].to_settings()
         rate = {"weights": {"learning_rate": SUPERNET_RATE}}
         draft = _Draft(self._spec.given).plan(smallest, threads, rate, {"search": {"budget": text}})
@@ -194,23 +226,47 @@ class _Planner:
     def _most_seconds(self) -> float:
         return TIMING_SHARE * self._budget.seconds
 
-    # --- the race
+    # --- short trainings: the race, and the trials of a black box
 
     def _plan_race(self, draft: _Draft, supernet_seconds: float, cores: int) -> _Draft:
         """Choose the networks of the race, how many there are, and how long each is trained."""
-        seconds = RACE_SLACK * (self._budget.left_until(RACE_END) - supernet_seconds)
-        start = WORKER_START / self._budget.core_share
-        workers = cores if cores > 1 and seconds > 4 * start else 1
-        usable = workers * (seconds - (start if workers > 1 else 0.0))
+        time = self._plan_time(supernet_seconds, cores)
         race = draft.resolve().race
-        fidelities = [draft.plan(fidelity) for fidelity in self._fidelities()]
-        tried, each = fidelities[-1], math.inf  # the cheapest, as short as can be, where there is no time to measure
-        if self._budget.left_until(LATE) > 0:
-            tried, each = self._choose_fidelity(fidelities, usable / (race.units(ENOUGH[0]) * ENOUGH[1]))
-        contestants, steps = _divide(race, int(usable / each))
-        self._note(self._describe_race(tried.resolve(), contestants, steps, usable / workers))
+        tried, each = self._try_fidelities(draft, time, units=race.units(ENOUGH[0]))
+        contestants, steps = _divide(race, int(time.in_all / each))
+        networks = self._describe_networks(tried.resolve(), contestants, steps)
+        self._note(f"finalist race: {networks}; the best again, for longer; about {time.describe()}")
         planned = {"contestants": contestants, "steps": steps}
-        return tried.plan({"race": planned, "machine": {"worker_processes": workers}})
+        return tried.plan({"race": planned, "machine": {"worker_processes": time.workers}})
+
+    def _plan_trials(self, draft: _Draft, cores: int) -> SearchSpec:
+        """Choose how briefly each trial of a black box is trained, and how many there are."""
+        strategy = STRATEGIES.find(self._spec.strategy.name).load()
+        decides_early = strategy.should_continue is not BlackBox.should_continue
+        time = self._plan_time(0.0, 1 if decides_early else cores)
+        tried, each = self._try_fidelities(draft, time, units=ENOUGH[0])
+        in_all = int(time.in_all / each)
+        steps = max(FEWEST_STEPS, min(WANTED_STEPS, in_all // WANTED_CONTESTANTS))
+        trials = max(FEWEST_CONTESTANTS, min(self._space.cardinality, int(MORE_TRIALS * in_all / steps)))
+        networks = self._describe_networks(tried.resolve(), trials, steps)
+        self._note(f"trials: up to {networks}; about {time.describe()}")
+        search = {"score": "short", "trials": trials, "trials_at_once": time.workers}
+        return tried.plan(
+            {"search": search, "race": {"steps": steps}, "machine": {"worker_processes": time.workers}}
+        ).resolve()
+
+    def _plan_time(self, before: float, cores: int) -> _TrainingTime:
+        """Return the time for short trainings after a phase that takes so many seconds."""
+        seconds = RACE_SLACK * (self._budget.left_until(RACE_END) - before)
+        start = WORKER_START / self._budget.core_share
+        return _TrainingTime(seconds, start, cores if cores > 1 and seconds > 4 * start else 1)
+
+    def _try_fidelities(self, draft: _Draft, time: _TrainingTime, *, units: int) -> tuple[_Draft, float]:
+        """Return the most faithful networks of which enough fit, and the seconds of a step."""
+        fidelities = [draft.plan(fidelity) for fidelity in self._fidelities()]
+        if self._budget.left_until(LATE) > 0:
+            return self._choose_fidelity(fidelities, time.in_all / (units * ENOUGH[1]))
+        return fidelities[-1], math.inf  # the cheapest, as short as can be: there is no time to measure
 
     def _choose_fidelity(self, fidelities: Sequence[_Draft], enough: float) -> tuple[_Draft, float]:
         """Return the first whose steps take at most `enough` seconds, else the last, and the seconds of its steps."""
@@ -256,7 +312,7 @@ class _Planner:
         unique = {tuple(sorted(space.items())): space for space in (deepest, *shallower)}
         return list(unique.values())
 
-    def _describe_race(self, spec: SearchSpec, contestants: int, steps: int, seconds: float) -> str:
+    def _describe_networks(self, spec: SearchSpec, count: int, steps: int) -> str:
         side = self._images.side // spec.race.shrink
         pixels = f", {side} pixels" if side else ""
         space = self._family.at_full_depth(self._space)
@@ -264,18 +320,14 @@ class _Planner:
             changed: dict[str, Any] = dict(spec.race.space)
             space = replace(self._space, **changed)
         size = self._family.describe_size(space, {**spec.network.settings, **spec.race.network})
-        return (
-            f"finalist race: {contestants} networks of {size}{pixels}, {steps} steps each; the best again, for "
-            f"longer; about {format_duration(seconds)}"
-        )
+        return f"{count} networks of {size}{pixels}, {steps} steps each"
 
 
 def _divide(race: RaceSettings, steps_in_all: int) -> tuple[int, int]:
     """Return how many contestants get how many steps: steps first, up to what is wanted, then contestants."""
-    fewest = race.units(FEWEST_CONTESTANTS)
     steps = max(FEWEST_STEPS, min(WANTED_STEPS, steps_in_all // race.units(WANTED_CONTESTANTS)))
-    rounds = fewest - FEWEST_CONTESTANTS
-    contestants = max(FEWEST_CONTESTANTS, min(MOST_CONTESTANTS, steps_in_all // steps - rounds))
+    fitting = (n for n in range(FEWEST_CONTESTANTS, MOST_CONTESTANTS + 1) if race.units(n) * steps <= steps_in_all)
+    contestants = max(fitting, default=FEWEST_CONTESTANTS)
     if contestants == MOST_CONTESTANTS:
         steps = min(MOST_STEPS, steps_in_all // race.units(MOST_CONTESTANTS))
     return contestants, steps

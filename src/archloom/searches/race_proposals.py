@@ -1,7 +1,7 @@
 """Who takes part in the finalist race: what the search derived, references, random ones, and what a surrogate proposes.
 
-Thompson sampling proposes: draw one plausible set of scores from the surrogate's posterior and take its best. So an
-architecture is trained as often as it could be the best, by all that the trainings and the search know.
+What is expected to improve most on the best so far is trained next, by all that the trainings and the search know: it
+is predicted to be good, or little is known of it. Where nothing is, the better prediction comes first.
 """
 
 from __future__ import annotations
@@ -90,12 +90,8 @@ class Proposer:
         ]
         surrogate = Surrogate(self._knowledge.space, observations)
         prediction = surrogate.predict(pool, [self._covariates(one) for one in pool])
-        generator = np.random.default_rng([self._seed % 2**63, number])
-        chosen: dict[Architecture, None] = {}
-        for _ in range(min(BATCH, len(pool))):
-            order = np.argsort(-prediction.sample(generator), kind="stable")
-            chosen[next(pool[place] for place in order if pool[place] not in chosen)] = None
-        return [Entrant(one, PROPOSAL) for one in chosen]
+        order = np.lexsort((-prediction.mean, -prediction.expect_improvement(surrogate.best)))
+        return [Entrant(pool[place], PROPOSAL) for place in order[:BATCH]]
 
     def _covariates(self, architecture: Architecture) -> tuple[float, ...]:
         return (self._knowledge.log_probability(architecture),)

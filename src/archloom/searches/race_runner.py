@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from archloom.core.json_object import JsonObject
@@ -13,7 +13,7 @@ from archloom.execution.machine import Machine
 from archloom.searches.budget import RACE_END, Budget
 from archloom.searches.finalist_race import FinalistRace, Propose, ShortTraining, TimeIsUpError
 from archloom.searches.race_proposals import Knowledge, Proposer, random_proposals
-from archloom.searches.race_settings import ROUNDS, RaceSettings, Round
+from archloom.searches.race_settings import RaceSettings, rounds_of
 from archloom.searches.race_verdict import RaceResult, summarize_race, yield_to_reference
 from archloom.searches.records import FinalistRecord
 from archloom.spaces import Architecture, SearchSpace
@@ -30,7 +30,6 @@ class RaceRunner:
     executor: Executor
     references: Mapping[str, Architecture]
     seed: int
-    rounds: Sequence[Round] = ROUNDS
     machine: Machine | None = None
 
     def run(
@@ -70,7 +69,7 @@ class RaceRunner:
             steps=settings.steps,
             contestants=most,
             size=settings.size,
-            rounds=self.rounds,
+            rounds=rounds_of(most),
             machine=self.machine,
             known=[FinalistRecord.from_json(one) for one in known],
         )

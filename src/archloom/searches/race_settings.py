@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from annotated_doc import Doc
@@ -25,7 +25,15 @@ class Round:
         return self.survivors * self.longer * self.repeats
 
 
-ROUNDS = (Round(8, 3), Round(2, 6, repeats=2))
+SECOND, LAST = Round(5, 3), Round(3, 6)  # the best reference takes one of the places
+SOME, MANY = 12, 60  # contestants from which there is a last round, and from which it has two seeds
+
+
+def rounds_of(contestants: int) -> tuple[Round, ...]:
+    """Return the later rounds of a race; they cost less than the first one, which finds what is good."""
+    if contestants < SOME:
+        return (Round(2, 3),)
+    return (SECOND, LAST if contestants < MANY else replace(LAST, repeats=2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +84,6 @@ class RaceSettings:
         """Return whether there is a race: between at least two, and for at least a step."""
         return bool(self.steps) and (self.contestants or 0) > 1
 
-    def units(self, contestants: int, rounds: tuple[Round, ...] = ROUNDS) -> int:
+    def units(self, contestants: int) -> int:
         """Return what a race costs, in trainings of the first round."""
-        return contestants + sum(one.cost for one in rounds)
+        return contestants + sum(one.cost for one in rounds_of(contestants))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from archloom.spaces import Architecture, SearchSpace
 
@@ -44,11 +45,11 @@ class Prediction:
     mean: Vector
     covariance: Matrix
 
-    def sample(self, generator: np.random.Generator) -> Vector:
-        """Return one joint draw."""
-        values, vectors = np.linalg.eigh(self.covariance)
-        root = vectors * np.sqrt(np.clip(values, 0.0, None))
-        return np.asarray(self.mean + root @ generator.standard_normal(len(self.mean)))
+    def expect_improvement(self, best: float) -> Vector:
+        """Return by how much each architecture is expected to exceed a score: the mean of what is above it, else 0."""
+        spread = np.sqrt(np.clip(np.diag(self.covariance), JITTER, None))
+        ahead = (self.mean - best) / spread
+        return np.asarray(spread * (ahead * norm.cdf(ahead) + norm.pdf(ahead)))
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,12 @@ class Surrogate:
         self.scales = max(scales, key=self._log_likelihood)
         self._factor = self._factorize(self.scales)
         self._weights = _solve(self._factor, self._scores)
+
+    @property
+    def best(self) -> float:
+        """Return the best score that an observed architecture would have without noise."""
+        known = self._kernel(self._choices, self._choices, self._covariates, self._covariates, self.scales)
+        return float(self._offset + self._unit * (known @ self._weights).max())
 
     @property
     def noise(self) -> float:

@@ -80,7 +80,8 @@ class RaceResult:
     def trained_text(self) -> str:
         """Return how many networks were trained and what the search alone derived, in words."""
         cut = "; the time was over before its last round" if self.cut_short else ""
-        trained = f"The finalist race trained {self.contestants} architectures ({self.trained} short trainings){cut}."
+        count = f"{self.contestants} architecture{'' if self.contestants == 1 else 's'}"
+        trained = f"The finalist race trained {count} ({self.trained} short trainings){cut}."
         return trained if self.derived is None else f"{trained} The search alone derived {self.derived}."
 
 

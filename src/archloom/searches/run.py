@@ -35,6 +35,7 @@ from archloom.searches.black_box import BlackBoxLoop
 from archloom.searches.budget import PLAN_END, Budget
 from archloom.searches.build import JobPlace, build_search
 from archloom.searches.final_network import FinalNetwork, facts_of
+from archloom.searches.finalist_race import ShortScore
 from archloom.searches.loop import SearchLoop, TableLookup
 from archloom.searches.memory import refuse_large_search, refuse_large_trials
 from archloom.searches.mlflow_runs import mlflow_listener
@@ -186,7 +187,8 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
             refuse_large_search(spec, facts, cost)
         place = JobPlace(options.on, folder.path)
         loop = build_search(spec, data=data, budget=budget, jobs=place, ranks=options.ranks)
-        if isinstance(loop, BlackBoxLoop) and isinstance(loop.score, StandaloneScore) and not is_remote(options.on):
+        trains = isinstance(loop, BlackBoxLoop) and isinstance(loop.score, StandaloneScore | ShortScore)
+        if trains and not is_late and not is_remote(options.on):
             refuse_large_trials(spec, facts, cost)
         super().__init__(folder, loop)
         self._final = FinalNetwork.of(spec, facts)

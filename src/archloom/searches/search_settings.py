@@ -44,7 +44,8 @@ class SearchSettings:
         int, Doc("trials that are asked for together and scored in parallel, before the strategy learns of any")
     ] = 1
     score: Annotated[
-        Literal["auto", "table", "training", "shared"], Doc("source of a trial's score; auto: a table if one has it")
+        Literal["auto", "table", "training", "short", "shared"],
+        Doc("source of a trial's score; auto: a table if one has it; short: trained as in the finalist race"),
     ] = "auto"
     table: Annotated[
         str | None,

@@ -238,6 +238,12 @@ class SearchSpec:
         """Return the benchmark table of the search and its data set to use, None where no table covers the space."""
         return find_benchmark(space, self.data_set.name, self.data.directory, named=self.search.table)
 
+    def find_guide(self, space: SearchSpace) -> tuple[Benchmark, str] | None:
+        """Return the table whose scores may guide a search: validation scores of the same data."""
+        found = self.find_table(space)
+        guides = found is not None and found[1] == self.data_set.name and "valid" in found[0].metrics
+        return found if guides else None
+
     def load_data(self) -> Any:
         """Read the data set; a DataError says if the data came from Python code."""
         if self.data_set.name == GIVEN:

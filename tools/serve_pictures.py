@@ -1,0 +1,119 @@
+"""Take the pictures of docs/serve.md: run small searches, a comparison and a retraining, and look at their pages.
+
+    python tools/serve_pictures.py [FOLDER]
+
+Writes serve-*.png, by default into docs/images. It takes some five minutes and needs Chromium.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+PICTURES = Path(__file__).resolve().parents[1] / "docs" / "images"
+PROGRAM = (sys.executable, "-m", "archloom")
+SMALL = ("--space", "nb201_mini", "--quiet", "--threads", "1")
+FINISHED = (
+    ("search", *SMALL, "--budget", "90s", "--out", "runs/first"),
+    ("search", *SMALL, "--strategy", "darts", "--data", "digits", "--epochs", "20", "--out", "runs/darts"),
+    ("search", *SMALL, "--strategy", "gdas", "--data", "digits", "--epochs", "20", "--out", "runs/gdas"),
+    ("retrain", "runs/first", "--epochs", "12", "--quiet", "--out", "runs/model"),
+)
+RUNNING = ("search", *SMALL, "--data", "digits", "--epochs", "400", "--out", "runs/running")
+COMPARING = ("compare", "first", "--out", "runs/compare", "--quiet")
+COMPARED_SECONDS = 25  # then it is interrupted, with some of its seeds
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture: the file, the address of the page, its size, and whether it is dark."""
+
+    file: str
+    path: str
+    width: int = 1100
+    height: int = 1250
+    dark: bool = False
+    start: str = ""  # what stands at the top; left out: the top of the page
+
+
+SHOWN = (
+    Picture("serve-overview.png", "", 1280, 820),
+    Picture("serve-search.png", "page/runs/first"),
+    Picture("serve-dark.png", "page/runs/running", dark=True),
+    Picture("serve-comparison.png", "page/runs/compare", height=1100),
+    Picture("serve-retraining.png", "page/runs/model", height=1300, start="#confusion"),
+    Picture("serve-overlay.png", "overlay?run=runs/first&run=runs/darts&run=runs/gdas", height=1200),
+    Picture("serve-narrow.png", "page/runs/first", 360, 1400),
+    Picture("serve-wide.png", "page/runs/first", 1600, 1100),
+    Picture("serve-damaged.png", "page/runs/damaged", height=420),
+)
+
+
+def make_runs(folder: Path) -> None:
+    """Make runs that are complete, one that is half done, and one that is damaged."""
+    for command in FINISHED:
+        subprocess.run([*PROGRAM, *command], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    with subprocess.Popen([*PROGRAM, *COMPARING], cwd=folder, stdout=subprocess.DEVNULL) as comparison:
+        time.sleep(COMPARED_SECONDS)
+        comparison.send_signal(signal.SIGINT)
+    shutil.copytree(folder / "runs/gdas", folder / "runs/damaged")
+    (folder / "runs/damaged/config.toml").write_text("seed = \n")
+
+
+@contextmanager
+def begin(folder: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a command beside us, and end it at last."""
+    with subprocess.Popen([*PROGRAM, *command], cwd=folder, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def take(browser: Any, address: str, picture: Picture, out: Path) -> Path:
+    """Write one picture, and return its file."""
+    size = {"width": picture.width, "height": picture.height}
+    page = browser.new_page(viewport=size, color_scheme="dark" if picture.dark else "light")
+    page.goto(address + picture.path)
+    page.wait_for_selector("body[data-ready=yes]")
+    page.wait_for_timeout(3000)  # pictures of the page are drawn later
+    if picture.start:
+        page.locator(picture.start).evaluate("one => one.scrollIntoView()")
+    page.screenshot(path=str(out / picture.file))
+    page.close()
+    return out / picture.file
+
+
+def main() -> None:
+    """Write all pictures."""
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURES
+    program = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    if program is None:
+        sys.exit("needs Chromium: apt-get install chromium")
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as driver:
+        folder = Path(name)
+        make_runs(folder)
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        with begin(folder, *RUNNING), begin(folder, "serve", "runs", "--port", "0") as server:
+            assert server.stdout is not None
+            address = server.stdout.readline().strip()
+            time.sleep(20)  # the search that runs has some epochs then
+            for picture in SHOWN:
+                print(take(browser, address, picture, out))
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
