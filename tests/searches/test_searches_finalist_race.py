@@ -159,14 +159,6 @@ def test_the_first_round_leaves_the_later_ones_their_share_of_the_time() -> None
     assert timer.left() >= -3.0  # at most the training that was running
 
 
-def test_little_time_trains_two_networks_before_any_is_kept_for_later_rounds() -> None:
-    losses = Losses({"a": 0.3, "b": 0.1, "c": 0.2}, seconds=1.0)
-    rounds = (Round(2, 30),)  # they would keep nine tenths of the time, and the first round less than a training
-    outcome = race(losses, rounds=rounds).run(entrants("a", "b", "c"), time_left=Timer(2.5, losses).left)
-    assert [name for name, _, _ in losses.trained] == ["a", "b"]
-    assert outcome.winner == named("b")
-
-
 def test_a_round_whose_seeds_do_not_all_fit_runs_with_fewer() -> None:
     losses = Losses({"a": 0.3, "b": 0.1}, seconds=1.0)
     outcome = race(losses, contestants=2, rounds=(Round(2, 3, repeats=2),)).run(
