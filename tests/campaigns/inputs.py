@@ -278,6 +278,29 @@ def model_card(rng: random.Random) -> str:
     return read(lambda: load_model(path))
 
 
+def language_card(rng: random.Random) -> str:
+    """Load a language model whose card was changed; its digest is right."""
+    space = space_of("recurrent")
+    made = ModelCard(
+        space={"name": "recurrent"},
+        architecture=dict(space.sample(random.Random(0))),
+        network={"hidden": 2},
+        words=("a", "b", "<eos>"),
+        tokens="spaces",
+    )
+    tensors = language_weights()
+    text = json.dumps(several(json.loads(json.dumps(asdict(made))), rng))
+    data = save(tensors, metadata={"format": FORMAT, "card": text, "sha256": digest(text, tensors)})
+    path = write("language.safetensors", data)
+    return read(lambda: load_model(path))
+
+
+@cache
+def language_weights() -> dict[str, Any]:
+    """Return weights of a language model; those of a changed card may not fit."""
+    return {"weight": torch.zeros(2, 2)}
+
+
 def model_bytes(rng: random.Random) -> str:
     """Load a model with flipped bits: never accepted."""
     made, tensors = card()
@@ -496,6 +519,7 @@ KINDS = {
     "served folder": served_folder,
     **{f"checkpoint of a {kind}": partial(checkpoint, kind) for kind in ("search", "retrain")},
     "model card": model_card,
+    "card of a language model": language_card,
     "model bytes": model_bytes,
     **{f"result of {kind}": partial(result, kind) for kind in ("search", "gibbs", "retrain")},
     **{f"configuration of {kind}": partial(configuration, kind) for kind in RESOLVERS},

@@ -16,10 +16,17 @@ import typer
 
 from archloom.cli.main import app
 from archloom.cli.trust import list_typed
-from archloom.core.settings import write_toml
+from archloom.comparisons.spec import ComparisonSettings
+from archloom.core.settings import schema, write_toml
+from archloom.data import DATA as DATA_SETS
+from archloom.pipelines.spec import PipelineSettings
+from archloom.retrainings.loop import TrainingSettings
 from archloom.retrainings.model_file import ModelCard, save_model
-from archloom.searches.spec import SearchSpec
-from archloom.spaces import Nb201
+from archloom.retrainings.optimization import OptimizerSettings
+from archloom.retrainings.spec import RetrainText
+from archloom.searches.spec import PARTS, SECTION_TYPES, SearchSpec
+from archloom.spaces import SPACES, Nb201
+from archloom.strategies import STRATEGIES
 
 Archloom = Callable[..., Any]
 MODULE = "module_that_leaves_a_mark"
@@ -335,3 +342,28 @@ def test_a_database_that_is_typed_may_be_written(archloom: Archloom) -> None:
     assert archloom("report", "run").code == 0  # it writes no database
     Path("run/architecture.json").unlink()
     assert "search.study" in archloom("resume", "run").err
+
+
+# --- what else a file can say
+
+READ_ONLY = {"directory", "path", "table", "shared_run", "source", "recipe"}  # read, and parsed as data
+WRITES = {"study"}  # refused above
+TEXTS = {  # looked up in a table, or printed
+    "title", "name", "against", "budget", "seeds", "device", "study_name", "metric", "image_column", "label_column",
+    "preset", "kept",
+}  # fmt: skip
+
+
+def list_text_settings() -> Iterator[str]:
+    """Yield the settings of all sections and of all that a file can name whose values may be texts of any kind."""
+    sections = [*SECTION_TYPES.values(), *PARTS.values(), RetrainText, TrainingSettings, OptimizerSettings]
+    named = [entry.load() for table in (SPACES, STRATEGIES, DATA_SETS) for entry in table.values()]
+    for target in (*sections, PipelineSettings, ComparisonSettings, *named):
+        for name, setting in schema(target).items():
+            if re.search(r"\bstr\b|Path", str(setting.type)) and "Literal" not in str(setting.type):
+                yield name
+
+
+def test_every_text_that_a_file_can_say_is_known_to_name_no_command_host_or_place_to_write() -> None:
+    unknown = set(list_text_settings()) - READ_ONLY - WRITES - TEXTS
+    assert not unknown, "say here what the setting may do, and in SECURITY.md if it may do more than read"

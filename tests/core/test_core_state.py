@@ -6,9 +6,18 @@ from typing import Any
 
 import pytest
 
-from archloom.core.state import refuse_other_types
+from archloom.core.state import refuse_bad_optimizers, refuse_other_types
 
-GOOD = {"position": 3, "seconds": 1.5, "history": [], "partial": {"images": 4}, "best": None, "name": "x", "on": True}
+GOOD: dict[str, Any] = {
+    "position": 3,
+    "seconds": 1.5,
+    "history": [],
+    "partial": {"images": 4},
+    "best": None,
+    "name": "x",
+    "on": True,
+}
+GOOD |= {"groups": [{"rate": 0.1}]}
 
 
 @pytest.mark.parametrize(
@@ -30,6 +39,7 @@ def test_values_of_the_same_types_pass(change: dict[str, Any]) -> None:
         ({"history": {}}, "history cannot be dict"),
         ({"partial": 1}, "partial cannot be int"),
         ({"partial": {"images": "4"}}, "partial.images cannot be str"),
+        ({"groups": [{"rate": []}]}, "groups.0.rate cannot be list"),
     ],
 )
 def test_other_types_are_named(change: dict[str, Any], message: str) -> None:
@@ -40,3 +50,20 @@ def test_other_types_are_named(change: dict[str, Any], message: str) -> None:
 def test_a_state_that_is_no_table_is_refused() -> None:
     with pytest.raises(TypeError, match="the state cannot be list"):
         refuse_other_types([], GOOD)
+
+
+def make_state(momentum: Any) -> dict[str, Any]:
+    optimizer = {"state": {"0": {"momentum_buffer": momentum, "step": 3}}, "param_groups": [{"name": "x"}]}
+    return {"weights": {"optimizers": [optimizer]}, "state": "not of an optimizer"}
+
+
+def is_tensor(value: object) -> bool:
+    return value == b"tensor"
+
+
+def test_states_of_optimizers_are_tensors_and_numbers() -> None:
+    for good in (b"tensor", 1, 0.5, None, {"inner": b"tensor"}):
+        refuse_bad_optimizers(make_state(good), is_tensor)
+    for bad in ("x", [1.0], True):
+        with pytest.raises(TypeError, match=r"weights.optimizers.0.state.0.momentum_buffer cannot be"):
+            refuse_bad_optimizers(make_state(bad), is_tensor)

@@ -339,7 +339,7 @@ def _read(path: Path) -> _Found | None:
 def _parse(text: bytes) -> Holder | None:
     try:
         return from_json_object(Holder, json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         return None
 
 

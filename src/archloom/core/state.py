@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 StateDict = dict[str, Any]
@@ -19,11 +20,41 @@ def refuse_other_types(state: Any, like: Any, *, name: str = "") -> None:
         _refuse_unless(isinstance(state, dict), name, state)
         for key in like.keys() & state.keys():
             refuse_other_types(state[key], like[key], name=f"{name}.{key}" if name else str(key))
-    elif isinstance(like, bool | str | list):
+    elif isinstance(like, list):
+        _refuse_unless(isinstance(state, list), name, state)
+        for number, (one, other) in enumerate(zip(state, like, strict=False)):  # such as groups of an optimizer
+            refuse_other_types(one, other, name=f"{name}.{number}")
+    elif isinstance(like, bool | str):
         _refuse_unless(isinstance(state, type(like)), name, state)
     elif isinstance(like, int | float):
         numbers = int if isinstance(like, int) else int | float
         _refuse_unless(isinstance(state, numbers) and not isinstance(state, bool), name, state)
+
+
+def refuse_bad_optimizers(state: Any, is_tensor: Callable[[object], bool], *, name: str = "") -> None:
+    """Raise a TypeError if a state of an optimizer, wherever it is, holds anything but tensors, numbers and None."""
+    if isinstance(state, list | tuple):
+        items = {str(number): item for number, item in enumerate(state)}
+    elif isinstance(state, dict):
+        items = {str(key): item for key, item in state.items()}
+    else:
+        return
+    inside = "param_groups" in items and "state" in items
+    for key, item in items.items():
+        place = f"{name}.{key}" if name else key
+        if inside and key == "state":
+            _refuse_bad_leaves(item, is_tensor, name=place)
+        else:
+            refuse_bad_optimizers(item, is_tensor, name=place)
+
+
+def _refuse_bad_leaves(state: Any, is_tensor: Callable[[object], bool], *, name: str) -> None:
+    if isinstance(state, dict):
+        for key, item in state.items():
+            _refuse_bad_leaves(item, is_tensor, name=f"{name}.{key}")
+    else:
+        good = state is None or is_tensor(state) or (isinstance(state, int | float) and not isinstance(state, bool))
+        _refuse_unless(good, name, state)
 
 
 def _refuse_unless(holds: bool, name: str, state: Any) -> None:

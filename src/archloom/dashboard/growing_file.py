@@ -103,7 +103,7 @@ class RecordFile(Generic[RecordT]):
             return None
         try:
             return self._parse(value)
-        except (ArchloomError, KeyError, TypeError, ValueError, AttributeError):
+        except (ArchloomError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
             return None
 
 

@@ -156,7 +156,7 @@ class RunSummarizer:
 
     def _read_progress(self) -> Progress | None:
         """Return how far the run is since its last record; None where it does not say so, as older versions do not."""
-        with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
+        with contextlib.suppress(OSError, KeyError, TypeError, ValueError, OverflowError):
             refuse_special(progress_path(self._path))
             value = parse_object(progress_path(self._path).read_bytes())
             return None if value is None else Progress.from_json(value)

@@ -111,6 +111,11 @@ class Loop(ABC, Generic[RecordT, OutcomeT]):
         for listener in self._listeners:
             listener(event)
 
+    def refuse_more_units(self, units: int) -> None:
+        """Raise a ValueError if a state has more units than the loop: a budget only ever reduces them."""
+        if not self.position <= units <= self.total:
+            raise ValueError(f"the units must lie in {self.position}..{self.total}, got {units}")
+
     def state_dict(self) -> StateDict:
         """Return everything that a checkpoint must hold."""
         return {"position": self.position, "history": [record.to_json() for record in self.history]}
