@@ -15,6 +15,7 @@ from archloom.execution.memory import UNSEEN, MemoryMeter
 from archloom.objectives.cost import Cost
 from archloom.retrainings.memory import measure_text_retraining, run_text_epoch
 from archloom.retrainings.run import resolve_request
+from archloom.searches import memory
 from archloom.searches.memory import (
     _find_largest,
     is_far_below,
@@ -142,3 +143,19 @@ def test_an_estimate_of_a_text_retraining_is_what_all_columns_need() -> None:
     with MemoryMeter() as meter:
         run_text_epoch(spec, data, COLUMNS)
     assert meter.peak / HALF < measure_text_retraining(spec, data) / UNSEEN < HALF * meter.peak
+
+
+def test_searches_that_differ_only_in_their_seeds_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[int] = []
+
+    def measure_trial(spec: SearchSpec, facts: Facts) -> int:
+        measured.append(spec.seed)
+        return 1
+
+    monkeypatch.setattr(memory, "measure_trial", measure_trial)
+    spec = make_spec("nb201_mini", "random_search", network={"channels": 3})
+    for seed in range(3):
+        memory.refuse_large_trials(spec.with_seed(seed), FACTS, None)
+    assert measured == [0]
+    memory.refuse_large_trials(make_spec("nb201_mini", "random_search", network={"channels": 5}), FACTS, None)
+    assert len(measured) == 2

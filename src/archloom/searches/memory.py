@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -36,6 +37,7 @@ REMEDY = (
     "use a smaller search.batch_size or network.channels, machine.recompute = true or fewer machine.worker_processes"
 )
 ONE_TRAINING: Settings = {"score": "training", "score_epochs": 1, "shared_run": None, "trials_at_once": 1}
+_MEASURED: dict[str, int] = {}
 FAR_BELOW = 10  # times the memory of a plan fits by a generous bound: then nothing is measured
 
 
@@ -61,9 +63,9 @@ def refuse_large_search(spec: SearchSpec, facts: Facts, cost: Cost | None) -> No
         return
     needed = {"this process": resident_memory()}
     if spec.search.epochs > 0:
-        needed["the supernet"] = measure_supernet(spec, facts)
+        needed["the supernet"] = _measure_once(measure_supernet, spec, facts)
     if spec.race.is_on:
-        needed["the race"] = _multiply(measure_race(spec, facts), spec.machine)
+        needed["the race"] = _multiply(_measure_once(measure_race, spec, facts), spec.machine)
     refuse_too_large(needed, limit, remedy=REMEDY)
 
 
@@ -72,9 +74,18 @@ def refuse_large_trials(spec: SearchSpec, facts: Facts, cost: Cost | None) -> No
     limit = _find_limit(spec, facts, cost)
     if limit is None:
         return
-    trial = measure_race(spec, facts) if spec.search.score == "short" else measure_trial(spec, facts)
+    trial = _measure_once(measure_race if spec.search.score == "short" else measure_trial, spec, facts)
     trials = trial if spec.search.trials_at_once == 1 else _multiply(trial, spec.machine)
     refuse_too_large({"this process": resident_memory(), "trials": trials}, limit, remedy=REMEDY)
+
+
+def _measure_once(measure: Callable[[SearchSpec, Facts], int], spec: SearchSpec, facts: Facts) -> int:
+    """Return what `measure` returns; many runs of one process differ only in their seeds."""
+    sections = {name: value for name, value in spec.to_settings().items() if name != "seed"}
+    what = repr((measure.__name__, facts, sections))
+    if what not in _MEASURED:
+        _MEASURED[what] = measure(spec, facts)
+    return _MEASURED[what]
 
 
 def _find_limit(spec: SearchSpec, facts: Facts, cost: Cost | None) -> int | None:
