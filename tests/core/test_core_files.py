@@ -134,3 +134,14 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: P
         files.refuse_special(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "missing", Path(__file__)):
         files.refuse_special(path)
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "a\0b", "missing"])
+def test_a_text_that_can_be_no_path_does_not_exist(text: str) -> None:
+    assert not files.exists(Path(text))
+    assert files.exists(Path(__file__))
+
+
+def test_the_home_of_a_user_that_there_is_not_stays_as_it_is_written() -> None:
+    assert files.expand("~no-such-user-of-ours/data") == Path("~no-such-user-of-ours/data")
+    assert files.expand("~/data") == Path.home() / "data"

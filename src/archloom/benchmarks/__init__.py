@@ -7,6 +7,7 @@ from pathlib import Path
 from archloom.benchmarks.base import Benchmark, TableEntry
 from archloom.benchmarks.csv_table import CsvTable
 from archloom.core.errors import BenchmarkError
+from archloom.core.files import expand
 from archloom.core.registry import Catalogue, Entry
 from archloom.spaces import SearchSpace
 
@@ -56,7 +57,7 @@ def open_benchmark(
         BenchmarkError: If it is missing, or does not cover the space.
     """
     if is_file(named):
-        return CsvTable(Path(named).expanduser(), space, dataset), dataset
+        return CsvTable(expand(named), space, dataset), dataset
     kind: type[Benchmark] = BENCHMARKS.find(named).load()
     if not kind.knows(space):
         raise BenchmarkError(f"search.table '{named}' must cover the space, but has other decisions or options")

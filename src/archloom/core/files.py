@@ -54,6 +54,22 @@ def data_folder(directory: Path | None) -> Path | None:
     return Path(variable) if directory is None and variable else directory
 
 
+def expand(path: str | Path) -> Path:
+    """Return a path with the home folder in the place of `~`; a user that there is not stays as it is written."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def exists(path: Path) -> bool:
+    """Return whether there is something at a path; a file can say any text, such as one too long for a name."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
 def is_special(path: Path) -> bool:
     """Return whether a path is a pipe, a device or a socket, from which a reader could wait forever."""
     try:

@@ -23,7 +23,7 @@ from archloom.core.errors import (
     require,
     suggestion,
 )
-from archloom.core.files import data_folder
+from archloom.core.files import data_folder, exists, expand
 from archloom.core.recipes import read_recipe
 from archloom.core.registry import Entry
 from archloom.core.sections import Sections
@@ -284,7 +284,7 @@ def resolve_member(
     layers = merge(defaults or {}, read_recipe(table.get("recipe"), beside), *after)
     spec = SearchSpec.resolve({**layers, "seed": seed})
     folder = spec.data.directory
-    require({f"no data folder {folder}; check --data-dir": folder is None or folder.exists()})
+    require({f"no data folder {folder}; check --data-dir": folder is None or exists(folder)})
     spec.search.refuse_untrusted_study()
     return spec
 
@@ -334,7 +334,7 @@ def resolve_data(sections: Sections, kind: type[Parts], name: str, data_set: Ent
     common, function = schema(kind), data_set.load()
     given = sections.keywords("data", kind, function, defaults=data_set.settings)
     folder = data_folder(given["directory"])  # absolute: a run may be resumed from another working directory
-    values = {**given, "directory": None if folder is None else folder.expanduser().absolute()}
+    values = {**given, "directory": None if folder is None else expand(folder).absolute()}
     if name in DATA and isinstance(values.get("path"), str):
         values["path"] = absolute_path(values["path"], values["directory"])
     parts = sections.attempt("data", lambda: kind(**{key: values[key] for key in common}))
