@@ -32,7 +32,7 @@ def refuse_other_types(state: Any, like: Any, *, name: str = "") -> None:
 
 
 def refuse_bad_optimizers(state: Any, is_tensor: Callable[[object], bool], *, name: str = "") -> None:
-    """Raise a TypeError if a state of an optimizer, wherever it is, holds anything but tensors, numbers and None."""
+    """Raise a TypeError if a state of an optimizer, anywhere, holds more than tensors, None and counts of steps."""
     if isinstance(state, list | tuple):
         items = {str(number): item for number, item in enumerate(state)}
     elif isinstance(state, dict):
@@ -53,8 +53,8 @@ def _refuse_bad_leaves(state: Any, is_tensor: Callable[[object], bool], *, name:
         for key, item in state.items():
             _refuse_bad_leaves(item, is_tensor, name=f"{name}.{key}")
     else:
-        good = state is None or is_tensor(state) or (isinstance(state, int | float) and not isinstance(state, bool))
-        _refuse_unless(good, name, state)
+        counts = name.endswith(".step") and isinstance(state, int | float) and not isinstance(state, bool)
+        _refuse_unless(state is None or is_tensor(state) or counts, name, state)
 
 
 def _refuse_unless(holds: bool, name: str, state: Any) -> None:
