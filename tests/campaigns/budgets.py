@@ -43,7 +43,13 @@ class Timed(NamedTuple):
     lines: list[str]
 
 
-LOADS = (Load("idle", 0), Load("busy", 2), Load("busy after a quarter", 2, after=0.25), Load("crowded", 4))
+LOADS = (
+    Load("idle", 0),
+    Load("shared", 1),
+    Load("busy", 2),
+    Load("busy after a quarter", 2, after=0.25),
+    Load("crowded", 4),
+)
 COMMANDS: dict[str, list[str]] = {
     "search strokes": ["search", "--space", "nb201", "--data", "strokes"],
     "search cifar10": ["search", "--space", "nb201", "--data", "cifar10"],

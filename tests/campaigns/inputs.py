@@ -8,6 +8,7 @@ reader that takes longer than some seconds. What a space accepts must come back 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import random
@@ -22,16 +23,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from campaign import run_campaign
+from PIL import Image
 from safetensors.torch import save
 
+import archloom
+from archloom.benchmarks.csv_table import CsvTable
 from archloom.comparisons.spec import ComparisonSpec
+from archloom.core import leases
 from archloom.core.durations import parse_duration
 from archloom.core.errors import ArchloomError
+from archloom.core.json_object import to_json_object
+from archloom.core.progress_file import Progress, progress_path
 from archloom.core.seeds import parse_seeds
 from archloom.core.settings import parse_assignments, read_toml, write_toml
 from archloom.data.arrays import npz
+from archloom.data.corpora import text
+from archloom.data.hugging_face import huggingface
 from archloom.execution.checkpoint import digest
+from archloom.execution.loop import Interrupted
 from archloom.execution.run_folder import RunFolder
 from archloom.latency.measuring import Size, build_untrained
 from archloom.objectives.cost_model_file import CostModelFile
@@ -267,6 +278,29 @@ def model_card(rng: random.Random) -> str:
     return read(lambda: load_model(path))
 
 
+def language_card(rng: random.Random) -> str:
+    """Load a language model whose card was changed; its digest is right."""
+    space = space_of("recurrent")
+    made = ModelCard(
+        space={"name": "recurrent"},
+        architecture=dict(space.sample(random.Random(0))),
+        network={"hidden": 2},
+        words=("a", "b", "<eos>"),
+        tokens="spaces",
+    )
+    tensors = language_weights()
+    text = json.dumps(several(json.loads(json.dumps(asdict(made))), rng))
+    data = save(tensors, metadata={"format": FORMAT, "card": text, "sha256": digest(text, tensors)})
+    path = write("language.safetensors", data)
+    return read(lambda: load_model(path))
+
+
+@cache
+def language_weights() -> dict[str, Any]:
+    """Return weights of a language model; those of a changed card may not fit."""
+    return {"weight": torch.zeros(2, 2)}
+
+
 def model_bytes(rng: random.Random) -> str:
     """Load a model with flipped bits: never accepted."""
     made, tensors = card()
@@ -352,6 +386,124 @@ def arrays(rng: random.Random) -> str:
     return read(lambda: npz(ROOT / "arrays"))
 
 
+def arrow_file(rng: random.Random) -> bytes:
+    """Return some pictures of two classes as an Arrow file; some have columns of other types, names or contents."""
+    import pyarrow
+
+    picture, sink = io.BytesIO(), pyarrow.BufferOutputStream()
+    Image.new("RGB", (4, 4), (9, 9, 9)).save(picture, "PNG")
+    columns = {"image": [{"bytes": picture.getvalue(), "path": None}] * 10, "label": [0, 1] * 5}
+    others = ([0.5] * 10, ["x"] * 10, [-1] * 10, [10**12] * 10, [None] * 10, [b""] * 10, [{"bytes": b"x"}] * 10)
+    if rng.random() < 0.5:
+        columns[rng.choice(("image", "label", "x"))] = rng.choice(others)
+    if rng.random() < 0.1:
+        del columns[rng.choice(("image", "label"))]
+    if rng.random() < 0.1:
+        columns = {name: values[:0] for name, values in columns.items()}
+    table = pyarrow.table(columns)
+    with pyarrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def hugging_face(rng: random.Random) -> str:
+    """Read a changed folder of `save_to_disk`; changed bytes of an Arrow file are the affair of pyarrow."""
+    label = {"names": ["a", "b"], "_type": "ClassLabel"}
+    files: dict[str, Any] = {
+        "dataset_info.json": {"features": {"image": {"_type": "Image"}, "label": label}},
+        "state.json": {"_data_files": [{"filename": "data.arrow"}]},
+        "dataset_dict.json": {"splits": ["train", "test"]},
+    }
+    shutil.rmtree(ROOT / "saved", ignore_errors=True)
+    is_split, changed, arrow = rng.random() < 0.3, rng.choice([*files, ""]), arrow_file(rng)
+    files = {name: several(content, rng) if name == changed else content for name, content in files.items()}
+    for part in ("train", "test") if is_split else ("",):
+        write(f"saved/{part}/data.arrow", arrow)
+        for name in ("dataset_info.json", "state.json"):
+            write(f"saved/{part}/{name}", json.dumps(files[name]))
+    write("saved/dataset_dict.json", json.dumps(files["dataset_dict.json"]))
+    named = {"image_column": "image", "label_column": "label"} if rng.random() < 0.3 else {}
+    settings: dict[str, Any] = {"path": str(ROOT / "saved"), "size": 4, "memory_limit_mb": rng.choice((0, 2000))}
+    return read(lambda: huggingface(None, **settings, **named).train.fetch(torch.arange(2)))
+
+
+def csv_table(rng: random.Random) -> str:
+    """Read a changed table of scores."""
+    space = space_of("nb201_mini")
+    rows = [f"{space.format(space.sample(rng))},{rng.random() * 100},{rng.random() * 100}" for _ in range(4)]
+    content = "\n".join(["architecture,test,valid", *rows])
+    path = write("table.csv", mutate_text(content, rng) if rng.random() < 0.7 else mutate_bytes(content.encode(), rng))
+    return read(lambda: CsvTable(path, space, "digits").column("digits"))
+
+
+def texts(rng: random.Random) -> str:
+    """Read a changed text."""
+    lines = "\n".join(" ".join(rng.choice("abcd") for _ in range(5)) for _ in range(20))
+    for part in ("train", "valid", "test"):
+        write(f"text/{part}.txt", mutate_text(lines, rng) if rng.random() < 0.5 else mutate_bytes(lines.encode(), rng))
+    return read(lambda: text(None, path=str(ROOT / "text"), vocabulary=rng.choice((0, 1, 3, 10**9))))
+
+
+def served_folder(rng: random.Random) -> str:
+    """Show a run whose lease and whose file of progress were changed."""
+    from starlette.testclient import TestClient
+
+    from archloom.dashboard.app import make_app
+
+    source, folder = finished_runs()["search"], ROOT / "served" / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("architecture.json", "checkpoints", "*.html"))
+    progress = to_json_object(Progress(position=3, total=8, units_per_record=2, seconds_per_unit=1.0))
+    holder = to_json_object(leases.Holder.of_this_process(attempt=1, seconds=60.0))
+    progress_path(folder).parent.mkdir(exist_ok=True)
+    progress_path(folder).write_text(json.dumps(several(dict(progress), rng)))
+    (folder / f"{leases.PREFIX}{rng.choice(('1', '7', '9' * 240, '0' * 240))}").write_text(
+        json.dumps(several(dict(holder), rng))
+    )
+
+    def show() -> None:
+        client = TestClient(make_app([folder.parent], hosts=frozenset({"127.0.0.1"})), base_url="http://127.0.0.1:8421")
+        for page in ("/", "/api/runs", "/page/served/run"):
+            assert client.get(page).status_code == 200, page
+
+    return read(show)
+
+
+def checkpoint(kind: str, rng: random.Random) -> str:
+    """Resume a run whose checkpoint was changed; its digest is right."""
+    source, folder = begun_runs()[kind], ROOT / "resumed"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(source, folder)
+    saved = RunFolder(folder).checkpoints
+    state = saved.load_latest(warn=lambda line: None)
+    shutil.rmtree(folder / "checkpoints")
+    changed = several(state, rng)
+    if not isinstance(changed, dict):
+        changed = {"x": changed}
+    saved.save(changed, step=int(state["position"]))
+    return read(lambda: archloom.resume(folder))
+
+
+@cache
+def begun_runs() -> dict[str, Path]:
+    """Return runs that were stopped before their end."""
+    from workloads import SMALL, TEXT
+
+    runs = {"search": ROOT / "begun", "retrain": ROOT / "begun-retraining"}
+    small = {**SMALL, "search": {**SMALL["search"], "epochs": 2}, "race": {"contestants": 0}}
+    stops = iter([False, False, True])
+    with contextlib.suppress(Interrupted):
+        archloom.search("nb201_mini", "gdas", out=runs["search"], settings=small, stop=lambda: next(stops))
+    stops = iter([False, False, True])
+    sections = {"space": {"name": "nb201_mini"}, "training": {"epochs": 2}, "network": {"channels": 2}}
+    sections |= {"data": {"split": "random", "train_images": 64}, "machine": SMALL["machine"]}
+    with contextlib.suppress(Interrupted):
+        archloom.retrain(
+            TEXT, recipe="nb201_12", data="digits", out=runs["retrain"], settings=sections, stop=lambda: next(stops)
+        )
+    return runs
+
+
 KINDS = {
     **{f"text form of {name}": partial(text_form, name) for name in SPACES},
     **{f"JSON of {name}": partial(json_form, name) for name in SPACES},
@@ -361,7 +513,13 @@ KINDS = {
     "architecture file": found_architecture,
     "cost model": cost_model,
     "arrays": arrays,
+    "Hugging Face folder": hugging_face,
+    "CSV table": csv_table,
+    "text": texts,
+    "served folder": served_folder,
+    **{f"checkpoint of a {kind}": partial(checkpoint, kind) for kind in ("search", "retrain")},
     "model card": model_card,
+    "card of a language model": language_card,
     "model bytes": model_bytes,
     **{f"result of {kind}": partial(result, kind) for kind in ("search", "gibbs", "retrain")},
     **{f"configuration of {kind}": partial(configuration, kind) for kind in RESOLVERS},

@@ -120,8 +120,8 @@ def prepare() -> None:
 
     All file operations stay. Call it in a process that then forks: torch starts no threads where it uses one.
     """
-    searches.render = lambda report: "a page"
-    retraining_reports._render = lambda run, result: "a page"
+    searches.render = lambda report, **options: "a page"
+    retraining_reports._render = lambda run, result, **options: "a page"
     pipelines.render_pipeline = lambda result, folder: "a page"
     comparison_reports.render_page = lambda result: "a page"
     strokes.strokes, digits.digits = cache(strokes.strokes), cache(digits.digits)

@@ -99,6 +99,24 @@ def test_an_unexpected_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch
         main.run(["search"])
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried ..."),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ],
+)
+def test_memory_that_the_system_refuses_is_one_line(
+    archloom: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(main, "app", failing_with(error))
+    finished = archloom("search")
+    assert finished.code == 2
+    assert " ".join(finished.lines).startswith("error: the system gave no more memory (")
+    assert "what was saved before is intact" in " ".join(finished.lines)
+
+
 def test_control_characters_of_names_are_escaped(archloom: Callable[..., Any]) -> None:
     finished = archloom("search", "--space", "nb201\x1b[31m\u202e")
     assert finished.code == 2 and "\x1b" not in finished.err and "\u202e" not in finished.err

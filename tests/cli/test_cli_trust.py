@@ -16,10 +16,17 @@ import typer
 
 from archloom.cli.main import app
 from archloom.cli.trust import list_typed
-from archloom.core.settings import write_toml
+from archloom.comparisons.spec import ComparisonSettings
+from archloom.core.settings import schema, write_toml
+from archloom.data import DATA as DATA_SETS
+from archloom.pipelines.spec import PipelineSettings
+from archloom.retrainings.loop import TrainingSettings
 from archloom.retrainings.model_file import ModelCard, save_model
-from archloom.searches.spec import SearchSpec
-from archloom.spaces import Nb201
+from archloom.retrainings.optimization import OptimizerSettings
+from archloom.retrainings.spec import RetrainText
+from archloom.searches.spec import PARTS, SECTION_TYPES, SearchSpec
+from archloom.spaces import SPACES, Nb201
+from archloom.strategies import STRATEGIES
 
 Archloom = Callable[..., Any]
 MODULE = "module_that_leaves_a_mark"
@@ -27,6 +34,7 @@ CODE = """
 from dataclasses import dataclass
 from pathlib import Path
 from archloom.data.digits import digits
+from archloom.benchmarks.digits import DigitsTable
 from archloom.data.source import ImageData
 from archloom.spaces import Nb201
 from archloom.strategies.random_search import RandomSearch
@@ -41,14 +49,18 @@ class Space(Nb201):
 class Strategy(RandomSearch):
     pass
 
+class Table(DigitsTable):
+    pass
+
 def data(directory: Path | None) -> ImageData:
     return digits(directory)
 """
-SPACE, STRATEGY, DATA = f"{MODULE}:Space", f"{MODULE}:Strategy", f"{MODULE}:data"
+SPACE, STRATEGY, DATA, TABLE = (f"{MODULE}:{name}" for name in ("Space", "Strategy", "data", "Table"))
 SECTIONS: Mapping[str, Mapping[str, Any]] = {
     "space": {"space": {"name": SPACE}},
     "strategy": {"strategy": {"name": STRATEGY}},
     "data": {"data": {"name": DATA}},
+    "search": {"search": {"table": TABLE, "trials": 2}},
 }
 MINI = Nb201(nodes=3, cells_per_stage=1)
 CHOSEN = {decision.name: "nor_conv_3x3" for decision in MINI.decisions}
@@ -171,6 +183,7 @@ COMMANDS: Mapping[str, list[str]] = {  # FILE stands for each file
     "benchmark convert": ["benchmark", "convert", "FILE", "converted.npz"],
     "space describe": ["space", "describe", "nb201_mini", "--latency-table", "FILE"],
     "check gradients": ["check", "gradients", "--strategy", "FILE"],
+    "check plugin": ["check", "plugin", "FILE"],
     "latency fit": ["latency", "fit", "--space", "FILE"],
     "latency check": ["latency", "check", "FILE", TEXT],
     "latency check of a file": ["latency", "check", "cost.json", "FILE"],
@@ -211,7 +224,7 @@ def list_commands(app: typer.Typer, prefix: str = "") -> Iterator[str]:
 def test_the_walk_has_every_command_that_takes_a_file() -> None:
     walked = {" ".join(name.split()[:2]) if name.split()[0] in ("benchmark", "space", "check", "latency")
               else name.split()[0] for name in COMMANDS}  # fmt: skip
-    assert walked == set(list_commands(app)) - {"doctor", "check plugin"}  # these take no file
+    assert walked == set(list_commands(app)) - {"doctor"}  # it takes no file
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -299,7 +312,7 @@ def test_the_name_of_a_file_is_not_typed() -> None:
 # --- a database
 
 
-@pytest.mark.parametrize("kind", ["recipe", "comparison"])
+@pytest.mark.parametrize("kind", ["recipe", "comparison", "pipeline"])
 def test_a_file_does_not_choose_where_a_database_is_written(archloom: Archloom, kind: str) -> None:
     pytest.importorskip("optuna")
     search = {
@@ -309,7 +322,10 @@ def test_a_file_does_not_choose_where_a_database_is_written(archloom: Archloom, 
     }
     write("recipe.toml", search)
     write("comparison.toml", {"seeds": "0", "entry": {"one": search}})
-    command = ("search", "recipe.toml") if kind == "recipe" else ("compare", "comparison.toml", "--jobs", "1")
+    quick = {"recipe": "nb201_12", "training": {"epochs": 1}, "network": {"channels": 2}, "data": {"split": "random"}}
+    write("pipeline.toml", {"searches": 1, "retrainings": 1, "search": search, "retrain": quick})
+    commands = {"recipe": ("search",), "comparison": ("compare", "--jobs", "1"), "pipeline": ("run", "--jobs", "1")}
+    command = (*commands[kind], f"{kind}.toml")
     finished = archloom(*command, "--out", "refused")
     assert finished.code == 2
     assert "is a database to write to that only a file names; to trust it, add --plugins" in finished.err
@@ -326,3 +342,28 @@ def test_a_database_that_is_typed_may_be_written(archloom: Archloom) -> None:
     assert archloom("report", "run").code == 0  # it writes no database
     Path("run/architecture.json").unlink()
     assert "search.study" in archloom("resume", "run").err
+
+
+# --- what else a file can say
+
+READ_ONLY = {"directory", "path", "table", "shared_run", "source", "recipe"}  # read, and parsed as data
+WRITES = {"study"}  # refused above
+TEXTS = {  # looked up in a table, or printed
+    "title", "name", "against", "budget", "seeds", "device", "study_name", "metric", "image_column", "label_column",
+    "preset", "kept",
+}  # fmt: skip
+
+
+def list_text_settings() -> Iterator[str]:
+    """Yield the settings of all sections and of all that a file can name whose values may be texts of any kind."""
+    sections = [*SECTION_TYPES.values(), *PARTS.values(), RetrainText, TrainingSettings, OptimizerSettings]
+    named = [entry.load() for table in (SPACES, STRATEGIES, DATA_SETS) for entry in table.values()]
+    for target in (*sections, PipelineSettings, ComparisonSettings, *named):
+        for name, setting in schema(target).items():
+            if re.search(r"\bstr\b|Path", str(setting.type)) and "Literal" not in str(setting.type):
+                yield name
+
+
+def test_every_text_that_a_file_can_say_is_known_to_name_no_command_host_or_place_to_write() -> None:
+    unknown = set(list_text_settings()) - READ_ONLY - WRITES - TEXTS
+    assert not unknown, "say here what the setting may do, and in SECURITY.md if it may do more than read"

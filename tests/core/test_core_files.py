@@ -125,3 +125,23 @@ def test_what_another_machine_is_writing_is_left_alone_for_an_hour(tmp_path: Pat
     os.utime(paths[there], (1.0, 1.0))
     files.remove_leftovers(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="no ordinary file"):
+        files.refuse_special(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "missing", Path(__file__)):
+        files.refuse_special(path)
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "a\0b", "missing"])
+def test_a_text_that_can_be_no_path_does_not_exist(text: str) -> None:
+    assert not files.exists(Path(text))
+    assert files.exists(Path(__file__))
+
+
+def test_the_home_of_a_user_that_there_is_not_stays_as_it_is_written() -> None:
+    assert files.expand("~no-such-user-of-ours/data") == Path("~no-such-user-of-ours/data")
+    assert files.expand("~/data") == Path.home() / "data"

@@ -300,3 +300,10 @@ def test_a_lost_lease_is_noticed_before_a_file_is_replaced(tmp_path: Path) -> No
             write_atomically(tmp_path / "inner" / "state", b"two")
         finally:
             assert (tmp_path / "inner" / "state").read_bytes() == b"one"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_in_the_place_of_a_lease_counts_as_one_that_cannot_be_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".lease-1")
+    with pytest.raises(LeaseHeldError, match="cannot be read"), hold_lease(tmp_path):
+        pass

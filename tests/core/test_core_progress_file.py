@@ -122,3 +122,15 @@ def test_a_process_that_lost_its_lease_writes_nothing(tmp_path: Path, write: Pro
     with guard(tmp_path, check), pytest.raises(LeaseLostError):
         write(Started("step", 0, 60, 20, ()))
     assert list_names(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["position", "total", "units_per_record"])
+@pytest.mark.parametrize("number", [-1, 10**30])
+def test_numbers_beyond_reason_are_no_progress(name: str, number: int) -> None:
+    with pytest.raises(ValueError, match="must lie in"):
+        Progress.from_json({"position": 1, "total": 2, "units_per_record": 1, name: number})
+
+
+@pytest.mark.parametrize("seconds", [1e308, float("inf"), float("nan")])
+def test_a_time_that_is_no_number_is_not_known(seconds: float) -> None:
+    assert Progress(position=1, total=9, units_per_record=1, seconds_per_unit=seconds).seconds_left is None

@@ -70,7 +70,10 @@ def test_a_running_search_shows_its_step_and_the_time_left_between_records(runs)
     assert first.updated == second.updated, "a page that sorts by the last change does not move at every step"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"position": "x", "total": 1, "units_per_record": 1}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", *(f'{{"position": {one}, "total": 1, "units_per_record": 1}}' for one in ('"x"', "1e999"))],
+)
 def test_a_damaged_progress_file_is_ignored(runs, text):
     folder = runs / "search_trials_interrupted"
     with RunFolder(folder).lock():

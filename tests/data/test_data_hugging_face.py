@@ -160,3 +160,45 @@ def test_a_folder_of_the_library_is_searched_by_its_path(datasets: Any, tmp_path
         settings=settings,
     )
     assert result.data == "pets" and len(result.history) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("dataset_info.json", {"features": {**FEATURES, "label": {"names": 5, "_type": "ClassLabel"}}}, "a list"),
+        ("dataset_info.json", {"features": {**FEATURES, "label": {"names": [], "_type": "ClassLabel"}}}, None),
+        (
+            "dataset_info.json",
+            {"features": {"photo": FEATURES["image"], "label": FEATURES["label"]}},
+            "one column 'pho",
+        ),
+        ("dataset_info.json", {"features": {**FEATURES, "label": {"names": ["a"], "_type": "ClassLabel"}}}, "0..0"),
+        ("state.json", {"_data_files": []}, "must list the files"),
+        ("state.json", {"_data_files": [{"filename": "a\0b"}]}, "outside of its folder"),
+    ],
+)
+def test_a_folder_with_strange_files_is_refused_in_one_line(
+    tmp_path: Path, name: str, content: Any, message: str | None
+) -> None:
+    root = write(tmp_path / "pets", [0, 1] * 5)
+    (root / name).write_text(json.dumps(content))
+    if message is None:
+        assert huggingface(None, path=str(root), size=4).classes == ("0", "1")
+        return
+    with pytest.raises(DataError, match=message) as raised:
+        huggingface(None, path=str(root), size=4)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("column", "labels"), [("note", [0, 1]), ("label", [0, -1]), ("label", [0, 10**12])])
+def test_labels_that_are_no_classes_are_refused(tmp_path: Path, column: str, labels: list[int]) -> None:
+    unnamed = {**FEATURES, "label": {"_type": "ClassLabel"}}
+    root = write(tmp_path / "pets", labels * 5, features=unnamed)
+    with pytest.raises(DataError, match=r"must hold numbers of classes|must lie in"):
+        huggingface(None, path=str(root), size=4, label_column=column)
+
+
+def test_splits_that_are_no_list_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "dataset_dict.json").write_text('{"splits": 5}')
+    with pytest.raises(DataError, match="must list the splits, got 5"):
+        huggingface(None, path=str(tmp_path))

@@ -64,3 +64,18 @@ def test_a_stop_saves_at_once_and_the_state_resumes_from_there():
 def test_a_stop_at_the_very_end_is_no_interruption():
     loop = Counting()
     assert loop.run(stop=lambda: loop.position == 6) == {"counted": 6}
+
+
+def test_a_state_has_no_more_units_than_the_loop():
+    loop = Counting()
+    loop.position = 2
+    loop.refuse_more_units(2)
+    loop.refuse_more_units(6)
+    for units in (1, 7, 10**18):
+        with pytest.raises(ValueError, match=r"the units must lie in 2\.\.6, got"):
+            loop.refuse_more_units(units)
+
+
+def test_a_position_before_the_beginning_is_refused():
+    with pytest.raises(ValueError, match="position must be 0 or more, got -1"):
+        Counting().load_state_dict({"position": -1, "history": []})

@@ -237,3 +237,13 @@ def test_checkpoints_of_a_taker_are_not_removed_by_the_holder_of_before(run: Run
         (run.path / ".lease-2").unlink()  # another process took the folder over
         run.checkpoints.save({"epoch": 2}, step=2)
     assert [path.name for path in run.checkpoints.paths()] == ["checkpoint-000000001.safetensors"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("name", ["metrics.jsonl", "finalists.jsonl", "architecture.json"])
+def test_a_pipe_in_a_run_folder_is_one_line(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    folder = RunFolder(tmp_path)
+    read = {"metrics": folder.read_metrics, "finalists": folder.read_notes, "architecture": folder.read_result}
+    with pytest.raises(StorageError, match="it is no ordinary file"):
+        read[name.partition(".")[0]]()

@@ -40,7 +40,7 @@ def test_results_failures_and_retries(executor: SlurmExecutor, tmp_path: Path) -
     assert {job.name: len(job.lines) for job in jobs} == {"a": 1, "b": 2, "c": 1}
     results = {event.job: event.result for event in events if isinstance(event, JobEnded) and event.result}
     assert results == {"a": "A", "c": "C"}
-    assert list((tmp_path / "slurm").glob("*_log.out"))
+    assert list((tmp_path / "slurm").glob("*/*_log.out"))
     assert not list(tmp_path.glob(".exchange-*"))
 
 
@@ -120,7 +120,7 @@ def test_a_search_whose_time_is_over_saves_and_ends_as_an_unbroken_one(
     assert steps[0] == steps[1][1:] and 0 < steps[1][0] < steps[0][0]
     (lease,) = broken.folder.glob(".lease-*")
     assert lease.name == ".lease-3"  # begun, run, and resumed once
-    (log,) = (tmp_path / "slurm").glob("*_log.err")
+    (log,) = (tmp_path / "slurm").glob("*/*_log.err")
     assert f"this job is {case}" in log.read_text()
 
 
@@ -231,3 +231,9 @@ def test_the_folder_of_a_driver_that_waits_is_not_a_leftover(tmp_path: Path) -> 
     waiting.refresh()
     Exchange.create(tmp_path)
     assert (dead.folder.exists(), waiting.folder.exists()) == (False, True)
+
+
+def test_a_folder_that_holds_pickles_already_cannot_pass_them_for_results(tmp_path: Path) -> None:
+    folders = [SlurmExecutor(tmp_path, cluster="local")._make_engine(Resources()).folder for _ in range(2)]
+    assert folders[0] != folders[1] and all(folder.parent == tmp_path / "slurm" for folder in folders)
+    assert not any(folder.exists() and list(folder.iterdir()) for folder in folders)

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 from torch import nn
 
 from archloom.core.errors import CheckpointError, SettingError
-from archloom.retrainings.model_file import BEST, ModelCard, ModelDetails, load_model, save_model
+from archloom.execution.checkpoint import digest
+from archloom.retrainings.model_file import BEST, FORMAT, ModelCard, ModelDetails, load_model, save_model
 
 ARCHITECTURE = {"0->1": "nor_conv_3x3"}
 CARD = ModelCard(
@@ -163,3 +164,12 @@ def test_a_model_of_the_first_edition_opens() -> None:
     card, network = load_model(stored / BEST)
     assert card.details.recipe == "nb201_12" and card.details.epoch == 1
     assert network(torch.zeros(1, *card.image_shape)).shape == (1, len(card.classes))
+
+
+@pytest.mark.parametrize("text", ["3", '"words"', "[]", "null", "1e999"])
+def test_a_card_that_is_no_object_is_one_line(tmp_path: Path, text: str) -> None:
+    tensors = {"x": torch.zeros(1)}
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(save(tensors, metadata={"format": FORMAT, "card": text, "sha256": digest(text, tensors)}))
+    with pytest.raises(CheckpointError, match="its card cannot be read: it must be an object"):
+        load_model(path)

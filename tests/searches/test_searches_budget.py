@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from archloom.searches.budget import END_SECONDS, SUPERNET_END, Budget, StepPace, time_steps
+from archloom.searches.budget import END_SECONDS, PICTURE_SECONDS, SUPERNET_END, Budget, StepPace, time_steps
 
 
 class Machine:
@@ -63,10 +63,27 @@ def test_the_end_keeps_its_time_by_the_share_of_a_core_that_there_is() -> None:
     budget = Budget(60.0, clock, cpu_clock=cpu)
     clock.now += 20.0
     cpu.now += 5.0
-    assert budget.left_until(1.0) == pytest.approx(60.0 - 20.0 - END_SECONDS)
+    assert budget.left_until(1.0) == pytest.approx(60.0 - 20.0 - END_SECONDS - PICTURE_SECONDS)
     budget.watch_load()
     assert budget.core_share == pytest.approx(0.25)
-    assert budget.left_until(1.0) == pytest.approx(60.0 - 20.0 - 4 * END_SECONDS)
+    assert budget.left_until(1.0) == pytest.approx(60.0 - 20.0 - 4 * END_SECONDS - 6.0)  # a tenth for the pictures
+
+
+@pytest.mark.parametrize(("elapsed", "share", "has_time"), [(56.0, 1.0, True), (58.0, 1.0, False), (53.0, 0.25, False)])
+def test_pictures_are_drawn_only_if_that_ends_in_time(elapsed: float, share: float, has_time: bool) -> None:
+    clock, cpu = Machine(), Machine()
+    budget = Budget(60.0, clock, cpu_clock=cpu)
+    clock.now += elapsed
+    cpu.now += share * elapsed
+    assert budget.has_time_for_pictures() is has_time
+
+
+def test_the_start_of_the_process_shows_how_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.process_time", lambda: 2.0)
+    assert Budget.begin_with_process(60.0, age=8.0).core_share == pytest.approx(0.25)
+    assert Budget.begin_with_process(60.0, age=8.0).elapsed == pytest.approx(8.0, abs=1.0)
+    assert Budget.begin_with_process(60.0, age=0.0).core_share == 1.0  # Python code calls
+    assert Budget.begin_with_process(60.0, "cpu", age=8.0).core_share == 1.0
 
 
 def test_a_machine_that_became_busy_shows_in_the_last_seconds() -> None:

@@ -124,7 +124,7 @@ def test_table_of_another_data_set_is_looked_up_but_does_not_score_trials(data, 
     own = {"name": "given", "directory": str(shared_data)}
     search = build(data, space={"name": "nb201", "cells_per_stage": 1}, strategy={"name": "random_search"}, data=own)
     outcome = search.run()
-    assert isinstance(search._score, StandaloneScore)
+    assert isinstance(search.score, StandaloneScore)
     assert (outcome.table_entry.dataset, outcome.table_entry.instead_of) == ("cifar10", "given")
     assert "In the cifar10 table (instead of given) it has" in outcome.verdict
 

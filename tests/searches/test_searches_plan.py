@@ -202,3 +202,17 @@ def test_a_race_is_planned_with_the_mean_of_random_contestants_and_a_margin(monk
     planner = plan._Planner(spec_of(search={"budget": "60s"}), make_images(), Budget(60.0), lambda line: None)
     monkeypatch.setattr(planner, "_time", lambda step, **options: next(seconds))
     assert planner._time_training(spec_of(search={"epochs": 1})) == pytest.approx(2.0 * plan.PROPOSAL_COST)
+
+
+def test_fewer_contestants_are_timed_where_each_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    budget = Budget(60.0, lambda: now[0])
+    planner = plan._Planner(spec_of(search={"budget": "60s"}), make_images(), budget, lambda line: None)
+
+    def take_long(step, **options) -> float:
+        now[0] += 3.0  # of 3.6 seconds that all timings of a race may take
+        return 1.0 + now[0]
+
+    monkeypatch.setattr(planner, "_time", take_long)
+    assert planner._time_training(spec_of(search={"epochs": 1})) == pytest.approx(5.5 * plan.PROPOSAL_COST)
+    assert now[0] == 6.0

@@ -15,7 +15,10 @@ from archloom.benchmarks.nb201 import Nb201Table
 from archloom.core.errors import DataError, SettingError
 from archloom.execution.loop import Interrupted
 from archloom.execution.run import RunOptions
+from archloom.execution.run_folder import RunFolder
 from archloom.policies.posterior import Posterior
+from archloom.searches import run as runs
+from archloom.searches.budget import Budget
 from archloom.searches.build import build_search
 from archloom.searches.paths import trained_paths
 from archloom.searches.report_draws import SHOWN_WITH_DRAWS
@@ -302,3 +305,31 @@ def test_importing_the_package_does_not_import_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         archloom.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(("elapsed", "is_measured"), [(None, True), (3.0, True), (20.0, False)])
+def test_a_plan_that_is_late_leaves_out_the_estimate_of_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elapsed: float | None, is_measured: bool
+) -> None:
+    measured: list[object] = []
+    monkeypatch.setattr(runs, "refuse_large_search", lambda *about: measured.append(about))
+    spec = SearchSpec.resolve({"space": {"name": "nb201_mini"}, "data": {"name": "digits"}, "search": {"epochs": 1}})
+    budget = None if elapsed is None else Budget(60.0, lambda: 0.0, spent=elapsed)
+    runs.SearchRun(RunFolder(tmp_path), spec, None, budget)
+    assert bool(measured) is is_measured
+
+
+@pytest.mark.parametrize(("elapsed", "is_drawn"), [(30.0, True), (59.0, False)])
+def test_a_report_that_is_late_has_no_pictures_and_says_so(tmp_path: Path, elapsed: float, is_drawn: bool) -> None:
+    settings = {"search": {"epochs": 1, "batch_size": 32, "random_baseline_samples": 1}, "network": {"channels": 2}}
+    settings |= {"data": {"train_images": 64, "valid_images": 64}}
+    result = runs.search("nb201_mini", "gdas", "digits", out=tmp_path / "run", settings=settings)
+    spec = SearchSpec.resolve(RunFolder(tmp_path / "run").config)
+    late = runs.SearchRun(RunFolder(tmp_path / "run"), spec, None, Budget(60.0, lambda: 0.0, spent=elapsed))
+    late.loop.history = list(result.history)
+    late.write_report(result)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert ("Not drawn, because the budget was over" in page) is not is_drawn
+    assert "Learning curves" in page and "<svg" in page  # the cells are drawn always
+    runs.write_search_report(RunFolder(tmp_path / "run"))
+    assert "Not drawn" not in (tmp_path / "run" / "report.html").read_text()

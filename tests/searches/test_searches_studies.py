@@ -125,7 +125,7 @@ def test_trial_of_a_dead_process_fails_and_is_replaced(tmp_path):
 
 def test_late_result_does_not_count(tmp_path):
     slow = make(tmp_path, trials=2)
-    scores = slow._score
+    scores = slow.score
 
     class WhileOthersGiveItUp:
         epochs = 3
@@ -136,7 +136,7 @@ def test_late_result_does_not_count(tmp_path):
             other.run()
             return scores(architecture)
 
-    slow._score = WhileOthersGiveItUp()
+    slow.score = WhileOthersGiveItUp()
     assert slow.advance() is None
     slow.run()
     assert trial_states(tmp_path) == ["FAIL", "COMPLETE", "COMPLETE"]
@@ -171,7 +171,7 @@ def test_an_error_while_scoring_frees_the_trial_at_once(tmp_path):
         def __call__(self, architecture):
             raise KeyboardInterrupt
 
-    search._score = Broken()
+    search.score = Broken()
     with pytest.raises(KeyboardInterrupt):
         search.advance()
     assert trial_states(tmp_path) == ["FAIL"]

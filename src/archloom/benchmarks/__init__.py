@@ -7,6 +7,7 @@ from pathlib import Path
 from archloom.benchmarks.base import Benchmark, TableEntry
 from archloom.benchmarks.csv_table import CsvTable
 from archloom.core.errors import BenchmarkError
+from archloom.core.files import expand
 from archloom.core.registry import Catalogue, Entry
 from archloom.spaces import SearchSpace
 
@@ -42,6 +43,11 @@ def find_benchmark(
     return None
 
 
+def is_file(named: str) -> bool:
+    """Return whether the table that a user names is a CSV file."""
+    return named.endswith(".csv")
+
+
 def open_benchmark(
     named: str, space: SearchSpace, dataset: str, directory: Path | None = None
 ) -> tuple[Benchmark, str]:
@@ -50,8 +56,8 @@ def open_benchmark(
     Raises:
         BenchmarkError: If it is missing, or does not cover the space.
     """
-    if named.endswith(".csv"):
-        return CsvTable(Path(named).expanduser(), space, dataset), dataset
+    if is_file(named):
+        return CsvTable(expand(named), space, dataset), dataset
     kind: type[Benchmark] = BENCHMARKS.find(named).load()
     if not kind.knows(space):
         raise BenchmarkError(f"search.table '{named}' must cover the space, but has other decisions or options")
@@ -64,4 +70,4 @@ def open_benchmark(
     return table, stand_in
 
 
-__all__ = ["BENCHMARKS", "Benchmark", "TableEntry", "find_benchmark", "open_benchmark"]
+__all__ = ["BENCHMARKS", "Benchmark", "TableEntry", "find_benchmark", "is_file", "open_benchmark"]

@@ -37,10 +37,12 @@ from archloom.cli.serve import (
 from archloom.cli.trust import (
     add_plugins_option,
 )
-from archloom.core.errors import ArchloomError, RunLostError
+from archloom.core.errors import ArchloomError, RunLostError, one_line
+from archloom.core.memory import is_refused_memory
 from archloom.core.renames import RenamedSettingWarning
 
 USER_ERROR, INTERRUPTED = 2, 130
+MEMORY_REMEDY = "use smaller batches or networks, or a larger machine; what was saved before is intact"
 
 app = typer.Typer(
     name="archloom",
@@ -124,6 +126,12 @@ def run(arguments: Sequence[str] | None = None) -> None:
         sys.exit(FAILED if isinstance(error, RunLostError) else USER_ERROR)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except (MemoryError, RuntimeError) as error:
+        if not is_refused_memory(error):
+            raise
+        line = f"error: the system gave no more memory ({one_line(error)}); {MEMORY_REMEDY}"
+        print_line(line, console=open_message_console())
+        sys.exit(USER_ERROR)
 
 
 def _show_warning(show: Callable[..., None], message: Warning | str, category: type[Warning], *rest: Any) -> None:

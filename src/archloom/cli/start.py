@@ -6,28 +6,39 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from types import FrameType
 
 from archloom.core.stop_signals import STOP_SIGNALS
 
-_started: float | None = None  # when the script began; None where Python code calls a command
+_started: float | None = None  # when the process began; None where Python code calls a command
 
 
 def seconds_since_start() -> float:
-    """Return the seconds since the script began, which count against a budget: imports can be slow."""
+    """Return the seconds since the process began, which count against a budget: imports can be slow."""
     return 0.0 if _started is None else time.perf_counter() - _started
 
 
 def run() -> None:
     """Run the command line; a signal before a run begins ends it with one line, since there is nothing to save."""
     global _started
-    _started = time.perf_counter()
+    _started = time.perf_counter() - read_age()
     for number in STOP_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
             signal.signal(number, leave)
     from archloom.cli.main import run as run_commands
 
     run_commands(sys.argv[1:])
+
+
+def read_age() -> float:
+    """Return how many seconds ago the system started this process: Python needs some of them; 0 where it is unknown."""
+    try:
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        begun = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # in seconds since the system started
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - begun)
+    except (OSError, ValueError, IndexError, AttributeError):  # not Linux
+        return 0.0
 
 
 def leave(number: int, frame: FrameType | None) -> None:

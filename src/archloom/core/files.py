@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,6 +52,37 @@ def data_folder(directory: Path | None) -> Path | None:
     """Return the folder of data sets and tables: the given one, else that of the environment."""
     variable = os.environ.get(FOLDER_VARIABLE)
     return Path(variable) if directory is None and variable else directory
+
+
+def expand(path: str | Path) -> Path:
+    """Return a path with the home folder in the place of `~`; a user that there is not stays as it is written."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def exists(path: Path) -> bool:
+    """Return whether there is something at a path; a file can say any text, such as one too long for a name."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def is_special(path: Path) -> bool:
+    """Return whether a path is a pipe, a device or a socket, from which a reader could wait forever."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def refuse_special(path: Path) -> None:
+    """Raise an OSError for what a run folder never holds: a pipe, a device or a socket."""
+    if is_special(path):
+        raise OSError(errno.EINVAL, "it is no ordinary file")
 
 
 @contextmanager

@@ -322,6 +322,8 @@ def _read(path: Path) -> _Found | None:
     """Read a lease, or return None if it is gone; opening it makes NFS ask the server."""
     match = _NAME.fullmatch(path.name)
     assert match is not None, "only leases are read"
+    if files.is_special(path):
+        return _Found(path, int(match[1]), None, path.stat().st_mtime)
     try:
         with path.open("rb") as file:
             text, refreshed = file.read(), os.fstat(file.fileno()).st_mtime
@@ -337,7 +339,7 @@ def _read(path: Path) -> _Found | None:
 def _parse(text: bytes) -> Holder | None:
     try:
         return from_json_object(Holder, json.loads(text))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         return None
 
 

@@ -28,3 +28,11 @@ def _left_in_group() -> int | None:
     with suppress(OSError, ValueError):
         return max(0, int(GROUP_LIMIT.read_text(encoding="ascii")) - int(GROUP_USED.read_text(encoding="ascii")))
     return None
+
+
+def is_refused_memory(error: BaseException) -> bool:
+    """Return whether an error says that the system gave no memory; torch raises a plain RuntimeError on a CPU."""
+    texts = ("can't allocate memory", "not enough memory", "out of memory")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import socket
 import time
@@ -20,6 +21,7 @@ from archloom.core.events import Advanced, Deriving, Event, Started
 from archloom.core.files import check_guards
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 
+MOST_UNITS = 2**53  # whole numbers beyond it are no exact floats
 EVERY = 2.0  # seconds between two versions of the file
 
 
@@ -36,7 +38,10 @@ class Progress:
     @property
     def seconds_left(self) -> float | None:
         """Return the time that the remaining units take at the same speed."""
-        return None if self.seconds_per_unit is None else self.seconds_per_unit * max(0, self.total - self.position)
+        if self.seconds_per_unit is None:
+            return None
+        left = self.seconds_per_unit * max(0, self.total - self.position)
+        return left if math.isfinite(left) else None  # a file may say anything
 
     def step_after(self, records: int) -> int:
         """Return how many units are done since the last of so many records."""
@@ -44,8 +49,12 @@ class Progress:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
-        """Return the progress that a JSON object holds."""
-        return from_json_object(cls, value)
+        """Return the progress that a JSON object holds; a ValueError where its numbers are beyond reason."""
+        made = from_json_object(cls, value)
+        for name, number in (("position", made.position), ("total", made.total), ("units", made.units_per_record)):
+            if not 0 <= number <= MOST_UNITS:
+                raise ValueError(f"{name} must lie in 0..{MOST_UNITS}")
+        return made
 
 
 def progress_path(run: Path) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from archloom.core.errors import SettingError, suggestion
+from archloom.core.files import exists
 from archloom.core.settings import Settings, read_toml
 
 _PACKAGE = Path(__file__).parents[1]
@@ -77,7 +78,7 @@ def find_pipeline(given: str) -> Path:
 def _find(given: str, known: dict[str, Path], kind: str) -> Path:
     if given in known:
         return known[given]
-    if given.endswith(".toml") or Path(given).exists():
+    if given.endswith(".toml") or exists(Path(given)):
         return Path(given)
     raise SettingError(f"no {kind} '{given}'{suggestion(given, known)} (or the path of a .toml file)")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Self, TypeVar
 
 from archloom.core.errors import CheckpointError, one_line
-from archloom.core.files import reading
+from archloom.core.files import reading, refuse_special
 from archloom.core.json_object import JsonObject
 
 Result = TypeVar("Result")
@@ -23,6 +23,7 @@ def read_result_file(path: Path, parse: Callable[[JsonObject], Result], *, versi
         StorageError: If the file cannot be read.
     """
     with reading(path):
+        refuse_special(path)
         data = path.read_bytes()
     try:
         value = json.loads(data)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from archloom.core.errors import ArchloomError
+from archloom.core.files import refuse_special
 from archloom.core.json_object import JsonObject
 
 RecordT = TypeVar("RecordT")
@@ -51,6 +52,7 @@ class GrowingFile:
     def read(self) -> Growth:
         """Return what is new; a file that is missing or cannot be read is empty."""
         try:
+            refuse_special(self._path)
             found = self._path.stat()
             same, size = (found.st_dev, found.st_ino) == self._file, found.st_size
             if same and size == self.offset:
@@ -101,7 +103,7 @@ class RecordFile(Generic[RecordT]):
             return None
         try:
             return self._parse(value)
-        except (ArchloomError, KeyError, TypeError, ValueError, AttributeError):
+        except (ArchloomError, KeyError, TypeError, ValueError, AttributeError, OverflowError):
             return None
 
 

@@ -27,6 +27,7 @@ from archloom.data.folder import MEGABYTE, decode_image, decode_in_threads, hold
 from archloom.data.source import ImageData, InMemory, Source, check_labels, locate, measure_statistics
 
 NEEDS = "pyarrow"
+MOST_CLASSES = 1_000_000  # without names: a file must not make a list of them without end
 SPLITS, STATE, INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 TRAIN, TESTS = "train", ("test", "validation", "valid")  # the first one there is holds the test images
 
@@ -106,13 +107,29 @@ class ArrowPictures(Source):
 
 def _open(root: Path, columns: _Columns, size: int) -> ArrowPictures:
     files = _arrow_files(root)
-    column = _read_table(files).column(columns.label)
+    table = _read_table(files)
+    missing = [name for name in (columns.image, columns.label) if table.column_names.count(name) != 1]
+    if missing:
+        raise DataError(f"the files of '{root}' must have one column '{missing[0]}', as {INFO} says")
+    column = table.column(columns.label)
     if column.null_count:
         raise DataError(f"'{root}': column '{columns.label}' has {column.null_count} rows without a label")
-    labels = torch.as_tensor(column.to_pylist())
-    if len(labels) == 0:
+    if len(column) == 0:
         raise DataError(f"'{root}' has no rows")
+    if not _is_whole_number(column.type):
+        raise DataError(f"'{root}': column '{columns.label}' must hold numbers of classes, got {column.type}")
+    labels = torch.as_tensor(column.to_pylist(), dtype=torch.int64)
+    for extreme in (int(labels.min()), int(labels.max())):
+        if not 0 <= extreme < (len(columns.classes) or MOST_CLASSES):
+            most = (len(columns.classes) or MOST_CLASSES) - 1
+            raise DataError(f"labels of '{root}' must lie in 0..{most}, got {extreme}")
     return ArrowPictures(files, columns.image, check_labels(labels, len(labels)), torch.arange(len(labels)), size=size)
+
+
+def _is_whole_number(kind: Any) -> bool:
+    import pyarrow
+
+    return bool(pyarrow.types.is_signed_integer(kind) or pyarrow.types.is_uint8(kind))
 
 
 def _hold_out(
@@ -139,7 +156,11 @@ class _Columns:
     def find(cls, features: JsonObject, image: str, label: str, root: Path) -> _Columns:
         """Return the columns that were named, or the only ones of their kind."""
         label = _pick(features, label, "ClassLabel", "label_column", root)
-        classes = tuple(map(str, features[label].get("names") or ()))
+        feature = features[label]
+        names = feature.get("names") if isinstance(feature, dict) else None
+        if not isinstance(names, list | None):
+            raise DataError(f"'{root / INFO}': the names of column '{label}' must be a list, got {one_line(names)}")
+        classes = tuple(map(str, names or ()))
         return cls(_pick(features, image, "Image", "image_column", root), label, classes)
 
 
@@ -161,7 +182,10 @@ def _find_splits(root: Path) -> tuple[Path, Path | None]:
     """Return the folders of training and test images, None if there are none of the latter."""
     if (root / STATE).is_file():
         return root, None
-    names = [str(name) for name in _read_json(root / SPLITS).get("splits", ())]
+    listed = _read_json(root / SPLITS).get("splits", [])
+    if not isinstance(listed, list):
+        raise DataError(f"'{root / SPLITS}' must list the splits, got {one_line(listed)}")
+    names = [str(name) for name in listed]
     if TRAIN not in names:
         raise DataError(f"'{root}' must have a split 'train', got {', '.join(names) or 'none'}")
     return root / TRAIN, next((root / name for name in TESTS if name in names), None)
@@ -179,8 +203,10 @@ def _arrow_files(root: Path) -> list[Path]:
         names = [str(entry["filename"]) for entry in _read_json(root / STATE)["_data_files"]]
     except (KeyError, TypeError) as error:
         raise DataError(f"'{root / STATE}' must list the files of the data set") from error
-    if any(Path(name).name != name for name in names):
+    if any(Path(name).name != name or "\0" in name for name in names):
         raise DataError(f"'{root / STATE}' names a file outside of its folder")
+    if not names:
+        raise DataError(f"'{root / STATE}' must list the files of the data set")
     return [root / name for name in names]
 
 
@@ -202,7 +228,8 @@ def _read_table(files: Sequence[Path]) -> Any:
     for file in files:
         try:
             tables.append(pyarrow.ipc.open_stream(pyarrow.memory_map(str(file))).read_all())
-        except (OSError, pyarrow.ArrowException) as error:
+            tables[-1].validate(full=True)  # or places that a file states could lie outside of its memory
+        except (OSError, ValueError, pyarrow.ArrowException) as error:
             raise DataError(f"'{file}' is not a readable Arrow file: {one_line(error)}") from error
     try:
         return pyarrow.concat_tables(tables)

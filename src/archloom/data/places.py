@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from archloom.core.errors import SettingError
+from archloom.core.files import exists, expand
 from archloom.core.settings import Settings
 from archloom.data import DATA
 
@@ -22,7 +23,7 @@ KINDS = "a name (archloom list data), a folder of pictures, an .npz file or a Hu
 
 def is_data_path(given: str) -> bool:
     """Return whether a text is written like a path, or names something that exists."""
-    return "/" in given or given.endswith(".npz") or Path(given).expanduser().exists()
+    return "/" in given or given.endswith(".npz") or exists(expand(given))
 
 
 def recognize(given: str | Path) -> Settings:
@@ -31,8 +32,8 @@ def recognize(given: str | Path) -> Settings:
     Raises:
         SettingError: If there is nothing, or nothing that holds images.
     """
-    path = Path(given).expanduser().absolute()
-    if not path.exists():
+    path = expand(given).absolute()
+    if not exists(path):
         raise SettingError(f"there are no data at '{given}'; data are {KINDS}")
     if path.is_dir():
         return _recognize_folder(path)
@@ -73,6 +74,6 @@ def absolute_path(path: str, directory: Path | None) -> str:
     A path that is at neither place stays as it is; reading it says where it was looked for.
     """
     for start in (Path.cwd(), *([] if directory is None else [directory])):
-        if path and (start / Path(path).expanduser()).exists():
-            return str((start / Path(path).expanduser()).absolute())
+        if path and exists(start / expand(path)):
+            return str((start / expand(path)).absolute())
     return path

@@ -21,6 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from archloom.core.errors import DataError
+from archloom.core.files import exists, expand
 from archloom.core.state import StateDict
 from archloom.data.augment import Augment, to_units
 from archloom.data.facts import DataSet, Facts
@@ -240,8 +241,8 @@ def locate(name: str, directory: Path | None, path: str = "") -> Path:
     """Return where a data set of this name is: `path` as the user sees it, or in the data folder."""
     if directory is None and not path:
         raise DataError(f"data set '{name}' needs a data folder; give --data-dir or set ARCHLOOM_DATA")
-    own = Path(path).expanduser()
-    return own if directory is None or (path and own.exists()) else directory / own
+    own = expand(path)
+    return own if directory is None or (path and exists(own)) else directory / own
 
 
 def to_channels_first(images: np.ndarray[Any, Any]) -> Tensor:

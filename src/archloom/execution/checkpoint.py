@@ -22,7 +22,7 @@ from torch import Tensor
 
 from archloom.core import files
 from archloom.core.errors import CheckpointError, SettingError, StorageError
-from archloom.core.files import reading, remove_leftovers, write_atomically, writing
+from archloom.core.files import reading, refuse_special, remove_leftovers, write_atomically, writing
 
 State: TypeAlias = Any
 """Dicts (keys str or int), lists and tuples of Tensor, int, float, bool, str and None, nested at will."""
@@ -215,5 +215,6 @@ class Checkpoints:
 
 def _read(path: Path) -> State:
     with reading(path):
+        refuse_special(path)
         data = path.read_bytes()
     return decode(data, name=path.name)

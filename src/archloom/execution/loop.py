@@ -111,11 +111,18 @@ class Loop(ABC, Generic[RecordT, OutcomeT]):
         for listener in self._listeners:
             listener(event)
 
+    def refuse_more_units(self, units: int) -> None:
+        """Raise a ValueError if a state has more units than the loop: a budget only ever reduces them."""
+        if not self.position <= units <= self.total:
+            raise ValueError(f"the units must lie in {self.position}..{self.total}, got {units}")
+
     def state_dict(self) -> StateDict:
         """Return everything that a checkpoint must hold."""
         return {"position": self.position, "history": [record.to_json() for record in self.history]}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore what `state_dict` returned."""
+        if state["position"] < 0:
+            raise ValueError(f"position must be 0 or more, got {state['position']}")
         self.position = state["position"]
         self.history = [self.read_record(value) for value in state["history"]]

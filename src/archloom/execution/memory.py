@@ -22,6 +22,7 @@ from archloom.core.memory import available_memory
 
 GIGABYTE = 2**30
 SMALL_BATCHES = (4, 8)  # images; with fewer some kernels choose another way
+SMALL_COLUMNS = (16, 24)  # of a text: with fewer, evaluations need more memory than steps, and do not grow
 UNSEEN = 1.4  # times the tensors: buffers of convolutions, and gaps between tensors
 WORKER = 400 * 2**20  # bytes of a process with torch loaded
 STATUS_FILE = Path("/proc/self/statm")
@@ -57,14 +58,14 @@ class MemoryMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
         self.now -= size
 
 
-def extrapolate_peak(run: Callable[[int], object], images: int) -> int:
-    """Return the bytes that `run(images)` needs at most, by running it with a few images."""
+def extrapolate_peak(run: Callable[[int], object], images: int, *, small: tuple[int, int] = SMALL_BATCHES) -> int:
+    """Return the bytes that `run(images)` needs at most, by running it with a few images: the numbers in `small`."""
     peaks = []
-    for count in SMALL_BATCHES:
+    for count in small:
         with MemoryMeter() as meter:
             run(count)
         peaks.append(meter.peak)
-    few, many = SMALL_BATCHES
+    few, many = small
     slope = max(0.0, (peaks[1] - peaks[0]) / (many - few))
     return int(UNSEEN * max(peaks[0], peaks[0] + slope * (images - few)))
 

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
+
 from archloom.core.errors import SettingError, StorageError
 from archloom.core.events import Event, Listener, Noted, Recorded
 from archloom.core.progress_file import ProgressWriter
 from archloom.core.settings import Settings
-from archloom.core.state import StateDict
+from archloom.core.state import StateDict, refuse_bad_optimizers, refuse_other_types
 from archloom.execution.checkpoint import decode, encode
 from archloom.execution.loop import FollowerEnded, Interrupted, Loop
 from archloom.execution.places import PROCESSES
@@ -151,6 +153,8 @@ def _load(run: FolderRun[OutcomeT, ResultT], folder: RunFolder, state: Any, rank
         )
     refuse_changed_settings(folder.config_path, state, run.determining_settings)
     with folder.explain_misfit():
+        refuse_other_types(state, run.loop.state_dict())
+        refuse_bad_optimizers(state, torch.is_tensor)
         run.load(state)
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from archloom.core import files
-from archloom.core.errors import CheckpointError, SettingError, StorageError, suggestion
-from archloom.core.files import reading, remove_leftovers, write_atomically, writing
+from archloom.core.errors import CheckpointError, SettingError, StorageError, one_line, suggestion
+from archloom.core.files import reading, refuse_special, remove_leftovers, write_atomically, writing
 from archloom.core.json_object import JsonObject
 from archloom.core.leases import Lease, hold_lease, is_lease
 from archloom.core.settings import Settings, read_toml, write_toml
@@ -110,10 +110,12 @@ class RunFolder:
         """Turn the errors of loading a state that does not fit the configuration into one line."""
         try:
             yield
-        except (KeyError, RuntimeError, ValueError, TypeError) as error:
+        except StorageError:
+            raise
+        except (LookupError, RuntimeError, ValueError, TypeError, AttributeError, OverflowError) as error:
             raise CheckpointError(
                 f"the checkpoint of {self.path} does not fit its config.toml ({type(error).__name__}: "
-                f"{str(error).splitlines()[0]}); was the configuration changed?"
+                f"{one_line(error)}); was the configuration changed?"
             ) from error
 
     @property
@@ -226,6 +228,7 @@ def _read_lines(path: Path) -> list[JsonObject]:
 
 def _read_if_there(path: Path) -> bytes | None:
     with reading(path):
+        refuse_special(path)
         try:
             return path.read_bytes()
         except FileNotFoundError:

@@ -5,6 +5,7 @@ Options of sbatch beside CPUs, GPUs and memory come from its own variables: SBAT
 
 from __future__ import annotations
 
+import secrets
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -107,6 +108,8 @@ class SlurmExecutor(ClusterExecutor[Any]):
         super().__init__(place, shared=shared)
         self._most, self._cluster, self._seconds_to_save = workers or MOST_JOBS, cluster, seconds_to_save
         self._engines: dict[Resources, Any] = {}
+        # results of jobs are unpickled, so no file that was here before may pass for one
+        self._logs = place.absolute() / FOLDER / secrets.token_hex(6)
 
     @property
     def workers(self) -> int:
@@ -129,7 +132,7 @@ class SlurmExecutor(ClusterExecutor[Any]):
         submitit = _submitit()
         try:
             engine = submitit.AutoExecutor(
-                folder=self._place.absolute() / FOLDER, cluster=self._cluster, slurm_max_num_timeout=MOST_TIMEOUTS
+                folder=self._logs, cluster=self._cluster, slurm_max_num_timeout=MOST_TIMEOUTS
             )
         except Exception as error:  # submitit's own, where sbatch is missing
             raise ArchloomError(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from archloom.core.files import expand
 from archloom.core.recipes import PIPELINES, SpecSource, find_spec, shipped
 from archloom.core.settings import Settings, merge
 from archloom.data import DATA
@@ -25,7 +26,7 @@ def find_pipeline_source(
     source = find_spec("run", FROM_DATA, root, out=out)
     if out is None:  # each data set has a folder of its own: a later call resumes there
         source = replace(source, folder=root / f"run-{Path(given).absolute().stem}")
-    name = str(Path(given).expanduser().absolute()) if is_data_path(str(given)) else str(given)
+    name = str(expand(given).absolute()) if is_data_path(str(given)) else str(given)
     return source, merge({"search": {"data": {"name": name}}}, overrides)
 
 

@@ -23,6 +23,13 @@ def embed(picture: Picture) -> Markup:
     return Markup(picture.svg if picture.narrow == picture.svg else picture.svg + picture.narrow)
 
 
+def leave_out(picture: Picture) -> Markup:
+    """Return only pictures that are drawn at once, and a line in the place of others."""
+    if picture.is_quick:
+        return embed(picture)
+    return Markup("<p>Not drawn, because the budget was over: <code>archloom report</code> of this run draws it.</p>")
+
+
 @cache
 def make_environment(*packages: str, show: Show = embed) -> jinja2.Environment:
     """Return the templates of these packages, the first that has a name counts, with this way to show a picture."""
@@ -38,8 +45,12 @@ def make_environment(*packages: str, show: Show = embed) -> jinja2.Environment:
 
 
 def render_template(
-    template: str, context: Mapping[str, object], *, environment: jinja2.Environment | None = None
+    template: str,
+    context: Mapping[str, object],
+    *,
+    environment: jinja2.Environment | None = None,
+    with_pictures: bool = True,
 ) -> str:
-    """Return the page that a template makes, by default one of this package."""
-    known = environment or make_environment("archloom.reports")
+    """Return the page that a template makes, by default one of this package; pictures may be left out, to save time."""
+    known = environment or make_environment("archloom.reports", show=embed if with_pictures else leave_out)
     return make_printable(known.get_template(template).render(context))

@@ -22,6 +22,7 @@ class Picture:
     draw: Callable[[], str]  # returns SVG, or '' where there is nothing to draw
     tabulate: Callable[[], Table]  # returns the numbers that the drawing shows
     caption: str = ""
+    is_quick: bool = False  # our own SVG, which takes no time
 
     @cached_property
     def svg(self) -> str:

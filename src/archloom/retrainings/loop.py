@@ -410,7 +410,9 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self.best = state["best"]
         self._sums = dict(state["partial"])
         older = state.get("epochs", self.settings.epochs) * self._train.steps  # of older versions
-        self._steps = state.get("steps", older)
+        steps = state.get("steps", older)
+        self.refuse_more_units(steps)
+        self._steps = steps
         budget = state.get("budget")
         if budget is not None:  # a resumed training keeps to it, too
             self._budget = Budget.begin(budget["seconds"], spent=budget["spent"])

@@ -185,6 +185,8 @@ def _build_network(card: ModelCard, tensors: Mapping[str, Tensor], path: Path) -
 def _read_card(text: str, path: Path) -> ModelCard:
     try:
         values = json.loads(text)
+        if not isinstance(values, dict):
+            raise ValueError("it must be an object")
         names = ("words",) if values.get("words") else ("classes", "image_shape", "mean", "std")
         listed = {name: tuple(values[name]) for name in names}
         lists = {name: tuple(values[name]) for name in CARD_LISTS if name in values}
@@ -193,7 +195,7 @@ def _read_card(text: str, path: Path) -> ModelCard:
         if not named:
             raise ValueError("space, architecture, network and details must be objects")
         return ModelCard(**{**values, **listed, "details": ModelDetails.from_json(values["details"])})
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
         raise CheckpointError(f"model {path} is damaged (its card cannot be read: {one_line(error)})") from error
 
 

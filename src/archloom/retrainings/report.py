@@ -75,7 +75,9 @@ class Link:
     what: str
 
 
-def write_retrain_report(directory: Path, *, images: Images | None = None, out: Path | None = None) -> Path:
+def write_retrain_report(
+    directory: Path, *, images: Images | None = None, out: Path | None = None, with_pictures: bool = True
+) -> Path:
     """Write report.html of a retraining, finished or not; `images` returns test images for its worst mistakes.
 
     The page is written into the run folder, or into `out`.
@@ -88,14 +90,15 @@ def write_retrain_report(directory: Path, *, images: Images | None = None, out: 
     if images is not None and worst:
         keep_thumbnails(run.path / PICTURES, images([mistake.index for mistake in worst]))
     place = run if out is None else RunFolder(out)
-    place.write_text(run.report_path.name, _render(run, result))
+    place.write_text(run.report_path.name, _render(run, result, with_pictures=with_pictures))
     return place.report_path
 
 
-def _render(run: RunFolder, result: RetrainResult | None) -> str:
+def _render(run: RunFolder, result: RetrainResult | None, *, with_pictures: bool) -> str:
     config = run.config
     graphs = list_graphs(config.get("space", {}), config.get("architecture", {}))
-    return render_template("retrained.html", make_context(run.path, config, read_records(run), result, graphs))
+    context = make_context(run.path, config, read_records(run), result, graphs)
+    return render_template("retrained.html", context, with_pictures=with_pictures)
 
 
 def make_context(

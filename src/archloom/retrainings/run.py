@@ -45,7 +45,7 @@ from archloom.retrainings.sizes import AUTO
 from archloom.retrainings.spec import KIND, RetrainSpec, compose
 from archloom.retrainings.transfer import Origin, find_origin
 from archloom.searches.architectures import find_architecture
-from archloom.searches.budget import Budget
+from archloom.searches.budget import PLAN_END, Budget
 from archloom.searches.run import DEFAULT_OPTIONS
 from archloom.supernet.ranks import ALONE, Ranks
 
@@ -170,7 +170,7 @@ def run_retraining(
 
     def build() -> RetrainRun:
         seconds = None if request.budget is None else parse_duration(request.budget)
-        budget = None if seconds is None else Budget.begin(seconds, spent=options.spent)
+        budget = None if seconds is None else Budget.begin_with_process(seconds, age=options.spent)
         images = data or request.spec.load_data()
         if request.pruned:
             note(request.pruned)
@@ -245,9 +245,10 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
         ranks: Ranks = ALONE,
     ) -> None:
         check_trainable(data)
-        self._spec, self._data = spec, data
+        self._spec, self._data, self._budget = spec, data, budget
         self._cost = cost_of_model(spec, data)
-        refuse_large_retraining(spec, data, self._cost)
+        if budget is None or not budget.is_past(PLAN_END):  # else timed steps must show alone that it fits
+            refuse_large_retraining(spec, data, self._cost)
         super().__init__(folder, build_retraining(spec, data, budget=budget, ranks=ranks))
         self._kept_epoch: int | None = None  # of the best model that is on disk
 
@@ -285,7 +286,8 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
         test = self._data.test if isinstance(self._data, ImageData) else None
         write_drawing(self.folder, self._spec)
         images = None if test is None else lambda index: test.fetch(torch.tensor(index))
-        write_retrain_report(self.folder.path, images=images)
+        with_pictures = self._budget is None or self._budget.has_time_for_pictures()
+        write_retrain_report(self.folder.path, images=images, with_pictures=with_pictures)
 
     def _make_result(self, outcome: RetrainOutcome, seconds: float) -> RetrainResult:
         spec, data, history = self._spec, self._data, self.loop.history

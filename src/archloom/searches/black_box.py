@@ -103,7 +103,7 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         self._targets = [one for one in (target, None if limit is None else limit.to_target()) if one is not None]
         if self._targets:
             strategy.set_target(self._targets[0])
-        self.strategy, self._score, self._trials = strategy, score, trials
+        self.strategy, self.score, self._trials = strategy, score, trials
         self._study, self._parallel = study or LocalStudy(), parallel
         self._waiting: list[FinishedTrial] = []  # scored, and not yet reported
         self._known: dict[int, FinishedTrial] = {}  # of a group that was interrupted, by number
@@ -172,7 +172,7 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
     def _score_trial(self, trial: Trial) -> tuple[tuple[Scored, ...], bool]:
         """Return the scores of a trial until it is complete, or until the strategy prunes it."""
         scores: list[Scored] = []
-        for scored in self._score(trial.architecture):
+        for scored in self.score(trial.architecture):
             scores.append(scored)
             if self._is_intermediate(scored) and not self._should_continue(trial, scored):
                 return tuple(scores), True
@@ -191,12 +191,12 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         return 100 * reward
 
     def _is_intermediate(self, scored: Scored) -> bool:
-        return scored.epochs < self._score.epochs
+        return scored.epochs < self.score.epochs
 
     # --- records
 
     def _record(self, finished: FinishedTrial) -> TrialRecord:
-        last, full, architecture = finished.scores[-1], self._score.epochs, finished.trial.architecture
+        last, full, architecture = finished.scores[-1], self.score.epochs, finished.trial.architecture
         before = self.history[-1].trainings if self.history else 0.0
         trained = round(before * full) + last.epochs  # in epochs, which add up exactly
         record = TrialRecord(

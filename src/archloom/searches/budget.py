@@ -16,13 +16,16 @@ Clock = Callable[[], float]
 ClockName = Literal["wall", "cpu"]
 CLOCKS: dict[ClockName, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
 
+PLAN_END = 0.2  # of the budget; after it only the cheapest race is timed, and the memory is not measured
 SUPERNET_END = 0.45  # of the budget: when the shared weights must have been trained, planning included
 LEAST_SUPERNET = 0.3  # of the time that is left when the supernet begins
 SHARPNESS_END = 0.6  # when the eigenvalue of an epoch must be measured; it is left out where it would take longer
 RACE_END = 0.94  # when the race must be over; what is left is for the random baseline and the report
 SLACK = 1.05  # a phase may be this much slower than planned before it is shortened
 RECENT = 30  # steps whose mean duration predicts the next ones
-END_SECONDS = 2.5  # of a core, for what follows the last phase: the last evaluation, the result and the report
+END_SECONDS = 1.0  # of a core, for what follows the last phase: the last evaluation, the result, a page of text
+PICTURE_SECONDS = 2.5  # of a core, for the pictures of the page
+MOST_FOR_PICTURES = 0.1  # of the budget is kept for them; a busy machine leaves them out
 LEAST_SHARE = 0.02  # of a core that a process is taken to get at least
 SEEN_SECONDS = 1.0  # before the share of a core is believed
 LATELY_SECONDS = 4.0  # a machine that became busy shows in the last seconds, not in the mean since the start
@@ -49,6 +52,17 @@ class Budget:
         """Return a budget by the clock of a name; on a wall clock other processes make a run slower."""
         return cls(seconds, CLOCKS[name], spent, cpu_clock=time.process_time if name == "wall" else None)
 
+    @classmethod
+    def begin_with_process(cls, seconds: float, name: ClockName = "wall", *, age: float) -> Budget:
+        """Return a budget that began with this process, so many seconds ago; its start shows how busy the machine is.
+
+        The age is 0 where Python code calls: its process did other work before.
+        """
+        budget = cls.begin(seconds, name, spent=age)
+        if budget.cpu_clock is not None and age > SEEN_SECONDS:
+            budget._set_share(budget.cpu_clock() / age)
+        return budget
+
     @property
     def elapsed(self) -> float:
         """Return the seconds that the run has taken."""
@@ -56,7 +70,18 @@ class Budget:
 
     def left_until(self, share: float) -> float:
         """Return the seconds until this share of the budget is spent; the end of a run always keeps its time."""
-        return min(share * self.seconds, self.seconds - END_SECONDS / self.core_share) - self.elapsed
+        pictures = min(PICTURE_SECONDS / self.core_share, MOST_FOR_PICTURES * self.seconds)
+        end = self.seconds - END_SECONDS / self.core_share - pictures
+        return min(share * self.seconds, end) - self.elapsed
+
+    def is_past(self, share: float) -> bool:
+        """Return whether more than this share of the budget is spent."""
+        return self.left_until(share) < 0
+
+    def has_time_for_pictures(self) -> bool:
+        """Return whether the pictures of the report can be drawn in time."""
+        self.watch_load()
+        return self.elapsed + PICTURE_SECONDS / self.core_share <= self.seconds
 
     def end_of_supernet(self) -> float:
         """Return the share of the budget at which the supernet must be trained: later where the start took long."""
@@ -82,8 +107,11 @@ class Budget:
         watched = [self._seen[place] for place in range(min(2, len(self._seen)))]
         shares = [(used - before) / (now - start) for start, before in watched if now - start > SEEN_SECONDS]
         if shares:
-            self.core_share = min(1.0, max(LEAST_SHARE, min(shares)))
+            self._set_share(min(shares))
         self._seen.append((now, used))
+
+    def _set_share(self, share: float) -> None:
+        self.core_share = min(1.0, max(LEAST_SHARE, share))
 
 
 class StepPace:

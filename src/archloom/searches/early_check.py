@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from archloom.core.errors import SettingError, suggestion
+from archloom.core.files import exists, expand
 from archloom.core.json_schema import Schema
 from archloom.core.problems import Problems
 from archloom.core.recipes import SpecSource, read_recipe
@@ -41,7 +42,7 @@ def check_early(given: Settings, *, kind: Literal["search", "retrain"] = "search
         warnings.simplefilter("always", RenamedSettingWarning)
         tables = rename_settings(given)
     folder = tables.get("data", {}).get("directory") if isinstance(tables.get("data"), Mapping) else None
-    if folder is not None and not Path(folder).expanduser().exists():
+    if folder is not None and not exists(expand(folder)):
         problems.add(f"no data folder {folder}; check --data-dir")
     if isinstance(tables.get("data"), Mapping):
         tables = {**tables, "data": problems.attempt(lambda: locate_data(tables["data"])) or {}}

@@ -533,10 +533,13 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self.strategy.load_state_dict(state["strategy"])
         self.weights.load_state_dict(state["weights"])
         partial = state["partial"]
-        self._sums, self._counts = dict(partial["sums"]), dict(partial["counts"])
+        self._sums = {name: float(value) for name, value in partial["sums"].items()}
+        self._counts = {name: int(partial["counts"][name]) for name in self._sums}
         self._images, self._seconds = partial["images"], partial["seconds"]
         self._kept = list(state.get("kept", []))
-        self._steps = state.get("steps", self._steps)
+        steps = state.get("steps", self._steps)
+        self.refuse_more_units(steps)
+        self._steps = steps
         if self._budget is not None:
             self._budget.spent = state.get("spent", 0.0)
         self._batches = None

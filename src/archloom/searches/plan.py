@@ -19,7 +19,7 @@ from archloom.core.settings import Settings, flatten, merge, tables_of
 from archloom.data import DataSet
 from archloom.execution.survey import usable_cores
 from archloom.families import family_of
-from archloom.searches.budget import RACE_END, Budget, time_steps
+from archloom.searches.budget import PLAN_END, RACE_END, Budget, time_steps
 from archloom.searches.build import SearchBuilder
 from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.race_settings import RaceSettings
@@ -40,7 +40,7 @@ ENOUGH = (12, 120)  # contestants and steps for which a more faithful network is
 TIMED_CONTESTANTS, TIMED_TRAINING = 6, 2  # random contestants, and the steps of each
 PROPOSAL_COST = 1.35  # of a contestant that wins rounds, relative to a random one: good networks are larger
 MORE_TRIALS = 1.5  # than would fit at the planned cost: the budget ends a black box, whose trials may cost less
-PLAN_END, LATE = 0.2, 0.4  # of the budget; then only the cheapest race is timed; then none is
+LATE = 0.4  # of the budget; after it no race is timed
 TIMING_SHARE = 0.03  # of the budget that one timing takes at most, if a step does not take longer
 WANTED_STEPS, FEWEST_STEPS, MOST_STEPS = 240, 60, 480  # of the first round of a race
 RACE_SIDE, LEAST_SIDE = 16, 8  # pixels: images of a race are shrunk to about this
@@ -76,7 +76,7 @@ def complete_search(
     needs_plan, black_box = _needs_plan(spec), _is_black_box(spec)
     if black_box and not needs_plan and spec.search.budget is None:
         return Planned(spec, None)
-    budget = Budget.begin(0.0, spec.search.budget_clock, spent=spent)  # reading the data counts
+    budget = Budget.begin_with_process(0.0, spec.search.budget_clock, age=spent)  # reading the data counts
     images = data or spec.load_data()
     if needs_plan:
         text = spec.search.budget or _default_budget(images)
@@ -271,7 +271,7 @@ class _Planner:
     def _choose_fidelity(self, fidelities: Sequence[_Draft], enough: float) -> tuple[_Draft, float]:
         """Return the first whose steps take at most `enough` seconds, else the last, and the seconds of its steps."""
         for number, tried in enumerate(fidelities, start=1):
-            if number < len(fidelities) and self._budget.left_until(PLAN_END) < 0:
+            if number < len(fidelities) and self._budget.is_past(PLAN_END):
                 continue  # the last one is the cheapest
             each = self._time_training(tried.resolve())
             if each <= enough:
@@ -282,9 +282,12 @@ class _Planner:
         """Return the mean seconds that one step of a contestant will take."""
         builder = SearchBuilder(spec, self._images)
         training, typical = builder.short_training(), builder.typical_contestants(TIMED_CONTESTANTS)
-        return PROPOSAL_COST * statistics.fmean(
-            self._time(training.begin(one), before=1, count=TIMED_TRAINING, share=1 / len(typical)) for one in typical
-        )
+        times, start = [], self._clock()
+        for one in typical:
+            times.append(self._time(training.begin(one), before=1, count=TIMED_TRAINING, share=1 / len(typical)))
+            if self._clock() - start > 2 * self._most_seconds:  # to build a network takes time, too
+                break
+        return PROPOSAL_COST * statistics.fmean(times)
 
     def _fidelities(self) -> Iterator[Settings]:
         """Yield settings of contestants, the most faithful first: full depth, then less; then smaller images."""

@@ -129,9 +129,9 @@ class ReportData:
         return self.result or chosen_so_far(self.history)
 
 
-def render(data: ReportData) -> str:
+def render(data: ReportData, *, with_pictures: bool = True) -> str:
     """Return the whole page."""
-    return render_template("template.html", make_context(data))
+    return render_template("template.html", make_context(data), with_pictures=with_pictures)
 
 
 def make_context(data: ReportData, *, with_alarms: bool = True) -> dict[str, object]:
@@ -187,7 +187,11 @@ def picture_cells(graphs: Sequence[CellGraph], architecture: Mapping[str, str]) 
     """Return the drawing of an architecture; its numbers are the options."""
     rows = tuple(architecture.items()) if graphs else ()
     return Picture(
-        "architecture", "Architecture", lambda: draw_cells(graphs), lambda: Table("", rows, ("decision", "option"))
+        "architecture",
+        "Architecture",
+        lambda: draw_cells(graphs),
+        lambda: Table("", rows, ("decision", "option")),
+        is_quick=True,
     )
 
 

@@ -25,23 +25,26 @@ from archloom.data import (
 from archloom.data.places import GIVEN
 from archloom.data.user_data import as_data_set
 from archloom.execution.machine import pick_device
-from archloom.execution.places import PROCESSES
+from archloom.execution.places import PROCESSES, is_remote
 from archloom.execution.run import FolderRun, RunOptions, begin_run, resume_run
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
 from archloom.objectives import Cost, CostTable
 from archloom.reports.cells import draw_cells
-from archloom.searches.budget import Budget
+from archloom.searches.black_box import BlackBoxLoop
+from archloom.searches.budget import PLAN_END, Budget
 from archloom.searches.build import JobPlace, build_search
 from archloom.searches.final_network import FinalNetwork, facts_of
+from archloom.searches.finalist_race import ShortScore
 from archloom.searches.loop import SearchLoop, TableLookup
-from archloom.searches.memory import refuse_large_search
+from archloom.searches.memory import refuse_large_search, refuse_large_trials
 from archloom.searches.mlflow_runs import mlflow_listener
 from archloom.searches.plan import complete_search, refuse_budget_of_ranks
 from archloom.searches.plugin_check import check_network, is_plugin
 from archloom.searches.records import SearchRecord
 from archloom.searches.report import ReportData, render
 from archloom.searches.result import SearchOutcome, SearchResult, read_history, read_result
+from archloom.searches.short_training import StandaloneScore
 from archloom.searches.spec import NOT_DETERMINING, SearchSpec
 from archloom.searches.tensorboard import tensorboard_listener
 from archloom.searches.weights_and_biases import wandb_listener
@@ -171,7 +174,7 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
         budget: Budget | None = None,
         options: RunOptions = DEFAULT_OPTIONS,
     ) -> None:
-        self._spec = spec
+        self._spec, self._budget = spec, budget
         if data is None and spec.facts is None:  # only reading the data shows their shape
             data = spec.load_data()
         facts = facts_of(spec, data)
@@ -179,10 +182,15 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
             check_network(spec.space.name, spec.build_space(), facts, spec.network.settings)
         self._data_name = spec.data_set.name if data is None else data.name
         cost = _refuse_uncountable(spec.build_space(), facts, spec.network.settings)
-        if issubclass(STRATEGIES.find(spec.strategy.name).load(), OneShot):
+        is_late = budget is not None and budget.is_past(PLAN_END)  # timed steps must show alone that it fits
+        if issubclass(STRATEGIES.find(spec.strategy.name).load(), OneShot) and not is_late:
             refuse_large_search(spec, facts, cost)
         place = JobPlace(options.on, folder.path)
-        super().__init__(folder, build_search(spec, data=data, budget=budget, jobs=place, ranks=options.ranks))
+        loop = build_search(spec, data=data, budget=budget, jobs=place, ranks=options.ranks)
+        trains = isinstance(loop, BlackBoxLoop) and isinstance(loop.score, StandaloneScore | ShortScore)
+        if trains and not is_late and not is_remote(options.on):
+            refuse_large_trials(spec, facts, cost)
+        super().__init__(folder, loop)
         self._final = FinalNetwork.of(spec, facts)
 
     @property
@@ -231,7 +239,11 @@ class SearchRun(FolderRun[SearchOutcome, SearchResult]):
 
     def write_report(self, result: SearchResult | None) -> None:
         """Write the report page, of an unfinished run too."""
-        _write_report(self.folder, self._spec, self.loop.space, self.loop.history, result, self.loop.look_up)
+        with_pictures = self._budget is None or self._budget.has_time_for_pictures()
+        loop = self.loop
+        _write_report(
+            self.folder, self._spec, loop.space, loop.history, result, loop.look_up, with_pictures=with_pictures
+        )
 
 
 def write_search_report(folder: RunFolder, *, out: Path | None = None) -> Path:
@@ -253,6 +265,8 @@ def _write_report(
     history: Sequence[SearchRecord],
     result: SearchResult | None,
     look_up: TableLookup,
+    *,
+    with_pictures: bool = True,
 ) -> Path:
     if result is not None:
         folder.write_text(folder.cell_path.name, draw_cells(space.graphs(result.architecture), title=spec.title))
@@ -265,7 +279,7 @@ def _write_report(
         space=space,
         tested=_look_up_probable(space, result, look_up),
     )
-    folder.write_text(folder.report_path.name, render(report))
+    folder.write_text(folder.report_path.name, render(report, with_pictures=with_pictures))
     return folder.report_path
 
 

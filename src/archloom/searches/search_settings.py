@@ -11,6 +11,7 @@ from annotated_doc import Doc
 
 from archloom.core.durations import parse_duration
 from archloom.core.errors import excerpt, require
+from archloom.core.files import expand
 from archloom.core.trust import ADVICE, UntrustedError, is_trusted, trust_texts
 
 TRACKERS = ("tensorboard", "wandb", "mlflow")  # each a setting of `search`, an extra and its package
@@ -93,7 +94,7 @@ class SearchSettings:
 
     def with_absolute_paths(self) -> SearchSettings:
         """Return the same settings for any working directory: a run may be resumed from another one."""
-        shared_run = self.shared_run and self.shared_run.expanduser().absolute()
+        shared_run = self.shared_run and expand(self.shared_run).absolute()
         table = absolute(self.table) if self.table is not None and self.table.endswith(".csv") else self.table
         return replace(self, shared_run=shared_run, table=table, study=self.study and _absolute_study(self.study))
 
@@ -115,4 +116,4 @@ def _absolute_study(study: str) -> str:
 
 def absolute(path: str) -> str:
     """Return a path for any working directory."""
-    return str(Path(path).expanduser().absolute())
+    return str(expand(path).absolute())

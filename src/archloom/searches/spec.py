@@ -16,14 +16,14 @@ from typing import Annotated, Any, Literal, TypeVar
 import torch
 from annotated_doc import Doc
 
-from archloom.benchmarks import Benchmark, find_benchmark
+from archloom.benchmarks import BENCHMARKS, Benchmark, find_benchmark, is_file
 from archloom.core.errors import (
     DataError,
     SettingError,
     require,
     suggestion,
 )
-from archloom.core.files import data_folder
+from archloom.core.files import data_folder, exists, expand
 from archloom.core.recipes import read_recipe
 from archloom.core.registry import Entry
 from archloom.core.sections import Sections
@@ -284,7 +284,7 @@ def resolve_member(
     layers = merge(defaults or {}, read_recipe(table.get("recipe"), beside), *after)
     spec = SearchSpec.resolve({**layers, "seed": seed})
     folder = spec.data.directory
-    require({f"no data folder {folder}; check --data-dir": folder is None or folder.exists()})
+    require({f"no data folder {folder}; check --data-dir": folder is None or exists(folder)})
     spec.search.refuse_untrusted_study()
     return spec
 
@@ -334,7 +334,7 @@ def resolve_data(sections: Sections, kind: type[Parts], name: str, data_set: Ent
     common, function = schema(kind), data_set.load()
     given = sections.keywords("data", kind, function, defaults=data_set.settings)
     folder = data_folder(given["directory"])  # absolute: a run may be resumed from another working directory
-    values = {**given, "directory": None if folder is None else folder.expanduser().absolute()}
+    values = {**given, "directory": None if folder is None else expand(folder).absolute()}
     if name in DATA and isinstance(values.get("path"), str):
         values["path"] = absolute_path(values["path"], values["directory"])
     parts = sections.attempt("data", lambda: kind(**{key: values[key] for key in common}))
@@ -391,6 +391,9 @@ def _try_sections(
 ) -> None:
     if search is not None:
         sections.attempt("search", search.check_extras)
+        table = search.table
+        if table is not None and not is_file(table):  # before any search of a comparison runs
+            sections.attempt("search", lambda: BENCHMARKS.find(table))
     if weights is not None and machine is not None:
         sections.attempt("weights", lambda: _check_precision(weights, machine))
 

@@ -15,10 +15,10 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from archloom.core.errors import SettingError, StorageError, one_line
+from archloom.core.files import expand
 from archloom.core.renames import new_name
 from archloom.core.settings import Settings
 from archloom.spaces import Architecture, SearchSpace
@@ -264,7 +264,7 @@ def _open_storage(place: str) -> optuna.storages.RDBStorage:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    url = place if "://" in place else f"sqlite:///{Path(place).expanduser().absolute()}"
+    url = place if "://" in place else f"sqlite:///{expand(place).absolute()}"
     waits = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}  # for another process' write
     with _errors_in_one_line(place), _without_warnings():
         for _ in range(ATTEMPTS):
