@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -64,6 +65,30 @@ def test_references_are_trained_before_time_is_kept_for_later_rounds() -> None:
     losses = Losses(dict.fromkeys("abcdefgh", 0.5), seconds=1.0)
     race(losses, contestants=8, rounds=(Round(8, 9),)).run(entrants(*"abcdefgh"), time_left=Timer(6.0, losses).left)
     assert "".join(name for name, steps, _ in losses.trained if steps == 2) == "abcd"  # a tenth of the time is for one
+
+
+def test_the_first_round_goes_on_until_later_rounds_need_the_time() -> None:
+    losses = Losses(dict(zip("abcdefghijklmnopqrst", range(20), strict=True)), seconds=1.0)
+    race(losses, contestants=20, rounds=(Round(2, 3),)).run(
+        entrants(*losses.losses), time_left=Timer(18.0, losses).left
+    )  # later: 2 trainings of 3 seconds, with some slack
+    first = [name for name, steps, _ in losses.trained if steps == 2]
+    assert len(first) == 12
+    assert [steps for _, steps, _ in losses.trained].count(6) == 2
+
+
+def test_the_mean_over_the_later_rounds_decides() -> None:
+    changed = {("a", 6): 0.9, ("a", 12): 0.10, ("b", 6): 0.2, ("b", 12): 0.11}
+
+    class Turning(Losses):
+        def __call__(self, entrant, steps, repeat, stop):
+            found = super().__call__(entrant, steps, repeat, stop)
+            return replace(found, valid_loss=changed.get((entrant.architecture["a"], steps), found.valid_loss))
+
+    losses = Turning({"a": 0.1, "b": 0.2, "c": 0.3})
+    outcome = race(losses, rounds=(Round(3, 3), Round(2, 6))).run(entrants("a", "b", "c"))
+    assert [one for one in losses.trained if one[1] == 12] == [("b", 12, 0), ("c", 12, 0)]
+    assert outcome.winner == named("b")
 
 
 def test_one_contestant_is_not_trained_again() -> None:
@@ -149,12 +174,12 @@ class Timer:
         return self.seconds - sum(self.losses.seconds * steps / 2 for _, steps, _ in self.losses.trained)
 
 
-def test_the_first_round_leaves_the_later_ones_their_share_of_the_time() -> None:
+def test_with_little_time_the_first_round_trains_few_and_leaves_the_rest_to_the_later_ones() -> None:
     losses = Losses({name: 0.1 * place for place, name in enumerate("abcdefghij")}, seconds=1.0)
-    timer = Timer(8.0, losses)  # ten contestants and 2 x 3 more: 16 units of a second
+    timer = Timer(8.0, losses)  # ten contestants and 2 x 3 more would take 16 seconds
     outcome = race(losses).run(entrants(*"abcdefghij"), time_left=timer.left)
     first = [name for name, steps, _ in losses.trained if steps == 2]
-    assert len(first) == 5  # 8 x 10 / 16
+    assert len(first) == 4
     assert outcome.winner == named("a")
     assert timer.left() >= -3.0  # at most the training that was running
 

@@ -37,6 +37,7 @@ from archloom.supernet import SharedWeights
 NOT_REFERENCES = (DERIVED, RANDOM, SAMPLE, PROPOSAL)
 FEWEST_SURVIVORS = 2  # with less time a round is left out
 FIRST_OF_ALL = 4  # contestants that are trained before time is kept for later rounds: references are among them
+LATER_SLACK, MOST_FOR_LATER = 1.1, 0.6  # of the time of later rounds, as what wins may be larger; of the whole race
 FEW_PASSES = 4  # over the images: until then nothing is learned by heart, and augmentation only slows learning
 REPEAT_EPOCHS = 1_000_000  # apart: another seed sees other batches
 
@@ -231,15 +232,14 @@ class FinalistRace:
     def _first_round(
         self, trainings: _Trainings, entrants: Sequence[Entrant], propose: Propose, describe: Callable[[str], None]
     ) -> list[FinalistRecord]:
-        later, left = sum(one.cost for one in self.rounds), trainings.left()
-        kept = left * later / (self.contestants + later) if math.isfinite(left) else 0.0  # whatever this round takes
+        most = MOST_FOR_LATER * trainings.left()
         records: list[FinalistRecord] = []
         waiting = list(entrants)[: max(1, self.contestants)]
         while waiting:
             describe(f"finalist race: {len(records)} of {self.contestants} trained for {self.steps} steps")
             try:
                 for chunk in _chunks(waiting, trainings.workers):
-                    trainings.reserve = kept if len(records) >= FIRST_OF_ALL else 0.0
+                    trainings.reserve = min(most, self._time_of_later_rounds(records, trainings.workers))
                     records += trainings.run(chunk, self.steps, range(1))
             except TimeIsUpError:
                 if not records:
@@ -247,6 +247,14 @@ class FinalistRace:
                 break
             waiting = propose(records)[: max(0, self.contestants - len(records))]
         return records
+
+    def _time_of_later_rounds(self, records: Sequence[FinalistRecord], workers: int) -> float:
+        """Return the seconds that later rounds would take by what the best took; 0 as long as few are trained."""
+        if len(records) < FIRST_OF_ALL:
+            return 0.0
+        each = statistics.fmean(one.seconds for one in self.rank(records)[:FIRST_OF_ALL])
+        groups = (math.ceil(one.survivors * one.repeats / workers) * one.longer for one in self.rounds)
+        return LATER_SLACK * each * sum(groups)
 
     def _later_round(
         self,
@@ -270,15 +278,18 @@ class FinalistRace:
 
     def _outcome(self, rounds: Sequence[Sequence[FinalistRecord]], *, cut_short: bool) -> RaceOutcome:
         seen: dict[Architecture, None] = {}
-        for records in reversed(rounds):
-            seen |= dict.fromkeys(record.architecture for record in self.rank(records))
+        for number, records in reversed(list(enumerate(rounds))):
+            trained = {record.architecture for record in records}
+            later = rounds[min(1, number) : number + 1]  # without the first round, which picked lucky ones
+            evidence = (one for some in later for one in some)
+            seen |= {one.architecture: None for one in self.rank(evidence) if one.architecture in trained}
         order = {architecture: place for place, architecture in enumerate(seen)}
         flat = [record for records in reversed(rounds) for record in records]
         ordered = sorted(flat, key=lambda record: (-record.steps, order[record.architecture], record.repeat))
         return RaceOutcome(next(iter(seen)), ordered, cut_short)
 
     def rank(self, records: Iterable[FinalistRecord]) -> list[FinalistRecord]:
-        """Return one record per architecture, the best first by the mean over its seeds; the first wins a tie."""
+        """Return one record per architecture, the best first by the mean over its records; the first wins a tie."""
         by_architecture: dict[Architecture, list[FinalistRecord]] = {}
         for record in records:
             by_architecture.setdefault(record.architecture, []).append(record)

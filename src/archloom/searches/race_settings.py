@@ -61,7 +61,7 @@ class RaceSettings:
     learning_rate: Annotated[float, Doc("of SGD, on a cosine to 0")] = 0.1
     size: Annotated[
         float, Doc("bonus on the logarithm of the parameters, in units of the loss: short trainings favour small ones")
-    ] = 0.2
+    ] = 0.3
     held_out: Annotated[
         int | None, Doc("validation images that only the race and the verdict use; left out: at most half, 2,000")
     ] = None
