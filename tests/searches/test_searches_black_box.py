@@ -58,6 +58,14 @@ def make(strategy=InOrder, epochs=1, **options) -> BlackBoxLoop:
     return BlackBoxLoop(SPACE, made, Instalments(epochs), trials=5, clock=iter(range(100)).__next__, **options)
 
 
+def test_a_cell_in_which_nothing_learns_is_named() -> None:
+    class OnlySkips(InOrder):
+        def ask(self, number):
+            return Trial(number, SPACE.parse("|skip_connect~0|"))
+
+    assert "Warning: the cell is an identity: no operation learns." in make(OnlySkips).run().verdict
+
+
 class Stopwatch:
     """A clock of a search whose trials take a second each."""
 

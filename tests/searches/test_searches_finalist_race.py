@@ -16,7 +16,7 @@ from archloom.data.loader import Loader
 from archloom.data.source import InMemory
 from archloom.execution.executors import SerialExecutor
 from archloom.execution.loop import Interrupted
-from archloom.searches.finalist_race import FEW_PASSES, FinalistRace, ShortTraining, pack_bits, unpack_bits
+from archloom.searches.finalist_race import FEW_PASSES, FinalistRace, ShortScore, ShortTraining, pack_bits, unpack_bits
 from archloom.searches.race_proposals import DERIVED, LARGEST, PROPOSAL, RANDOM, Entrant
 from archloom.searches.race_settings import Round, rounds_of
 from archloom.searches.records import FinalistRecord
@@ -93,6 +93,24 @@ def test_the_mean_over_the_later_rounds_decides() -> None:
 
 def test_one_contestant_is_not_trained_again() -> None:
     assert len(race(Losses({"a": 0.1})).run(entrants("a")).records) == 1
+
+
+def test_a_short_score_ranks_as_the_race_does() -> None:
+    class Sized(Losses):
+        def __call__(self, entrant, steps, repeat, stop):
+            found = super().__call__(entrant, steps, repeat, stop)
+            return replace(found, parameters={"a": 10, "b": 1000, "c": 1000}[entrant.architecture["a"]])
+
+    losses = Sized({"a": 1.0, "b": 1.2, "c": math.inf})
+    score = ShortScore(losses, 9, size=0.2, largest=1000)
+    scores = {name: [one.score for one in score(named(name))] for name in "abc"}
+    assert scores["b"] == [pytest.approx(100 * math.exp(-1.2))]
+    assert scores["a"] == [pytest.approx(100 * math.exp(-1.0) * 0.01**0.2)]  # learns faster, and is smaller
+    assert scores["c"] == [0.0]  # diverged
+    assert [(one.epochs, one.score) for one in ShortScore(losses, 9, every_rung=True)(named("a"))] == [
+        (part, pytest.approx(100 * math.exp(-1.0))) for part in (1, 3, 9)
+    ]
+    assert [steps for _, steps, _ in losses.trained][-3:] == [1, 3, 9]
 
 
 def race(losses, *, contestants: int = 10, rounds=(Round(2, 3),), executor=None, **options) -> FinalistRace:

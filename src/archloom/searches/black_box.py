@@ -19,7 +19,7 @@ from archloom.searches.budget import RACE_END, Budget
 from archloom.searches.history import best_trial, trial_figures
 from archloom.searches.limit_check import check_limit, fit_limit, limit_sentence
 from archloom.searches.loop import SearchLoop
-from archloom.searches.random_baseline import describe_entry, join_sentences
+from archloom.searches.random_baseline import defect_sentence, describe_entry, join_sentences
 from archloom.searches.records import TrialRecord
 from archloom.searches.result import SearchOutcome
 from archloom.searches.studies import FinishedTrial, LocalStudy, Score, Scored, Study
@@ -236,7 +236,13 @@ class BlackBoxLoop(SearchLoop[TrialRecord]):
         if self._target is not None:
             checked = check_target(self._target, architecture, self._sample_costs)
         described = self.describe(architecture)
-        sentences = (best, describe_entry(described["table_entry"]), target_sentence(checked), limit_sentence(limit))
+        sentences = (
+            best,
+            defect_sentence(self.space, architecture),
+            describe_entry(described["table_entry"]),
+            target_sentence(checked),
+            limit_sentence(limit),
+        )
         return SearchOutcome(
             **described,
             verdict=join_sentences(sentences),

@@ -307,7 +307,7 @@ class SearchBuilder:
             return self._path_score()
         prunes = type(strategy).should_continue is not BlackBox.should_continue
         if wanted == "short":
-            return ShortScore(self.short_training(), self._spec.race.steps, every_rung=prunes)
+            return self._short_score(every_rung=prunes)
         if wanted == "table" or (wanted == "auto" and self._spec.find_guide(self._space) is not None):
             if found is None:
                 name = self._given.name if self._given else self._spec.data_set.name
@@ -323,6 +323,12 @@ class SearchBuilder:
             valid=valid,
             epochs=self._settings.score_epochs or SCORE_EPOCHS,
             every_epoch=prunes,  # most strategies never look before the end
+        )
+
+    def _short_score(self, *, every_rung: bool) -> ShortScore:
+        race, largest = self._spec.race, self._contestant()(self.find_largest(), 0).parameter_count
+        return ShortScore(
+            self.short_training(), race.steps, size=race.size, largest=max(1, largest), every_rung=every_rung
         )
 
     def _parallel(self, strategy: BlackBox, score: Score) -> ParallelScore | None:
