@@ -74,7 +74,7 @@ def tiny() -> tuple[str, ...]:
 @pytest.fixture
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing a report takes longer than a tiny search; here it does not matter."""
-    monkeypatch.setattr(searches, "_write_report", lambda folder, *others: folder.report_path)
+    monkeypatch.setattr(searches, "_write_report", lambda folder, *others, **options: folder.report_path)
 
 
 @pytest.fixture(scope="session")

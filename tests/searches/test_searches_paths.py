@@ -29,7 +29,7 @@ TINY = {
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("paths") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("archloom.searches.run._write_report", lambda *run: None)  # drawing is slow
+        patch.setattr("archloom.searches.run._write_report", lambda *run, **options: None)  # drawing is slow
         archloom.search("nb201_mini", "gdas", "digits", epochs=2, out=folder, settings=TINY)
     return folder
 
@@ -148,7 +148,7 @@ def test_senseless_numbers_are_refused(run, images, recalibrate, line):
 
 @pytest.fixture(autouse=True)
 def _without_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("archloom.searches.run._write_report", lambda *run: None)  # drawing is slow
+    monkeypatch.setattr("archloom.searches.run._write_report", lambda *run, **options: None)  # drawing is slow
 
 
 def test_a_run_in_stages_has_the_paths_of_its_last_stage(tmp_path):

@@ -31,7 +31,7 @@ def few_resamples(monkeypatch):
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranking") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("archloom.searches.run._write_report", lambda *run: None)  # drawing is slow
+        patch.setattr("archloom.searches.run._write_report", lambda *run, **options: None)  # drawing is slow
         archloom.search("nb201_mini", "rsps", "digits", epochs=1, out=folder, settings=TINY)
     return folder
 
