@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -32,9 +33,9 @@ def picture(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("folder", WITH_A_MODEL, indirect=True)
 def test_a_folder_predicts_with_the_best_model_in_it(archloom: Archloom, folder: Path, picture: Path) -> None:
-    done = archloom("predict", folder, picture)
+    done = archloom("predict", folder, picture, "--json")
     assert done.code == 0
-    assert "picture.png" in done.out
+    assert Path(json.loads(done.out)[0]["file"]).name == "picture.png"
     assert ("the only model in" in done.err) == (folder.name == "pipeline")  # a retraining has no choice to tell
 
 

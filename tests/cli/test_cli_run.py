@@ -44,8 +44,8 @@ def file(tmp_path: Path) -> Path:
 
 def test_from_a_file_to_a_model_and_back(archloom: Archloom, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "make_executor", lambda *_, **__: SerialExecutor())
-    monkeypatch.setattr(module, "write_search_report", lambda run: run.report_path)
-    monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, images=None: path)
+    monkeypatch.setattr(module, "write_search_report", lambda run, **options: run.report_path)
+    monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, **options: path)
     listed = archloom("run", file, "--dry-run")
     assert listed.code == 0 and "searches/seed-1  not begun" in listed.out
     assert "then 1 retrainings of the best" in listed.out and "folder runs/run-tiny" in listed.out
@@ -85,8 +85,8 @@ def test_a_log_has_a_line_per_phase_and_epoch_with_the_time_left(
     archloom: Archloom, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "make_executor", lambda *_, **__: SerialExecutor())
-    monkeypatch.setattr(module, "write_search_report", lambda run: run.report_path)
-    monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, images=None: path)
+    monkeypatch.setattr(module, "write_search_report", lambda run, **options: run.report_path)
+    monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, **options: path)
     done = archloom("run", file, "--set", "search.search.epochs=2", "--set", "searches=1")
     assert done.code == 0, done.err
     lines = [line for line in done.lines if line.startswith(("seed-0: epoch", "search-0-seed-0: epoch"))]

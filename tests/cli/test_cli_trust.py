@@ -350,17 +350,20 @@ READ_ONLY = {"directory", "path", "table", "shared_run", "source", "recipe"}  # 
 WRITES = {"study"}  # refused above
 TEXTS = {  # looked up in a table, or printed
     "title", "name", "against", "budget", "seeds", "device", "study_name", "metric", "image_column", "label_column",
-    "preset", "kept",
+    "preset", "kept", "inverse", "cell", "export", "activations", "operations",
 }  # fmt: skip
 
 
 def list_text_settings() -> Iterator[str]:
-    """Yield the settings of all sections and of all that a file can name whose values may be texts of any kind."""
+    """Yield the settings of all sections and of all that a file can name whose values may be texts of any kind.
+
+    Tables inside tables are sections themselves, and a colon in the name of an operation is a plug-in, tested above.
+    """
     sections = [*SECTION_TYPES.values(), *PARTS.values(), RetrainText, TrainingSettings, OptimizerSettings]
     named = [entry.load() for table in (SPACES, STRATEGIES, DATA_SETS) for entry in table.values()]
     for target in (*sections, PipelineSettings, ComparisonSettings, *named):
         for name, setting in schema(target).items():
-            if re.search(r"\bstr\b|Path", str(setting.type)) and "Literal" not in str(setting.type):
+            if re.search(r"\bstr\b|Path", str(setting.type)) and not re.search("Literal|Mapping", str(setting.type)):
                 yield name
 
 

@@ -42,8 +42,10 @@ TINY: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(module, "make_executor", lambda *on, **options: SerialExecutor())
-    monkeypatch.setattr(module, "write_search_report", lambda run: run.report_path)  # drawn elsewhere, and slow
-    monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, images=None: path)
+    monkeypatch.setattr(
+        module, "write_search_report", lambda run, **options: run.report_path
+    )  # drawn elsewhere, and slow
+    monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, **options: path)
     yield
 
 
@@ -74,7 +76,7 @@ def test_best_search_by_validation_is_trained(tmp_path: Path) -> None:
 
 
 def test_a_page_of_a_model_that_a_kill_left_out_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(path: Path, images: Any = None) -> None:
+    def write(path: Path, **options: Any) -> None:
         (path / "report.html").write_text("a page")
 
     monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", write)

@@ -283,7 +283,9 @@ def test_very_unequal_classes_are_warned_of(tmp_path: Path, pictures: Path) -> N
 
 def test_the_page_of_a_run_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(retraining, "write_retrain_report", lambda directory, *, images: asked.append(images))
+    monkeypatch.setattr(
+        retraining, "write_retrain_report", lambda directory, *, images, **options: asked.append(images)
+    )
     result = train(tmp_path / "run")
     assert asked[0]([0, 3]).shape == (2, 1, 8, 8)  # the test images, for thumbnails of the worst mistakes
     page = archloom.write_report(tmp_path / "run").read_text()

@@ -198,6 +198,7 @@ class Loader(Batches):
     def _read_ahead(self, epoch: int, steps: range) -> Iterator[Batch]:
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="archloom-loader", initializer=_compute_alone)
         waiting: deque[Future[Batch]] = deque()
+        complete = False
         try:
             for step in steps:
                 waiting.append(pool.submit(self.batch, epoch, step))
@@ -205,10 +206,11 @@ class Loader(Batches):
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
+            complete = True
         finally:
-            # without waiting: the garbage collector may end this generator while a thread starts, which a join would
-            # then wait for in vain
-            pool.shutdown(wait=False, cancel_futures=True)
+            # without waiting if it is left early: the garbage collector may end this generator while a thread starts,
+            # which a join would then wait for in vain
+            pool.shutdown(wait=complete, cancel_futures=True)
 
     def _normalize(self, pixels: Tensor) -> Tensor:
         return to_units(pixels).sub_(self._mean).div_(self._std)
