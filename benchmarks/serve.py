@@ -3,32 +3,37 @@
     python benchmarks/serve.py --runs 500 --seconds 60
 
 It needs Chromium and Playwright (extra `dev`). A search is timed alone and watched in turns, on one thread and on two.
-Browser and server share the machine with it, so on two cores a search of two threads has to give them some of its time.
+A browser on the same machine takes some of its time. `elsewhere` is a reader without a browser, which asks for what a
+page asks for, as often as a page does: what is left is the cost of the server.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
+from urllib.parse import urljoin
 
 from playwright.sync_api import sync_playwright
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
-SEARCH = ("search", "--space", "nb201_mini", "--strategy", "gdas", "--data", "digits", "--epochs", "60", "--quiet",
+SEARCH = ("search", "--space", "nb201_mini", "--strategy", "gdas", "--data", "digits", "--quiet",
           "--set", "race.steps=0")  # fmt: skip
 THREADS = (1, 2)
+SEEN_PICTURES = 2  # of the page of a search, before anybody scrolls
 PAINT = """() => Object.fromEntries(performance.getEntriesByType("paint").map((one) => [one.name, one.startTime]))"""
 
 
@@ -65,10 +70,11 @@ class Taken:
     wall: float
 
 
-def run_search(out: Path, threads: int, meanwhile: Callable[[], None] = lambda: None) -> Taken:
+def run_search(out: Path, threads: int, epochs: int, meanwhile: Callable[[], None] = lambda: None) -> Taken:
     """Run a search; return what it took."""
     before, start = os.times(), time.monotonic()
-    command = [sys.executable, "-m", "archloom", *SEARCH, "--threads", str(threads), "--out", str(out)]
+    command = [sys.executable, "-m", "archloom", *SEARCH, "--epochs", str(epochs), "--threads", str(threads)]
+    command += ["--out", str(out)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as search:
         meanwhile()
         assert search.wait() == 0
@@ -108,35 +114,68 @@ def measure_idle(browser: Any, server: int, address: str, path: str, seconds: fl
     page.close()
 
 
-def measure_search(browser: Any, server: int, address: str, folder: Path, *, threads: int, repeats: int) -> None:
-    """Print the times of a search alone and while its own page is open, alternating, and those of the server."""
-    alone, watched = [], []
-    served = 0.0
+def measure_search(
+    browser: Any, server: int, address: str, folder: Path, *, threads: int, epochs: int, repeats: int
+) -> None:
+    """Print the times of a search alone, watched in a browser here and watched from elsewhere, in turns."""
+    times: dict[str, list[Taken]] = {"alone": [], "in a browser here": [], "from elsewhere": []}
+    served = dict.fromkeys(times, 0.0)
     for number in range(repeats):
-        alone.append(run_search(folder / f"alone-{threads}-{number}", threads))
-        page, path = browser.new_page(), folder / f"watched-{threads}-{number}"
-        before = cpu_of(server)
-        watched.append(run_search(path, threads, partial(open_run, page, path, address)))
-        served += cpu_of(server) - before
+        for name, found in times.items():
+            path, before = folder / f"{name.split()[-1]}-{threads}-{number}", cpu_of(server)
+            with watching(browser if "browser" in name else None, address, path) as watch:
+                found.append(run_search(path, threads, epochs, watch if name != "alone" else lambda: None))
+            served[name] += cpu_of(server) - before
+    for name, found in times.items():
+        print(f"{threads} threads, {name}: {_write_times(found, times['alone'])}; "
+              f"{served[name] / repeats:.2f} CPU s of the server")  # fmt: skip
+
+
+def _write_times(found: list[Taken], alone: list[Taken]) -> str:
+    ratios = [one.wall / other.wall for one, other in zip(found, alone, strict=True)]
+    walls = [one.wall for one in found]
+    cpu = median(one.cpu for one in found)
+    return (f"{cpu:.2f} CPU s, {median(walls):.2f} s ({min(walls):.2f} to {max(walls):.2f}), "
+            f"{median(ratios):.3f} times as long as alone ({min(ratios):.3f} to {max(ratios):.3f})")  # fmt: skip
+
+
+@contextmanager
+def watching(browser: Any, address: str, path: Path) -> Iterator[Callable[[], None]]:
+    """Yield what begins to watch a run as soon as it has a record, in a browser or without one; stop at the end."""
+    place, ended = f"{address}page/{path.parent.name}/{path.name}", threading.Event()
+    page = None if browser is None else browser.new_page()
+
+    def begin() -> None:
+        while not (path / "metrics.jsonl").is_file() or not (path / "metrics.jsonl").stat().st_size:
+            time.sleep(0.05)
+        if page is None:
+            threading.Thread(target=_read_often, args=(place, ended), daemon=True).start()
+        else:
+            page.goto(place, timeout=120_000)
+            page.wait_for_selector("body[data-live=yes]", timeout=120_000)
+
+    yield begin
+    ended.set()
+    if page is not None:
         page.close()
-    for name in ("cpu", "wall"):
-        both = [[getattr(one, name) for one in some] for some in (alone, watched)]
-        ratios = [second / first for first, second in zip(*both, strict=True)]
-        print(f"search of {threads} threads, {name} seconds, alone and watched: {_write_both(both)}; "
-              f"median ratio {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")  # fmt: skip
-    print(f"the server took {served / repeats:.2f} CPU s for each search that was watched")
 
 
-def _write_both(both: list[list[float]]) -> str:
-    return " and ".join(f"{median(some):.2f} ({min(some):.2f} to {max(some):.2f})" for some in both)
+def _read_often(place: str, ended: threading.Event) -> None:
+    """Ask for a page, its cell and the pictures that are seen first, and pause as a page does."""
+    while not ended.is_set():
+        start = time.monotonic()
+        text = _read(place)
+        pictures = re.findall(r'data-picture="([^"]+)"', text)[:SEEN_PICTURES]
+        cells = [f"{cell}?place=0" for cell in re.findall(r'data-cell="([^"]+)"', text)]
+        taken = time.monotonic() - start
+        for picture in (*cells, *pictures):
+            _read(urljoin(place, picture))
+        ended.wait(min(8.0, max(1.0, 20 * taken)))
 
 
-def open_run(page: Any, path: Path, address: str) -> None:
-    """Open the page of a run as soon as it has a record."""
-    while not (path / "metrics.jsonl").is_file() or not (path / "metrics.jsonl").stat().st_size:
-        time.sleep(0.05)
-    page.goto(f"{address}page/{path.parent.name}/{path.name}", timeout=120_000)
-    page.wait_for_selector("body[data-live=yes]", timeout=120_000)
+def _read(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        return str(answer.read().decode())
 
 
 def main() -> None:
@@ -145,11 +184,12 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=60, help="of the searches that are timed alone and watched")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, sync_playwright() as driver:
         folder, own = Path(name) / "runs", Path(name) / "watched"
         own.mkdir()
-        run_search(folder / "first", THREADS[-1])
+        run_search(folder / "first", THREADS[-1], 60)
         copy_runs(folder / "first", folder, options.runs - 1)
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         with serve(folder) as (server, address):
@@ -160,7 +200,8 @@ def main() -> None:
             measure_idle(browser, server.pid, address, "page/runs/first", options.seconds)
         with serve(own) as (server, address):
             for threads in THREADS:
-                measure_search(browser, server.pid, address, own, threads=threads, repeats=options.repeats)
+                times = {"threads": threads, "epochs": options.epochs, "repeats": options.repeats}
+                measure_search(browser, server.pid, address, own, **times)
         browser.close()
 
 
