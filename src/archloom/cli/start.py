@@ -11,6 +11,7 @@ from types import FrameType
 
 from archloom.core.stop_signals import STOP_SIGNALS
 
+LEAST_SHARE = 0.05  # of a core that a starting process is taken to get
 _started: float | None = None  # when the process began; None where Python code calls a command
 
 
@@ -32,11 +33,15 @@ def run() -> None:
 
 
 def read_age() -> float:
-    """Return how many seconds ago the system started this process: Python needs some of them; 0 where it is unknown."""
+    """Return how many seconds ago the system started this process: Python needs some of them; 0 where it is unknown.
+
+    A shell may become this process (`sh -c "make && archloom ..."`), and its waiting is not ours: Python has had at
+    least a share of a core.
+    """
     try:
         fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         begun = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # in seconds since the system started
-        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - begun)
+        return max(0.0, min(time.clock_gettime(time.CLOCK_BOOTTIME) - begun, time.process_time() / LEAST_SHARE))
     except (OSError, ValueError, IndexError, AttributeError):  # not Linux
         return 0.0
 
