@@ -2,7 +2,7 @@
 
     python tools/serve_pictures.py [FOLDER]
 
-Writes serve-*.png, by default into docs/images. It takes some five minutes and needs Chromium.
+Writes serve-*.png, by default into docs/images. It takes some eight minutes and needs Chromium.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FINISHED = (
 )
 RUNNING = ("search", *SMALL, "--data", "digits", "--epochs", "400", "--out", "runs/running")
 COMPARING = ("compare", "first", "--out", "runs/compare", "--quiet")
-COMPARED_SECONDS = 25  # then it is interrupted, with some of its seeds
+COMPARED_SECONDS = 60  # then it is interrupted, with some of its seeds
 
 
 @dataclass(frozen=True)
