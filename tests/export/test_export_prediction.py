@@ -164,9 +164,9 @@ def test_a_stale_export_is_not_used(in_onnx: tuple[Deployed, bytes], tmp_path: P
         next(iter(model.network.state_dict().values())).flatten()[0].add_(1e-6)
     card = model.card if change == "weights" else replace(model.card, mean=(0.1, 0.2, 0.3))
     save_model(path, card, model.network.state_dict())
-    told: list[str] = []
-    assert open_predictor(path, tell=told.append).runtime == "torch"
-    assert told == [
+    messages: list[str] = []
+    assert open_predictor(path, tell=messages.append).runtime == "torch"
+    assert messages == [
         f"torch is used: {tmp_path}/export/model.onnx was not written from this model; write it again: archloom export "
         f"{path} --format onnx"
     ]
@@ -176,12 +176,12 @@ def test_a_stale_export_is_not_used(in_onnx: tuple[Deployed, bytes], tmp_path: P
 
 def test_a_damaged_or_missing_export_is_not_used(in_onnx: tuple[Deployed, bytes], tmp_path: Path) -> None:
     path = keep_model(in_onnx, tmp_path, b"hello")
-    told: list[str] = []
-    assert open_predictor(path, tell=told.append).runtime == "torch"
-    assert "is no ONNX model of archloom" in told[0] and "\n" not in told[0]
+    messages: list[str] = []
+    assert open_predictor(path, tell=messages.append).runtime == "torch"
+    assert "is no ONNX model of archloom" in messages[0] and "\n" not in messages[0]
     (tmp_path / "export" / "model.onnx").unlink()
-    told.clear()
-    assert open_predictor(path, tell=told.append).runtime == "torch" and not told
+    messages.clear()
+    assert open_predictor(path, tell=messages.append).runtime == "torch" and not messages
     with pytest.raises(SettingError, match=r"--runtime onnx needs .*model.onnx; write it: archloom export"):
         open_predictor(path, runtime="onnx")
 

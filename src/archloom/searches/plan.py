@@ -39,7 +39,6 @@ WANTED_CONTESTANTS, MOST_CONTESTANTS, FEWEST_CONTESTANTS = 24, 80, 6
 ENOUGH = (12, 120)  # contestants and steps for which a more faithful network is preferred
 TIMED_CONTESTANTS, TIMED_TRAINING = 6, 2  # random contestants, and the steps of each
 PROPOSAL_COST = 1.35  # of a contestant that wins rounds, relative to a random one: good networks are larger
-MORE_TRAININGS = 1.5  # than fit at the planned cost are allowed: they may cost less, and the budget ends them
 LATE = 0.4  # of the budget; after it no race is timed
 TIMING_SHARE = 0.03  # of the budget that one timing takes at most, if a step does not take longer
 WANTED_STEPS, FEWEST_STEPS, MOST_STEPS = 240, 60, 480  # of the first round of a race
@@ -234,10 +233,8 @@ class _Planner:
         race = draft.resolve().race
         tried, each = self._try_fidelities(draft, time, units=race.units(ENOUGH[0]))
         contestants, steps = _divide(race, int(time.in_all / each))
-        if contestants >= WANTED_CONTESTANTS:
-            contestants = min(MOST_CONTESTANTS, int(MORE_TRAININGS * contestants))
         networks = self._describe_networks(tried.resolve(), contestants, steps)
-        self._note(f"finalist race: up to {networks}; the best again, for longer; about {time.describe()}")
+        self._note(f"finalist race: {networks}; the best again, for longer; about {time.describe()}")
         planned = {"contestants": contestants, "steps": steps}
         return tried.plan({"race": planned, "machine": {"worker_processes": time.workers}})
 
@@ -249,9 +246,9 @@ class _Planner:
         tried, each = self._try_fidelities(draft, time, units=ENOUGH[0])
         in_all = int(time.in_all / each)
         steps = max(FEWEST_STEPS, min(WANTED_STEPS, in_all // WANTED_CONTESTANTS))
-        trials = max(FEWEST_CONTESTANTS, min(self._space.cardinality, int(MORE_TRAININGS * in_all / steps)))
+        trials = max(FEWEST_CONTESTANTS, min(self._space.cardinality, in_all // steps))
         networks = self._describe_networks(tried.resolve(), trials, steps)
-        self._note(f"trials: up to {networks}; about {time.describe()}")
+        self._note(f"trials: {networks}; about {time.describe()}")
         search = {"score": "short", "trials": trials, "trials_at_once": time.workers}
         return tried.plan(
             {"search": search, "race": {"steps": steps}, "machine": {"worker_processes": time.workers}}
