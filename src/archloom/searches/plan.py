@@ -72,16 +72,13 @@ def complete_search(
     Returns:
         The completed search.
     """
-    needs_plan, black_box = _needs_plan(spec), _is_black_box(spec)
-    if black_box and not needs_plan and spec.search.budget is None:
-        return Planned(spec, None)
     budget = Budget.begin_with_process(0.0, spec.search.budget_clock, age=spent)  # reading the data counts
-    images = data or spec.load_data()
-    if needs_plan:
+    if _needs_plan(spec):
+        images = data or spec.load_data()
         text = spec.search.budget or _default_budget(images)
         budget.seconds = parse_duration(text)
         return Planned(_Planner(spec, images, budget, note).plan(text), budget)
-    fitted = spec if black_box else _fit_small_data(spec, images)
+    fitted = spec if _is_black_box(spec) else _fit_small_data(spec, data or spec.load_data())
     if spec.search.budget is None:
         return Planned(fitted, None)
     budget.seconds = parse_duration(spec.search.budget)
