@@ -225,8 +225,9 @@ def test_a_spread_is_asked_like_any_validation():
     assert [SpreadValidation(every=4, batches=2).at(position) for position in range(4)] == [0, 1, 0, 1]
 
 
-def test_the_paper_settings_are_accepted():
-    make(**Enas.presets["paper"]["strategy"])
+def test_the_paper_settings_reach_the_optimizer():
+    group = make(**Enas.presets["paper"]["strategy"]).optimizer.param_groups[0]
+    assert (group["lr"], group["betas"], group["eps"]) == (1e-3, (0.0, 0.999), 1e-3)
 
 
 # --- step sizes and samples

@@ -69,9 +69,15 @@ class Enas(OneShot):
 
     stateful: ClassVar[tuple[str, ...]] = ("policy", "optimizer", "baseline")
     presets: ClassVar[Mapping[str, Preset]] = {
-        "paper": {  # of its row in the NAS-Bench-201 table, by the public code, which also restarts the cosine, and
-            # gives Adam betas of (0, 0.999) and an epsilon of 1e-3
-            "strategy": {"controller_steps": 50, "samples": 20, "learning_rate": 1e-3, "candidates": 100},
+        "paper": {  # of its row in the NAS-Bench-201 table, by the public code, which also restarts the cosine
+            "strategy": {
+                "controller_steps": 50,
+                "samples": 20,
+                "learning_rate": 1e-3,
+                "momentum": 0.0,
+                "epsilon": 1e-3,
+                "candidates": 100,
+            },
             "weights": {"learning_rate": 0.05, "learning_rate_end": 5e-4, "weight_decay": 2.5e-4, "nesterov": True},
             "search": {"epochs": 310, "batch_size": 128},
         },
@@ -90,6 +96,8 @@ class Enas(OneShot):
         learning_rate: Annotated[
             float | None, Doc("of Adam on the controller; left out: by the number of its steps")
         ] = None,
+        momentum: Annotated[float, Doc("of Adam: its first beta")] = 0.9,
+        epsilon: Annotated[float, Doc("of Adam, added to the root of its second moment")] = 1e-8,
         entropy_weight: Annotated[float, Doc("of the controller's entropy beside the accuracy")] = 1e-4,
         baseline_decay: Annotated[
             float, Doc("of the moving average of rewards that each reward is compared with")
@@ -115,6 +123,8 @@ class Enas(OneShot):
                 f"strategy.learning_rate must be above 0, got {learning_rate}": (
                     learning_rate is None or learning_rate > 0
                 ),
+                f"strategy.momentum must lie in [0, 1), got {momentum}": 0 <= momentum < 1,
+                f"strategy.epsilon must be above 0, got {epsilon}": epsilon > 0,
                 f"strategy.entropy_weight must be 0 or more, got {entropy_weight}": entropy_weight >= 0,
                 f"strategy.baseline_decay must lie in [0, 1), got {baseline_decay}": 0 <= baseline_decay < 1,
                 f"strategy.warmup must lie in [0, 1), got {warmup}": 0 <= warmup < 1,
@@ -129,7 +139,9 @@ class Enas(OneShot):
         self._step_size = StepSize(
             learning_rate, CONTROLLER_TRAVEL, largest=10 * PUBLISHED_RATE, smallest=PUBLISHED_RATE
         )
-        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=learning_rate or PUBLISHED_RATE)
+        self.optimizer = torch.optim.Adam(
+            self.policy.parameters(), lr=learning_rate or PUBLISHED_RATE, betas=(momentum, 0.999), eps=epsilon
+        )
         self.baseline: float | None = None  # until there is a reward
 
     def begin(self, weights: SharedWeights, plan: Plan) -> None:
