@@ -157,7 +157,7 @@ def test_a_black_box_with_a_budget_runs_to_its_end(strategy, tmp_path) -> None:
     assert all(0 <= record.score <= 100 for record in result.history)
 
 
-@pytest.mark.parametrize("steps_in_all", [10, 3_000, 10_000, 30_000, 10**6])
+@pytest.mark.parametrize("steps_in_all", [10, 3_000, 10_000, 20_000, 30_000, 10**6])
 def test_a_race_uses_its_steps_and_no_more(steps_in_all: int) -> None:
     race = RaceSettings()
     contestants, steps = plan._divide(race, steps_in_all)

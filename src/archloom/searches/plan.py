@@ -320,10 +320,8 @@ class _Planner:
 
 
 def _divide(race: RaceSettings, steps_in_all: int) -> tuple[int, int]:
-    """Return how many contestants get how many steps: steps first, up to what is wanted, then contestants."""
+    """Return how many contestants get how many steps: steps up to what is wanted, then contestants, then more steps."""
     steps = max(FEWEST_STEPS, min(WANTED_STEPS, steps_in_all // race.units(WANTED_CONTESTANTS)))
     fitting = (n for n in range(FEWEST_CONTESTANTS, MOST_CONTESTANTS + 1) if race.units(n) * steps <= steps_in_all)
     contestants = max(fitting, default=FEWEST_CONTESTANTS)
-    if contestants == MOST_CONTESTANTS:
-        steps = min(MOST_STEPS, steps_in_all // race.units(MOST_CONTESTANTS))
-    return contestants, steps
+    return contestants, max(steps, min(MOST_STEPS, steps_in_all // race.units(contestants)))

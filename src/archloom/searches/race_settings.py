@@ -26,14 +26,16 @@ class Round:
 
 
 SECOND, LAST = Round(5, 3), Round(3, 6)  # the best reference takes one of the places
-SOME, MANY = 12, 60  # contestants from which there is a last round, and from which it has two seeds
+SOME, MANY, MOST = 12, 60, 80  # contestants from which five train again, from which there is a last round, and two seeds
 
 
 def rounds_of(contestants: int) -> tuple[Round, ...]:
     """Return the later rounds of a race; they cost less than the first one, which finds what is good."""
     if contestants < SOME:
         return (Round(2, 3),)
-    return (SECOND, LAST if contestants < MANY else replace(LAST, repeats=2))
+    if contestants < MANY:  # more contestants rather than a last round
+        return (SECOND,)
+    return (SECOND, LAST if contestants < MOST else replace(LAST, repeats=2))
 
 
 @dataclass(frozen=True, kw_only=True)
