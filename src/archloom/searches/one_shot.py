@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -101,6 +101,17 @@ class SharedScore:
         with torch.no_grad():
             lost = sum(float(self._weights.loss(batch, gates)) * len(batch) for batch in self.batches)
         return -lost / sum(len(batch) for batch in self.batches)
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """The final architecture, and the finalist race if there was one."""
+
+    architecture: Architecture
+    race: RaceResult | None = None
+    finalists: tuple[FinalistRecord, ...] = ()
+    seconds: float | None = None
+    remark: str = ""
 
 
 class OneShotLoop(SearchLoop[EpochRecord]):
@@ -346,13 +357,15 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self.emit(Deriving("choosing the final architecture"))
         early_stop, strict = self._roll_back(), self._enforce_target()
         derived = self._fit_limit(self.strategy.best(self._reward, final=True)) if self.total else None
-        architecture, race, finalists, race_seconds = self._run_race(derived)
+        decided = self._run_race(derived)
+        architecture, race = decided.architecture, decided.race
         described = self.describe(architecture)
         baseline = self._compare_with_random(architecture)
         checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
         findings, limit = self.strategy.findings(), check_limit(self._limit, architecture)
         hardly_trained = training_sentence(self.position) if self.total else ""
         sentences = (
+            decided.remark,
             hardly_trained if race is None else "",  # else the race decided, which comes first
             self._describe_quality(baseline, race),
             hardly_trained if race is not None else "",
@@ -373,8 +386,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             target=checked,
             race=race,
             limit=limit,
-            finalists=finalists,
-            finalists_seconds=race_seconds,
+            finalists=decided.finalists,
+            finalists_seconds=decided.seconds,
             early_stop=early_stop,
             posterior=findings.posterior,
             findings=findings.others,
@@ -429,10 +442,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         saved = " The finalist race decided instead." if race is not None else ""
         return f"The search did not decide: {undecided}.{saved}"
 
-    def _run_race(
-        self, derived: Architecture | None
-    ) -> tuple[Architecture, RaceResult | None, tuple[FinalistRecord, ...], float | None]:
-        """Return the final architecture, and the result, records and seconds of the finalist race if there was one."""
+    def _run_race(self, derived: Architecture | None) -> _Decision:
+        """Return what the finalist race decides; without one, what the search derived."""
         start = self._clock()
         raced = (
             None
@@ -449,12 +460,21 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             )
         )
         if raced is not None:
-            return *raced, self._clock() - start
+            architecture, race, finalists = raced
+            return _Decision(architecture, race, finalists, self._clock() - start)
         if derived is None and self._is_late():  # a race alone
             raise SettingError("search.budget was over before the first short training of the race; use a larger one")
         if derived is None:
             raise SettingError("no architecture was found that meets the limit or target; use a higher one")
-        return derived, None, (), None
+        return self._decide_untrained(derived)
+
+    def _decide_untrained(self, derived: Architecture) -> _Decision:
+        """Return what the search derived; a reference if nothing was trained enough to choose by."""
+        reference = None if self._race is None else self._race.first_reference(self._allowed)
+        if reference is None or not training_sentence(self.position):
+            return _Decision(derived)
+        remark = f"No short training ended in time: the result is a reference ({reference.origin}), not a choice."
+        return _Decision(reference.architecture, remark=remark)
 
     # --- a target, a limit
 

@@ -12,7 +12,7 @@ from archloom.execution.executors import Executor, Stop
 from archloom.execution.machine import Machine
 from archloom.searches.budget import RACE_END, Budget
 from archloom.searches.finalist_race import FinalistRace, Propose, ShortTraining, TimeIsUpError
-from archloom.searches.race_proposals import Knowledge, Proposer, random_proposals
+from archloom.searches.race_proposals import Entrant, Knowledge, Proposer, random_proposals
 from archloom.searches.race_settings import RaceSettings, rounds_of
 from archloom.searches.race_verdict import RaceResult, summarize_race, yield_to_reference
 from archloom.searches.records import FinalistRecord
@@ -89,6 +89,11 @@ class RaceRunner:
         text = None if derived is None else self.space.format(derived)
         decided = yield_to_reference(replace(outcome, records=named))
         return decided.winner, summarize_race(decided, derived=text), named
+
+    def first_reference(self, allowed: Callable[[Architecture], bool]) -> Entrant | None:
+        """Return the first reference that may take part: what a user would take without a search."""
+        named = self.references if self.settings.references else {}
+        return next((Entrant(one, name) for name, one in named.items() if allowed(one)), None)
 
     def _propose(self, knowledge: Knowledge) -> Propose:
         seed = derive_seed(self.seed, "race proposals")
