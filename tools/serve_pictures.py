@@ -1,12 +1,14 @@
 """Take the pictures of docs/serve.md: run small searches, a comparison and a retraining, and look at their pages.
 
-    python tools/serve_pictures.py [FOLDER]
+    python tools/serve_pictures.py [FOLDER] [--runs FOLDER]
 
-Writes serve-*.png, by default into docs/images. It takes some eight minutes and needs Chromium.
+Writes serve-*.png, by default into docs/images. It takes some eight minutes and needs Chromium. With `--runs`, the runs
+stay in that folder, and the next call takes their pictures without running them again.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
@@ -29,11 +31,12 @@ FINISHED = (
     ("search", *SMALL, "--budget", "90s", "--out", "runs/first"),
     ("search", *SMALL, "--strategy", "darts", "--data", "digits", "--epochs", "20", "--out", "runs/darts"),
     ("search", *SMALL, "--strategy", "gdas", "--data", "digits", "--epochs", "20", "--out", "runs/gdas"),
-    ("retrain", "runs/first", "--epochs", "12", "--quiet", "--out", "runs/model"),
+    ("retrain", "runs/first", "--epochs", "12", "--quiet", "--threads", "1", "--set", "space.cells_per_stage=1",
+     "--set", "network.channels=16", "--out", "runs/model"),
 )
 RUNNING = ("search", *SMALL, "--data", "digits", "--epochs", "400", "--out", "runs/running")
 COMPARING = ("compare", "first", "--out", "runs/compare", "--quiet")
-COMPARED_SECONDS = 60  # then it is interrupted, with some of its seeds
+COMPARED_SEEDS, LONGEST = 4, 600.0  # it is interrupted after so many searches, or so many seconds
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,14 @@ SHOWN = (
 def make_runs(folder: Path) -> None:
     """Make runs that are complete, one that is half done, and one that is damaged."""
     for command in FINISHED:
-        subprocess.run([*PROGRAM, *command], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        if not (folder / command[-1]).exists():
+            subprocess.run([*PROGRAM, *command], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    if (folder / "runs/damaged").exists():
+        return
     with subprocess.Popen([*PROGRAM, *COMPARING], cwd=folder, stdout=subprocess.DEVNULL) as comparison:
-        time.sleep(COMPARED_SECONDS)
+        ended = time.monotonic() + LONGEST
+        while time.monotonic() < ended and len(list(folder.glob("runs/compare/runs/*/architecture.json"))) < COMPARED_SEEDS:
+            time.sleep(0.2)
         comparison.send_signal(signal.SIGINT)
     shutil.copytree(folder / "runs/gdas", folder / "runs/damaged")
     (folder / "runs/damaged/config.toml").write_text("seed = \n")
@@ -98,12 +106,17 @@ def take(browser: Any, address: str, picture: Picture, out: Path) -> Path:
 
 def main() -> None:
     """Write all pictures."""
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURES
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, nargs="?", default=PICTURES)
+    parser.add_argument("--runs", type=Path, help="keep the runs here, and use those that are here")
+    options = parser.parse_args()
     program = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if program is None:
         sys.exit("needs Chromium: apt-get install chromium")
     with tempfile.TemporaryDirectory() as name, sync_playwright() as driver:
-        folder = Path(name)
+        folder = Path(name) if options.runs is None else options.runs
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder / "runs/running", ignore_errors=True)
         make_runs(folder)
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         with begin(folder, *RUNNING), begin(folder, "serve", "runs", "--port", "0") as server:
@@ -111,7 +124,7 @@ def main() -> None:
             address = server.stdout.readline().strip()
             time.sleep(20)  # the search that runs has some epochs then
             for picture in SHOWN:
-                print(take(browser, address, picture, out))
+                print(take(browser, address, picture, options.out))
         browser.close()
 
 

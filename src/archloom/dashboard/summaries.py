@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -65,6 +66,12 @@ class Summary:
             return ""
         measure = METRICS[self.metric]
         return f"{self.score:,.2f} {measure.unit}" if measure.unit else f"{measure.name} {self.score:,.2f}"
+
+    @property
+    def milestone(self) -> str:
+        """Return a text that changes when more than the progress does: a page is refreshed then."""
+        words = zlib.crc32(f"{self.verdict}\n{self.problem}".encode())
+        return f"{self.state} {self.done} {self.updated!r} {words:x}"
 
     @property
     def share(self) -> float | None:
