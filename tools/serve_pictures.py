@@ -67,7 +67,7 @@ SHOWN = (
 def make_runs(folder: Path) -> None:
     """Make runs that are complete, one that is half done, and one that is damaged."""
     for command in FINISHED:
-        if not (folder / command[-1]).exists():
+        if not list((folder / command[-1]).glob("*.json")):
             subprocess.run([*PROGRAM, *command], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     if (folder / "runs/damaged").exists():
         return
