@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ STORED = Path(__file__).parents[1] / "data_files" / "first_edition"
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
          "--disable-background-networking", "--disable-component-update"]  # fmt: skip
 WAIT = 90_000  # milliseconds: machines of tests are slow
+NOON = datetime(2026, 1, 1, 12)
 EVIL = "<script>document.title='taken'</script>"
 
 
@@ -120,7 +122,7 @@ def test_a_search_is_watched_from_its_start_to_its_end(root: Path, visit: Any) -
     page = visit("/")
     assert page.locator("#runs-table tbody tr").count() == 0
     command = [sys.executable, "-m", "archloom", "search", "--space", "nb201_mini", "--strategy", "gdas", "--quiet",
-               "--epochs", "12", "--set", "search.finalist_steps=4", "--set", "search.random_baseline_samples=2",
+               "--data", "digits", "--epochs", "12", "--set", "search.finalist_steps=4", "--set", "search.random_baseline_samples=2",
                "--out", str(root / "live")]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as search:
         page.wait_for_selector("tr[data-key='runs/live']")  # it appears by itself
@@ -352,6 +354,15 @@ def append_record(folder: Path) -> None:
         file.write(json.dumps({**last, "epoch": last["epoch"] + 1}) + "\n")
 
 
+def wait_for_rest(page: Any) -> None:
+    """Wait until a refresh has drawn everything."""
+    for _ in range(WAIT // 50):
+        if not page.evaluate("refreshing"):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("the page is still refreshing")
+
+
 def hide(page: Any, hidden: bool) -> None:
     page.evaluate(
         """(hidden) => {
@@ -382,7 +393,8 @@ def test_figures_wait_while_records_come_quickly_and_the_state_does_not(root: Pa
     folder = root / "search_epochs_interrupted"
     with RunFolder(folder).lock():
         page = visit("/page/runs/search_epochs_interrupted")
-        page.clock.install()  # timers of the page rest until the test lets them go on
+        page.clock.install(time=NOON)
+        page.clock.pause_at(NOON + timedelta(minutes=1))  # timers of the page wait for the test
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
 
@@ -395,7 +407,7 @@ def test_figures_wait_while_records_come_quickly_and_the_state_does_not(root: Pa
             append_record(folder)
             expect(page.locator("#state")).to_contain_text(f"{number} of 2 epochs")  # by the event itself
         assert count_pages() == 1 and page.get_attribute("#moment", "max") == "2"
-        page.wait_for_function("refreshing === false")
+        wait_for_rest(page)
         page.clock.run_for(20_000)
         expect(page.locator("#moment")).to_have_attribute("max", "4")
         assert count_pages() == 2
@@ -415,7 +427,7 @@ def test_a_record_changes_drawings_in_their_place(root: Path, visit: Any) -> Non
     opened = page.locator("details[open]").count()
     append_record(folder)
     expect(page.locator("#moment-text")).to_contain_text("After epoch 2: ")
-    page.wait_for_function("refreshing === false")
+    wait_for_rest(page)
     kept = page.evaluate("""[...document.querySelectorAll("#cell-now svg, [data-picture] svg, #state")]
       .map((one) => one.kept).filter(Boolean)""")
     assert sorted(kept) == ["cell", "figure", "state"]
