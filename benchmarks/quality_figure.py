@@ -145,9 +145,7 @@ def read_points(path: Path) -> list[Point]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["row"] in ROWS and row["test_accuracy"]]
-        return [
-            Point(row["row"], int(row["seed"]), float(row["minutes"]), float(row["test_accuracy"])) for row in rows
-        ]
+        return [Point(row["row"], int(row["seed"]), float(row["minutes"]), float(row["test_accuracy"])) for row in rows]
     except (OSError, KeyError, ValueError, TypeError) as error:
         sys.exit(f"{path} must have the columns {', '.join(COLUMNS)}: {error}")
 

@@ -5,7 +5,7 @@
     python benchmarks/serve.py --parts search --repeats 5          # wall times: on an idle machine only
 
 It needs Chromium and Playwright (extra `dev`). `replay` appends the records of a finished search to a new folder, four
-each second, and prints the processor time of server and browser: how many records there are does not depend on the load.
+each second, and prints the processor time of server and browser. The number of records does not depend on the load.
 `search` times a search alone and watched in turns, on one thread and on two.
 A browser on the same machine takes some of its time. `elsewhere` is a reader without a browser, which asks for what a
 page asks for, as often as a page does: what is left is the cost of the server.
@@ -42,6 +42,7 @@ SEARCH = ("search", "--space", "nb201_mini", "--strategy", "gdas", "--data", "di
 THREADS = (1, 2)
 PARTS = ("paint", "idle", "replay", "search")
 RECORDS_PER_SECOND = 4
+SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 20.0  # seconds between two refreshes, as serve.js has them
 SEEN_PICTURES = 2  # of the page of a search, before anybody scrolls
 PAINT = """() => Object.fromEntries(performance.getEntriesByType("paint").map((one) => [one.name, one.startTime]))"""
 
@@ -194,8 +195,10 @@ def measure_search(
             served[name] += cpu_of(server) - before[0]
             browsed[name] += cpu_of_browser() - before[1]
     for name, found in times.items():
-        print(f"{threads} threads, {name}: {_write_times(found, times['alone'])}; "
-              f"{served[name] / repeats:.2f} CPU s of the server, {browsed[name] / repeats:.2f} of the browser")  # fmt: skip
+        print(
+            f"{threads} threads, {name}: {_write_times(found, times['alone'])}; "
+            f"{served[name] / repeats:.2f} CPU s of the server, {browsed[name] / repeats:.2f} of the browser"
+        )
 
 
 def _write_times(found: list[Taken], alone: list[Taken]) -> str:
@@ -234,10 +237,10 @@ def _read_often(place: str, ended: threading.Event) -> None:
         text = _read(place)
         pictures = re.findall(r'data-picture="([^"]+)"', text)[:SEEN_PICTURES]
         cells = [f"{cell}?place=0" for cell in re.findall(r'data-cell="([^"]+)"', text)]
-        taken = time.monotonic() - start
         for picture in (*cells, *pictures):
             _read(urljoin(place, picture))
-        ended.wait(min(8.0, max(1.0, 20 * taken)))
+        taken = time.monotonic() - start
+        ended.wait(min(LONGEST_PAUSE, max(SHORTEST_PAUSE, 50 * taken)))
 
 
 def _read(address: str) -> str:

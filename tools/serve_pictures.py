@@ -33,15 +33,29 @@ FINISHED = (
     ("search", *SMALL, "--budget", "90s", "--out", "runs/first"),
     ("search", *LARGER, "--strategy", "darts", "--epochs", "24", "--out", "runs/darts"),
     ("search", *SMALL, "--strategy", "gdas", "--data", "digits", "--epochs", "20", "--out", "runs/gdas"),
-    ("retrain", "runs/first", "--epochs", "12", "--quiet", "--threads", "1", "--set", "space.cells_per_stage=1",
-     "--set", "network.channels=16", "--out", "runs/model"),
+    (
+        "retrain",
+        "runs/first",
+        "--epochs",
+        "12",
+        "--quiet",
+        "--threads",
+        "1",
+        "--set",
+        "space.cells_per_stage=1",
+        "--set",
+        "network.channels=16",
+        "--out",
+        "runs/model",
+    ),
 )
 RUNNING = ("search", *SMALL, "--data", "digits", "--epochs", "400", "--out", "runs/running")
 COMPARING = ("compare", "first", "--seeds", "0-4", "--out", "runs/compare", "--quiet")
 EPOCHS = 12  # that the search that runs has in its picture
 COMPARED_SEEDS, LONGEST = 4, 600.0  # it is interrupted after so many searches, or so many seconds
 
-MISSING = """[...document.querySelectorAll("[data-picture][data-seen=yes], #cell-now")].some((one) => !one.querySelector("svg"))
+MISSING = """[...document.querySelectorAll("[data-picture][data-seen=yes], #cell-now")]
+  .some((one) => !one.querySelector("svg"))
   || [...document.images].some((one) => one.loading !== "lazy" && !one.complete)"""
 
 
@@ -80,11 +94,16 @@ def make_runs(folder: Path) -> None:
         return
     with subprocess.Popen([*PROGRAM, *COMPARING], cwd=folder, stdout=subprocess.DEVNULL) as comparison:
         ended = time.monotonic() + LONGEST
-        while time.monotonic() < ended and len(list(folder.glob("runs/compare/runs/*/architecture.json"))) < COMPARED_SEEDS:
+        while time.monotonic() < ended and count_compared(folder) < COMPARED_SEEDS:
             time.sleep(0.2)
         comparison.send_signal(signal.SIGTERM)  # SIGINT is ignored by processes that a shell runs beside it
     shutil.copytree(folder / "runs/gdas", folder / "runs/damaged")
     (folder / "runs/damaged/config.toml").write_text("seed = \n")
+
+
+def count_compared(folder: Path) -> int:
+    """Return how many searches of the comparison have ended."""
+    return len(list(folder.glob("runs/compare/runs/*/architecture.json")))
 
 
 @contextmanager

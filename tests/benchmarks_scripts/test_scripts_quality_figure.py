@@ -1,4 +1,4 @@
-"""The picture of the README: drawn from measured runs alone, and plainly empty without any. All input here is invented."""
+"""The picture of the README: drawn from measured runs alone, and plainly empty without any. Input here is invented."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def test_lines_have_the_mean_and_the_spread_of_their_seeds(script: ModuleType) -
 
 def test_ends_of_searches_are_dots(script: ModuleType, tmp_path: Path) -> None:
     ends = tmp_path / "own-data.csv"
-    ends.write_text("row,seed,minutes,rank,test_accuracy,text\ngibbs,60,8.6,229,93.69,|a~0|\nno_search,60,9.4,7,94.3,x\n")
+    ends.write_text(
+        "row,seed,minutes,rank,test_accuracy,text\ngibbs,60,8.6,229,93.69,|a~0|\nno_search,60,9.4,7,94.3,x\n"
+    )
     script.main(["--csv", str(ends), "--out", str(tmp_path / "dots.svg")])
     drawn = (tmp_path / "dots.svg").read_text()
     assert "search and race (default), 1 seed" in drawn and "race alone, 1 seed" in drawn

@@ -122,8 +122,8 @@ def test_a_search_is_watched_from_its_start_to_its_end(root: Path, visit: Any) -
     page = visit("/")
     assert page.locator("#runs-table tbody tr").count() == 0
     command = [sys.executable, "-m", "archloom", "search", "--space", "nb201_mini", "--strategy", "gdas", "--quiet",
-               "--data", "digits", "--epochs", "12", "--set", "search.finalist_steps=4", "--set", "search.random_baseline_samples=2",
-               "--out", str(root / "live")]  # fmt: skip
+               "--data", "digits", "--epochs", "12", "--set", "search.finalist_steps=4",
+               "--set", "search.random_baseline_samples=2", "--out", str(root / "live")]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as search:
         page.wait_for_selector("tr[data-key='runs/live']")  # it appears by itself
         page.click("tr[data-key='runs/live'] a")

@@ -56,8 +56,8 @@ async def follow_run(
 ) -> AsyncIterator[str]:
     """Yield `record`, `note` and `state` events of a run until it ends.
 
-    `after` is the number of the last record seen; None leaves out all records that are there already. `describe` returns
-    the data of a `state` event.
+    `after` is the number of the last record seen; None leaves out all records that are there already.
+    `describe` returns the data of a `state` event.
     """
     metrics, notes = GrowingFile(folder.path / "metrics.jsonl"), GrowingFile(folder.path / "finalists.jsonl")
     last: Summary | None = None
