@@ -95,9 +95,9 @@ class RunSummarizer:
         """Return the summary of the folder as it is now."""
         finished = bool(folder.names & {"architecture.json", "result.json"})
         running = not finished and find_holder(self._path) is not None
-        files = (self._path / "config.toml",)  # a result is never changed in its place; a configuration may be edited
+        files = [self._path / "config.toml"]  # a result is never changed in its place; a configuration may be edited
         if not finished:
-            files += (self._path / "metrics.jsonl", progress_path(self._path))
+            files += [self._path / "metrics.jsonl", progress_path(self._path)]
         signature = (folder, running, _sign(files))
         if self._last is None or self._last[0] != signature:
             self._last = signature, self._read(folder, running=running)
