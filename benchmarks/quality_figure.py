@@ -1,84 +1,215 @@
-"""Draw the README's picture: quality of what a search found against its minutes, a dot per seed, from measured runs.
+"""Draw the README's picture: quality of the best network so far against minutes of processor time, from measured runs.
 
-    python benchmarks/quality_figure.py
+    python benchmarks/quality_figure.py --runs FOLDER                    # of benchmarks/own_data.py: writes quality.csv
+    python benchmarks/quality_figure.py                                  # draws docs/results/quality.csv again
+    python benchmarks/quality_figure.py --csv docs/results/own-data.csv  # ends of searches only: a dot per seed
 
-docs/results/quality.csv has a row per run: strategy, seed, minutes, rank, test_accuracy. Strategies differ in colour
-and in the shape of their dots. Where all runs took the same time, each strategy has a column, and a bar is its median.
+A search that is stopped at any time would return its best network so far: the architecture after an epoch, the best
+trial, or the leader of the finalist race. The table knows the test accuracy of each. A line is the mean over seeds, its
+band reaches from the worst seed to the best. Times of records are shares of the processor time of the whole process.
 """
 
 from __future__ import annotations
 
+import argparse
+import bisect
 import csv
 import statistics
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
 from functools import partial
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-from archloom.reports.figures import colour_of, svg
+from archloom.benchmarks.base import Benchmark
+from archloom.core.settings import Settings
+from archloom.execution.run_folder import RunFolder
+from archloom.reports.figures import colour_of, dash_of, svg
+from archloom.searches.records import EpochRecord, FinalistRecord, SearchRecord, TrialRecord, read_record
+from archloom.spaces import Architecture
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE, PICTURE = ROOT / "docs" / "results" / "quality.csv", ROOT / "docs" / "images" / "quality.svg"
-COLUMNS = ("strategy", "seed", "minutes", "rank", "test_accuracy")
-SHAPES = ("o", "s", "^", "D", "v", "P")
-LABEL = "Test accuracy of the architecture found against minutes of search"
+SHAPES = ("o", "s", "^", "D")
+LABEL = "Test accuracy of the best network so far against minutes of processor time"
+ROWS: Mapping[str, str] = {  # of benchmarks/own_data.py, and how the picture names them
+    "gibbs": "search and race (default)",
+    "no_search": "race alone",
+    "random": "random search",
+    "evolution": "evolution",
+}
+MOMENTS = 240  # of a line
+DEFAULT_SIZE = 0.3  # the race's bonus for size where a configuration has none
+
+Look = Callable[[Architecture], float]
 
 
 @dataclass(frozen=True)
-class Run:
-    """One measured search."""
+class Point:
+    """From so many minutes on, the best network of a search had this test accuracy."""
 
-    strategy: str
+    row: str
     seed: int
     minutes: float
-    rank: int
     test_accuracy: float
 
 
-def read_runs(path: Path) -> list[Run]:
-    """Return the runs of a file; leave with one line where it cannot be read."""
+COLUMNS = tuple(field.name for field in fields(Point))
+
+
+# --- from run folders
+
+
+def find_leaders(
+    history: Sequence[SearchRecord], notes: Sequence[FinalistRecord], size: float
+) -> Iterator[tuple[float, Architecture]]:
+    """Yield the seconds since the start and the network that the search would return then, after every record."""
+    seconds, best = 0.0, -float("inf")
+    for record in history:
+        seconds += record.seconds
+        if isinstance(record, EpochRecord):
+            yield seconds, record.architecture
+        elif isinstance(record, TrialRecord) and not record.pruned and record.score > best:
+            best = record.score
+            yield seconds, record.architecture
+    for number, note in enumerate(notes, 1):
+        seconds += note.seconds
+        yield seconds, lead(notes[:number], size)
+
+
+def lead(notes: Sequence[FinalistRecord], size: float) -> Architecture:
+    """Return the leader of a race: of the longest trainings, the best by the mean without the first round."""
+    longest, first = max(note.steps for note in notes), min(note.steps for note in notes)
+    evidence = [note for note in notes if note.steps > first] or list(notes)
+    scores: dict[Architecture, list[float]] = {}
+    for note in evidence:
+        scores.setdefault(note.architecture, []).append(note.rank_by(size))
+    contestants = dict.fromkeys(note.architecture for note in notes if note.steps == longest)
+    return min(contestants, key=lambda one: statistics.fmean(scores[one]))
+
+
+def trace(
+    row: str, seed: int, leaders: Sequence[tuple[float, Architecture]], final: Architecture, minutes: float, look: Look
+) -> list[Point]:
+    """Return a point where the accuracy changes, and one at the end for the network that was returned."""
+    total = leaders[-1][0] if leaders else 1.0
+    points: list[Point] = []
+    for seconds, architecture in leaders:
+        accuracy = look(architecture)
+        if not points or points[-1].test_accuracy != accuracy:
+            points.append(Point(row, seed, round(minutes * seconds / total, 3), accuracy))
+    return [*points, Point(row, seed, round(minutes, 3), look(final))]
+
+
+def read_folder(place: Path, table: Benchmark) -> list[Point]:
+    """Return the points of one search of benchmarks/own_data.py."""
+    run = RunFolder.open(place)
+    result = run.read_result() or {}
+    dataset = str(result["table_entry"]["dataset"])
+    row, _, seed = place.name.rpartition("-")
+    notes = [FinalistRecord.from_json(value) for value in run.read_notes()]
+    leaders = list(find_leaders([read_record(value) for value in run.read_metrics()], notes, _size(run.config)))
+    minutes = float(place.with_suffix(".seconds").read_text()) / 60
+
+    def look(architecture: Architecture) -> float:
+        return round(table.look_up(architecture, dataset).test, 2)
+
+    return trace(row, int(seed), leaders, Architecture(dict(result["architecture"])), minutes, look)
+
+
+def _size(config: Settings) -> float:
+    return float(dict(config.get("race") or {}).get("size", DEFAULT_SIZE))
+
+
+def collect(folder: Path) -> list[Point]:
+    """Return the points of all finished searches of the rows that are drawn."""
+    from archloom.benchmarks.nb201 import Nb201Table
+
+    table = Nb201Table.find(folder / "images-5000")
+    if table is None:
+        sys.exit(f"{folder / 'images-5000'} must have nasbench201, as benchmarks/own_data.py leaves it")
+    found: list[Point] = []
+    for place in sorted((folder / "runs").iterdir()):
+        if place.name.rpartition("-")[0] in ROWS and (place / "architecture.json").exists():
+            found += read_folder(place, table)
+    return found
+
+
+# --- from files
+
+
+def read_points(path: Path) -> list[Point]:
+    """Return the points of a file, of rows that are drawn; leave with one line where it cannot be read."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-            return [_read_run(row) for row in rows]
+            rows = [row for row in csv.DictReader(file) if row["row"] in ROWS and row["test_accuracy"]]
+        return [Point(row["row"], int(row["seed"]), float(row["minutes"]), float(row["test_accuracy"])) for row in rows]
     except (OSError, KeyError, ValueError, TypeError) as error:
         sys.exit(f"{path} must have the columns {', '.join(COLUMNS)}: {error}")
 
 
-def _read_run(row: dict[str, str]) -> Run:
-    minutes, accuracy = float(row["minutes"]), float(row["test_accuracy"])
-    return Run(row["strategy"], int(row["seed"]), minutes, int(row["rank"]), accuracy)
+def write_points(points: Sequence[Point], path: Path) -> None:
+    """Write points for the next drawing."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *map(astuple, points)])
 
 
-def draw_runs(runs: list[Run], figure) -> None:
-    """Draw a dot per run; the strategy with the best median comes first."""
+# --- the picture
+
+
+def split_seeds(points: Sequence[Point]) -> list[list[Point]]:
+    """Return the points of every seed, in the order of time."""
+    ordered = sorted(points, key=lambda one: (one.seed, one.minutes))
+    return [list(own) for _, own in groupby(ordered, key=lambda one: one.seed)]
+
+
+def average(seeds: Sequence[Sequence[Point]]) -> list[tuple[float, float, float, float]]:
+    """Return moments with the mean, the worst and the best of all seeds, from when all have a network."""
+    start, end = max(own[0].minutes for own in seeds), max(own[-1].minutes for own in seeds)
+    moments = [start + (end - start) * place / (MOMENTS - 1) for place in range(MOMENTS)]
+    found = []
+    for moment in moments:
+        values = [_at(own, moment) for own in seeds]
+        found.append((moment, statistics.fmean(values), min(values), max(values)))
+    return found
+
+
+def _at(own: Sequence[Point], moment: float) -> float:
+    place = bisect.bisect_right([one.minutes for one in own], moment + 1e-9)
+    return own[max(0, place - 1)].test_accuracy
+
+
+def draw_points(points: Sequence[Point], figure: Any) -> None:
+    """Draw a line with a band for every row; a dot per seed where only the ends of searches are known."""
     axes = figure.subplots()
-    strategies = sorted({run.strategy for run in runs}, key=lambda name: -_median(runs, name))
-    lengths = {run.minutes for run in runs}
-    for place, name in enumerate(strategies):
-        own = [run for run in runs if run.strategy == name]
-        axes.plot(
-            [place if len(lengths) == 1 else run.minutes for run in own],
-            [run.test_accuracy for run in own],
-            SHAPES[place % len(SHAPES)],
-            color=colour_of(place),
-            alpha=0.8,
-            markersize=6,
-            label=f"{name}: median rank {statistics.median(run.rank for run in own):,.0f}, {len(own)} seeds",
-        )
-        if len(lengths) == 1:
-            middle = _median(runs, name)
-            axes.plot([place - 0.2, place + 0.2], [middle, middle], color="#111827", linewidth=1.6)
-    if len(lengths) == 1:
-        axes.set_xticks(range(len(strategies)), strategies)
-        axes.set_xlim(-0.6, len(strategies) - 0.4)
-    axes.set_xlabel(f"strategy, {min(lengths):g} minutes each" if len(lengths) == 1 else "minutes of search")
+    for place, (row, name) in enumerate(ROWS.items()):
+        seeds = split_seeds([one for one in points if one.row == row])
+        if not seeds:
+            continue
+        label, colour = f"{name}, {len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'}", colour_of(place)
+        if all(len(own) == 1 for own in seeds):
+            ends = [own[0] for own in seeds]
+            axes.plot([one.minutes for one in ends], [one.test_accuracy for one in ends], SHAPES[place], color=colour,
+                      markersize=6, alpha=0.85, label=label)  # fmt: skip
+            continue
+        moments, means, lows, highs = zip(*average(seeds), strict=True)
+        axes.fill_between(moments, lows, highs, color=colour, alpha=0.13, linewidth=0, step="post")
+        axes.step(moments, means, dash_of(place), where="post", color=colour, linewidth=1.8, label=label)
+    axes.set_ylim(*_limits(points))
+    axes.set_xlim(left=0)
+    axes.set_xlabel("minutes of processor time")
     axes.set_ylabel("test accuracy in the table, %")
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
-def _median(runs: list[Run], strategy: str) -> float:
-    return statistics.median(run.test_accuracy for run in runs if run.strategy == strategy)
+def _limits(points: Sequence[Point]) -> tuple[float, float]:
+    """Return the range of the axis: the upper part, where searches differ; first guesses may lie far below."""
+    ends = [own[-1].test_accuracy for row in ROWS for own in split_seeds([one for one in points if one.row == row])]
+    low, high = min(ends), max(one.test_accuracy for one in points)
+    room = max(0.5, high - low)
+    return low - room, high + 0.15 * room
 
 
 def draw_place() -> str:
@@ -91,14 +222,11 @@ def draw_place() -> str:
     )
 
 
-def main() -> None:
-    """Write the picture."""
-    runs = read_runs(SOURCE)
-    if not runs:
-        PICTURE.write_text(draw_place(), encoding="utf-8")
-        return
-    drawn = svg(partial(draw_runs, runs), height=3.6, label=LABEL)
-    PICTURE.write_text(_on_paper(drawn), encoding="utf-8")
+def draw(points: Sequence[Point]) -> str:
+    """Return the picture of the points, or of none."""
+    if not points:
+        return draw_place()
+    return _on_paper(svg(partial(draw_points, points), height=3.6, label=LABEL))
 
 
 def _on_paper(drawn: str) -> str:
@@ -107,6 +235,19 @@ def _on_paper(drawn: str) -> str:
     root, rest = drawn.split(">", 1)
     named = root if "xmlns=" in root else root.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
     return f'{named}><rect width="{width}" height="{height}" fill="#ffffff"/>{rest}\n'
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, help="a folder of benchmarks/own_data.py: read it, and write quality.csv")
+    parser.add_argument("--csv", type=Path, help="draw this file; default: docs/results/quality.csv")
+    parser.add_argument("--out", type=Path, help="write the picture here; default: docs/images/quality.svg")
+    options = parser.parse_args(arguments)
+    if options.runs is not None:
+        write_points(collect(options.runs), SOURCE)
+    points = read_points(options.csv or SOURCE)
+    (options.out or PICTURE).write_text(draw(points), encoding="utf-8")
 
 
 if __name__ == "__main__":

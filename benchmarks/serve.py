@@ -1,8 +1,12 @@
 """Measure `archloom serve`: time to first paint and to interactive, CPU of an idle page, and a search that is watched.
 
     python benchmarks/serve.py --runs 500 --seconds 60
+    python benchmarks/serve.py --parts replay --seconds 15 --busy   # processor time alone: it counts beside other work
+    python benchmarks/serve.py --parts search --repeats 5          # wall times: on an idle machine only
 
-It needs Chromium and Playwright (extra `dev`). A search is timed alone and watched in turns, on one thread and on two.
+It needs Chromium and Playwright (extra `dev`). `replay` appends the records of a finished search to a new folder, four
+each second, and prints the processor time of server and browser. The number of records does not depend on the load.
+`search` times a search alone and watched in turns, on one thread and on two.
 A browser on the same machine takes some of its time. `elsewhere` is a reader without a browser, which asks for what a
 page asks for, as often as a page does: what is left is the cost of the server.
 """
@@ -10,6 +14,7 @@ page asks for, as often as a page does: what is left is the cost of the server.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -20,7 +25,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -29,18 +34,27 @@ from urllib.parse import urljoin
 
 from playwright.sync_api import sync_playwright
 
+from archloom.execution.run_folder import RunFolder
+
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 SEARCH = ("search", "--space", "nb201_mini", "--strategy", "gdas", "--data", "digits", "--quiet",
           "--set", "race.steps=0")  # fmt: skip
 THREADS = (1, 2)
+PARTS = ("paint", "idle", "replay", "search")
+RECORDS_PER_SECOND = 4
+SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 20.0  # seconds between two refreshes, as serve.js has them
 SEEN_PICTURES = 2  # of the page of a search, before anybody scrolls
 PAINT = """() => Object.fromEntries(performance.getEntriesByType("paint").map((one) => [one.name, one.startTime]))"""
 
 
+AS_IMPORTANT = "from archloom.dashboard import server; server.NICENESS = 0; from archloom.cli.main import run; run()"
+
+
 @contextmanager
-def serve(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yield the server's process and its address."""
-    command = [sys.executable, "-m", "archloom", "serve", str(folder), "--port", "0"]
+def serve(folder: Path, *, is_busy: bool = False) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Yield the server's process and its address; on a busy machine, one at low priority would never answer."""
+    program = ("-c", AS_IMPORTANT) if is_busy else ("-m", "archloom")
+    command = [sys.executable, *program, "serve", str(folder), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         assert server.stdout is not None
         try:
@@ -53,6 +67,29 @@ def cpu_of(process: int) -> float:
     """Return the CPU seconds that a process has used."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def list_browser() -> list[int]:
+    """Return the processes of the browsers that this process started: its descendants by that name."""
+    found: dict[int, tuple[int, str]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            start, _, rest = path.read_text().rpartition(")")
+            found[int(path.parent.name)] = int(rest.split()[1]), start.partition("(")[2]
+    children = {os.getpid()}
+    while more := {one for one, (parent, _) in found.items() if parent in children} - children:
+        children |= more
+    return [one for one in children if found.get(one, (0, ""))[1].startswith("chrom")]
+
+
+def cpu_of_browser() -> float:
+    """Return the CPU seconds of all processes of the browser, those that ended included."""
+    total = 0
+    for process in list_browser():
+        with suppress(OSError):
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            total += sum(int(field) for field in fields[11:15])  # its own, and those of children that ended
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def copy_runs(source: Path, folder: Path, count: int) -> None:
@@ -103,15 +140,45 @@ def measure_paint(browser: Any, address: str, path: str, repeats: int) -> None:
 
 
 def measure_idle(browser: Any, server: int, address: str, path: str, seconds: float) -> None:
-    """Print the CPU time of the server while one page is open and nothing happens."""
+    """Print the CPU time of server and browser while one page is open and nothing happens."""
     page = browser.new_page()
     page.goto(address + path)
     page.wait_for_selector("body[data-ready=yes]")
     time.sleep(8)  # what the page asked for is drawn
-    before = cpu_of(server)
+    before = cpu_of(server), cpu_of_browser()
     time.sleep(seconds)
-    print(f"{path}: {cpu_of(server) - before:.2f} CPU s of the server in {seconds:.0f} s with an open page")
+    print(f"{path}: {cpu_of(server) - before[0]:.2f} CPU s of the server and {cpu_of_browser() - before[1]:.2f} of the "
+          f"browser in {seconds:.0f} s with an open page")  # fmt: skip
     page.close()
+
+
+def measure_replay(browser: Any, server: int, address: str, source: Path, folder: Path, seconds: float) -> None:
+    """Print the CPU time of server and browser while the page of a search is opened, and while its records come in."""
+    path = folder / "replayed"
+    records = [json.loads(line) for line in (source / "metrics.jsonl").read_text().splitlines()]
+    shutil.copytree(source, path, ignore=shutil.ignore_patterns("checkpoints", "*.html", "architecture.json"))
+    (path / "metrics.jsonl").write_text(json.dumps(records[0]) + "\n")
+    page = browser.new_page()
+    page.goto("about:blank")
+    time.sleep(2)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    with RunFolder(path).lock():
+        before = cpu_of(server), cpu_of_browser()
+        page.goto(f"{address}page/{folder.name}/{path.name}", timeout=120_000)
+        page.wait_for_selector("body[data-drawn=yes]", timeout=120_000)
+        page.wait_for_timeout(4000)  # the first figures are drawn
+        opened, first = (cpu_of(server), cpu_of_browser()), len(asked)
+        for number in range(1, round(seconds * RECORDS_PER_SECOND)):
+            with (path / "metrics.jsonl").open("a") as file:
+                file.write(json.dumps({**records[number % len(records)], "epoch": number}) + "\n")
+            page.wait_for_timeout(1000 / RECORDS_PER_SECOND)
+        watched = cpu_of(server), cpu_of_browser()
+    page.close()
+    for name, place in (("server", 0), ("browser", 1)):
+        print(f"replay, {name}: {opened[place] - before[place]:.2f} CPU s to open the page, "
+              f"{watched[place] - opened[place]:.2f} CPU s for {seconds:.0f} s of records")  # fmt: skip
+    print(f"replay: {len(asked) - first} requests for {seconds:.0f} s of records")
 
 
 def measure_search(
@@ -119,16 +186,19 @@ def measure_search(
 ) -> None:
     """Print the times of a search alone, watched in a browser here and watched from elsewhere, in turns."""
     times: dict[str, list[Taken]] = {"alone": [], "in a browser here": [], "from elsewhere": []}
-    served = dict.fromkeys(times, 0.0)
+    served, browsed = dict.fromkeys(times, 0.0), dict.fromkeys(times, 0.0)
     for number in range(repeats):
         for name, found in times.items():
-            path, before = folder / f"{name.split()[-1]}-{threads}-{number}", cpu_of(server)
+            path, before = folder / f"{name.split()[-1]}-{threads}-{number}", (cpu_of(server), cpu_of_browser())
             with watching(browser if "browser" in name else None, address, path) as watch:
                 found.append(run_search(path, threads, epochs, watch if name != "alone" else lambda: None))
-            served[name] += cpu_of(server) - before
+            served[name] += cpu_of(server) - before[0]
+            browsed[name] += cpu_of_browser() - before[1]
     for name, found in times.items():
-        print(f"{threads} threads, {name}: {_write_times(found, times['alone'])}; "
-              f"{served[name] / repeats:.2f} CPU s of the server")  # fmt: skip
+        print(
+            f"{threads} threads, {name}: {_write_times(found, times['alone'])}; "
+            f"{served[name] / repeats:.2f} CPU s of the server, {browsed[name] / repeats:.2f} of the browser"
+        )
 
 
 def _write_times(found: list[Taken], alone: list[Taken]) -> str:
@@ -167,10 +237,10 @@ def _read_often(place: str, ended: threading.Event) -> None:
         text = _read(place)
         pictures = re.findall(r'data-picture="([^"]+)"', text)[:SEEN_PICTURES]
         cells = [f"{cell}?place=0" for cell in re.findall(r'data-cell="([^"]+)"', text)]
-        taken = time.monotonic() - start
         for picture in (*cells, *pictures):
             _read(urljoin(place, picture))
-        ended.wait(min(8.0, max(1.0, 20 * taken)))
+        taken = time.monotonic() - start
+        ended.wait(min(LONGEST_PAUSE, max(SHORTEST_PAUSE, 50 * taken)))
 
 
 def _read(address: str) -> str:
@@ -185,21 +255,32 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=60, help="of the searches that are timed alone and watched")
+    parser.add_argument("--source", type=Path, help="a finished search, instead of one that is run first")
+    parser.add_argument("--busy", action="store_true", help="serve at our own priority: for `replay` on a busy machine")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"some of {', '.join(PARTS)}")
     options = parser.parse_args()
+    parts = set(options.parts.split(","))
     with tempfile.TemporaryDirectory() as name, sync_playwright() as driver:
         folder, own = Path(name) / "runs", Path(name) / "watched"
         own.mkdir()
-        run_search(folder / "first", THREADS[-1], 60)
+        if options.source is None:
+            run_search(folder / "first", THREADS[-1], 60)
+        else:
+            shutil.copytree(options.source, folder / "first")
         copy_runs(folder / "first", folder, options.runs - 1)
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        with serve(folder) as (server, address):
-            measure_paint(browser, address, "", options.repeats)
-            measure_paint(browser, address, "page/runs/first", options.repeats)
-            measure_idle(browser, server.pid, address, "", options.seconds)
-            (folder / "first/architecture.json").unlink()  # an interrupted run: its page waits for more
-            measure_idle(browser, server.pid, address, "page/runs/first", options.seconds)
-        with serve(own) as (server, address):
-            for threads in THREADS:
+        with serve(folder, is_busy=options.busy) as (server, address):
+            if "paint" in parts:
+                measure_paint(browser, address, "", options.repeats)
+                measure_paint(browser, address, "page/runs/first", options.repeats)
+            if "replay" in parts:
+                measure_replay(browser, server.pid, address, folder / "first", folder, options.seconds)
+            if "idle" in parts:
+                measure_idle(browser, server.pid, address, "", options.seconds)
+                (folder / "first/architecture.json").unlink()  # an interrupted run: its page waits for more
+                measure_idle(browser, server.pid, address, "page/runs/first", options.seconds)
+        with serve(own, is_busy=options.busy) as (server, address):
+            for threads in THREADS if "search" in parts else ():
                 times = {"threads": threads, "epochs": options.epochs, "repeats": options.repeats}
                 measure_search(browser, server.pid, address, own, **times)
         browser.close()

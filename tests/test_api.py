@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import doctest
 import inspect
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,6 +74,18 @@ def test_every_function_documents_arguments_and_result() -> None:
 def test_every_function_that_raises_says_so() -> None:
     for name in ("search", "retrain", "compare", "run", "resume", "write_report", "posterior", "rank", "require"):
         assert "Raises:" in (inspect.getdoc(DOCUMENTED[name]) or ""), name
+
+
+def test_every_error_that_a_docstring_names_can_be_caught_by_that_name() -> None:
+    members = {f"{name}.{key}": part for name, value in DOCUMENTED.items() if inspect.isclass(value)
+               for key, part in public_members(value).items()}  # fmt: skip
+    named = set()
+    for name, value in {**DOCUMENTED, **members}.items():
+        section = (inspect.getdoc(value) or "").partition("Raises:\n")[2].split("\n\n")[0]
+        errors = re.findall(r"^    (\w+): ", section, re.MULTILINE)
+        assert all(hasattr(archloom, error) or hasattr(builtins, error) for error in errors), (name, errors)
+        named |= set(errors)
+    assert {"Interrupted", "SettingError"} <= named
 
 
 def public_members(kind: type) -> dict[str, Any]:

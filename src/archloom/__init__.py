@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from archloom.data.loader import Batch, Loader
     from archloom.data.source import ImageData
     from archloom.data.text import TextData, TextLoader
+    from archloom.execution.loop import Interrupted
     from archloom.export import export_model
     from archloom.families import (
         Depth,
@@ -132,6 +133,7 @@ __all__ = [
     "Gates",
     "ImageData",
     "ImageShape",
+    "Interrupted",
     "Listener",
     "Loader",
     "Metric",
@@ -209,6 +211,7 @@ _EXPORTS = {  # by module, imported when first used: `archloom --version` needs 
     "data.loader": ("Batch", "Loader"),
     "data.source": ("ImageData",),
     "data.text": ("TextData", "TextLoader"),
+    "execution.loop": ("Interrupted",),
     "export": ("export_model",),
     "families": ("Depth", "Family", "OperationKind", "Size", "Source", "build_network", "family_of"),
     "objectives": ("CostTable",),

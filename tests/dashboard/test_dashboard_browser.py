@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ STORED = Path(__file__).parents[1] / "data_files" / "first_edition"
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
          "--disable-background-networking", "--disable-component-update"]  # fmt: skip
 WAIT = 90_000  # milliseconds: machines of tests are slow
+NOON = datetime(2026, 1, 1, 12)
 EVIL = "<script>document.title='taken'</script>"
 
 
@@ -120,8 +122,8 @@ def test_a_search_is_watched_from_its_start_to_its_end(root: Path, visit: Any) -
     page = visit("/")
     assert page.locator("#runs-table tbody tr").count() == 0
     command = [sys.executable, "-m", "archloom", "search", "--space", "nb201_mini", "--strategy", "gdas", "--quiet",
-               "--epochs", "12", "--set", "search.finalist_steps=4", "--set", "search.random_baseline_samples=2",
-               "--out", str(root / "live")]  # fmt: skip
+               "--data", "digits", "--epochs", "12", "--set", "search.finalist_steps=4",
+               "--set", "search.random_baseline_samples=2", "--out", str(root / "live")]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as search:
         page.wait_for_selector("tr[data-key='runs/live']")  # it appears by itself
         page.click("tr[data-key='runs/live'] a")
@@ -344,20 +346,92 @@ def brightness(colour: str) -> float:
     return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
-def test_a_hidden_page_asks_for_nothing(root: Path, visit: Any) -> None:
-    copy(root, "search_trials_interrupted")
-    page = visit("/page/runs/search_trials_interrupted")
+def append_record(folder: Path) -> None:
+    """Append the last record once more, with the next number."""
+    path = folder / "metrics.jsonl"
+    last = json.loads(path.read_text().splitlines()[-1])
+    with path.open("a") as file:
+        file.write(json.dumps({**last, "epoch": last["epoch"] + 1}) + "\n")
+
+
+def wait_for_rest(page: Any) -> None:
+    """Wait until a refresh has drawn everything."""
+    for _ in range(WAIT // 50):
+        if not page.evaluate("refreshing"):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("the page is still refreshing")
+
+
+def hide(page: Any, hidden: bool) -> None:
+    page.evaluate(
+        """(hidden) => {
+          Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+          document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        hidden,
+    )
+
+
+def test_a_hidden_page_asks_for_nothing_and_catches_up(root: Path, visit: Any) -> None:
+    copy(root, "search_epochs_interrupted")
+    folder = root / "search_epochs_interrupted"
+    page = visit("/page/runs/search_epochs_interrupted")
     asked: list[str] = []
-    page.evaluate("""() => {
-      Object.defineProperty(document, "hidden", { value: true });
-      document.dispatchEvent(new Event("visibilitychange"));
-    }""")
+    hide(page, True)
     page.on("request", lambda request: asked.append(request.url))
-    line = (root / "search_trials_interrupted/metrics.jsonl").read_text().splitlines(keepends=True)[-1]
-    with (root / "search_trials_interrupted/metrics.jsonl").open("a") as file:
-        file.write(line)
+    append_record(folder)
+    page.evaluate("refresh()")  # as an event would that was on its way
     time.sleep(3)
     assert asked == []
+    hide(page, False)
+    expect(page.locator("#moment")).to_have_attribute("max", "2")
+
+
+def test_figures_wait_while_records_come_quickly_and_the_state_does_not(root: Path, visit: Any) -> None:
+    copy(root, "search_epochs_interrupted")
+    folder = root / "search_epochs_interrupted"
+    with RunFolder(folder).lock():
+        page = visit("/page/runs/search_epochs_interrupted")
+        page.clock.install(time=NOON)
+        page.clock.pause_at(NOON + timedelta(minutes=1))  # timers of the page wait for the test
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+
+        def count_pages() -> int:
+            return sum("/page/" in url for url in asked)
+
+        append_record(folder)
+        expect(page.locator("#moment")).to_have_attribute("max", "2")
+        for number in (3, 4):
+            append_record(folder)
+            expect(page.locator("#state")).to_contain_text(f"{number} of 2 epochs")  # by the event itself
+        assert count_pages() == 1 and page.get_attribute("#moment", "max") == "2"
+        wait_for_rest(page)
+        page.clock.run_for(20_000)
+        expect(page.locator("#moment")).to_have_attribute("max", "4")
+        assert count_pages() == 2
+
+
+def test_a_record_changes_drawings_in_their_place(root: Path, visit: Any) -> None:
+    copy(root, "search_epochs_interrupted")
+    folder = root / "search_epochs_interrupted"
+    page = visit("/page/runs/search_epochs_interrupted")
+    draw_all(page)
+    page.evaluate("""() => {
+      document.querySelector("#cell-now svg").kept = "cell";
+      document.querySelector("[data-picture] svg").kept = "figure";
+      document.querySelector("#state").kept = "state";
+      for (const one of document.querySelectorAll("details")) one.open = true;
+    }""")
+    opened = page.locator("details[open]").count()
+    append_record(folder)
+    expect(page.locator("#moment-text")).to_contain_text("After epoch 2: ")
+    wait_for_rest(page)
+    kept = page.evaluate("""[...document.querySelectorAll("#cell-now svg, [data-picture] svg, #state")]
+      .map((one) => one.kept).filter(Boolean)""")
+    assert sorted(kept) == ["cell", "figure", "state"]
+    assert page.locator("details[open]").count() == opened > 0
 
 
 def test_the_keyboard_reaches_the_content_first(root: Path, visit: Any) -> None:

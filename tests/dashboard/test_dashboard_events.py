@@ -1,10 +1,12 @@
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
-from archloom.dashboard.events import follow_overview, follow_run
+from archloom.dashboard.events import follow_for_page, follow_overview, follow_run
 from archloom.dashboard.index import Index
+from archloom.dashboard.summaries import Summary
 from archloom.execution.run_folder import RunFolder
 
 
@@ -78,6 +80,33 @@ def test_a_page_that_comes_back_gets_only_later_records(runs, index):
     stream = follow_run(index, found[0], after=None, every=0.01)
     events = asyncio.run(collect(stream, lambda event: event[0] == "state", lambda step: None))
     assert [name for name, _, _ in events] == ["state"]
+
+
+def test_a_page_gets_its_state_as_a_piece_of_html_and_no_records(runs, index, monkeypatch):
+    monkeypatch.setattr("archloom.dashboard.events.PAGE_EVERY", 0.01)
+    folder = runs / "search_trials_interrupted"
+    line = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)[-1]
+    found = index.refresh() and index.find("runs/search_trials_interrupted")
+
+    def act(step):
+        if step == 0:
+            with (folder / "metrics.jsonl").open("a") as file:
+                file.write(line)
+
+    with RunFolder(folder).lock():
+        stream = follow_for_page(index, found[0], lambda summary: f"<p>{summary.done}</p>")
+        events = asyncio.run(collect(stream, lambda event: "<p>6</p>" in event[1].get("html", ""), act))
+    assert [name for name, _, _ in events] == ["state", "state"]
+    assert [value["html"] for _, value, _ in events] == ["<p>5</p>", "<p>6</p>"]
+    first, second = (value["milestone"] for _, value, _ in events)
+    assert first != second and first.startswith("running 5 ") and second.startswith("running 6 ")
+
+
+def test_progress_within_an_epoch_is_no_milestone():
+    before = Summary(key="a", kind="search", state="running", title="", done=1, step=3, steps=9, updated=5.0)
+    assert replace(before, step=4, seconds_left=1.0).milestone == before.milestone
+    for change in ({"done": 2}, {"state": "finished"}, {"updated": 6.0}, {"verdict": "x"}, {"problem": "x"}):
+        assert replace(before, **change).milestone != before.milestone, change
 
 
 def test_the_stream_of_a_folder_that_goes_away_ends(runs, index):

@@ -162,6 +162,30 @@ def test_damaged_folders_say_what_is_wrong_and_leave_the_others_alone(runs):
     assert found["runs/retrain"].state == "finished"
 
 
+@pytest.mark.parametrize("name", ["search_gdas", "search_random", "retrain"])
+def test_a_finished_run_with_damaged_settings_is_damaged_in_the_list(runs, name):
+    index = Index([runs], clock=iter(range(100)).__next__)
+    assert index.refresh()[f"runs/{name}"].state == "finished"
+    config = runs / name / "config.toml"
+    text = config.read_text()
+    config.write_text("seed = \n")
+    found = index.refresh()[f"runs/{name}"]
+    assert found.state == "damaged" and "config.toml is not a TOML file" in found.problem
+    config.write_text(text)
+    assert index.refresh()[f"runs/{name}"].state == "finished", "a file that was mended is read again"
+
+
+def test_settings_of_finished_runs_are_read_once(runs, monkeypatch):
+    from archloom.dashboard import summaries
+
+    read, real = [], summaries.read_toml
+    monkeypatch.setattr(summaries, "read_toml", lambda path: read.append(path) or real(path))
+    index = Index([runs], clock=iter(range(100)).__next__)
+    for _ in range(3):
+        index.refresh()
+    assert read.count(runs / "search_gdas/config.toml") == 1
+
+
 def test_a_folder_that_only_has_its_lock_is_starting(tmp_path):
     folder = tmp_path / "runs/new"
     with RunFolder(folder).lock():

@@ -73,6 +73,12 @@ def test_what_users_see(result: RetrainResult) -> None:
     assert result.report.is_file() and result.model.is_file()
 
 
+def test_a_result_exports_its_own_model(result: RetrainResult, tmp_path: Path) -> None:
+    written = result.export(["standalone"], out=tmp_path / "here")
+    assert {path.name for path in written} == {"model.py", "model.safetensors"}
+    assert all(path.parent == tmp_path / "here" and path.is_file() for path in written)
+
+
 def test_the_history_as_a_frame(result: RetrainResult) -> None:
     try:
         import pandas

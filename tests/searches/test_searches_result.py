@@ -155,5 +155,10 @@ def test_retraining_passes_the_folder_and_the_options(monkeypatch: pytest.Monkey
     assert make().retrain(recipe="cifar") == (("runs/a",), {"recipe": "cifar"})
 
 
+def test_a_search_has_no_model_to_export_and_says_how_to_get_one() -> None:
+    with pytest.raises(ArchloomError, match=r"use: result\.retrain\(\)\.export\(\)"):
+        make().export()
+
+
 def test_the_report_is_in_the_folder() -> None:
     assert make().report == Path("runs/a/report.html")

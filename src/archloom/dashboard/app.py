@@ -18,7 +18,7 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainT
 from starlette.routing import Route
 
 from archloom.core.errors import ArchloomError, one_line
-from archloom.dashboard.events import OVER, follow_overview, follow_run, to_json
+from archloom.dashboard.events import OVER, follow_for_page, follow_overview, follow_run, to_json
 from archloom.dashboard.folders import Folder
 from archloom.dashboard.guard import Guard
 from archloom.dashboard.index import Index
@@ -120,7 +120,7 @@ class Dashboard:
             "kind": summary.kind,
             "run": summary,
             "live": live,
-            "events": f"/events/{quote(folder.key)}?after=latest" if live else "",
+            "events": f"/events/{quote(folder.key)}?page=yes" if live else "",
             "crumbs": [(folder.parent, page_address(folder.parent))] if folder.parent else [],
         }
         return HTMLResponse(self._make_page(folder, summary).render(**more))
@@ -128,7 +128,7 @@ class Dashboard:
     def _state(self, request: Request) -> Response:
         """Return the part of a page that changes within an epoch: state, progress and time left."""
         found = self._find(request)
-        return _missing() if found is None else HTMLResponse(Page("state.html", {"run": found[1]}).render())
+        return _missing() if found is None else HTMLResponse(_render_state(found[1]))
 
     def _make_page(self, folder: Folder, summary: Summary) -> Page:
         """Return the page of a folder; of a damaged one, what is wrong with it."""
@@ -217,6 +217,8 @@ class Dashboard:
         found = self._find(request)
         if found is None:
             return _missing()
+        if "page" in request.query_params:
+            return _stream(follow_for_page(self._index, found[0], _render_state))
         after = request.headers.get("last-event-id", request.query_params.get("after", "0"))
         return _stream(follow_run(self._index, found[0], after=int(after) if after.isdecimal() else None))
 
@@ -251,6 +253,10 @@ def _damaged(summary: Summary | None, problem: str = "") -> Page:
         "key": "" if summary is None else summary.key,
     }
     return Page("damaged.html", context)
+
+
+def _render_state(summary: Summary) -> str:
+    return Page("state.html", {"run": summary}).render()
 
 
 def _read_place(request: Request) -> int | None:

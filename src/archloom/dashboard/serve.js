@@ -16,6 +16,45 @@ function readSvg(text) {
   return root.nodeName === "svg" ? document.importNode(root, true) : null;
 }
 
+// --- what changed: attributes and texts are set where they differ, so that the browser lays out and paints only these
+
+function isAlike(old, fresh) {
+  return old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && old.id === fresh.id;
+}
+
+function patch(old, fresh) { // returns the node that stands there now
+  if (!isAlike(old, fresh)) {
+    const node = document.importNode(fresh, true);
+    old.replaceWith(node);
+    return node;
+  }
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
+    return old;
+  }
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name } of [...old.attributes]) {
+    if (!fresh.hasAttribute(name) && !name.startsWith("data-") && name !== "open" && name !== "aria-busy") old.removeAttribute(name);
+  }
+  if (!old.hasAttribute("data-picture")) patchChildren(old, fresh); // a picture is drawn for itself
+  return old;
+}
+
+function patchChildren(old, fresh) {
+  const there = [...old.childNodes], wanted = [...fresh.childNodes];
+  wanted.forEach((node, place) => {
+    if (place < there.length) patch(there[place], node);
+    else old.append(document.importNode(node, true));
+  });
+  for (const node of there.slice(wanted.length)) node.remove();
+}
+
+function show(place, svg) { // a drawing of the same parts as the one before is changed, not made again
+  const old = place.firstElementChild;
+  if (old && old.localName === "svg" && place.childNodes.length === 1) patch(old, svg);
+  else place.replaceChildren(svg);
+}
+
 // --- pictures: drawn by the server when they are seen
 
 const waiting = new Set();
@@ -29,17 +68,17 @@ const seen = new IntersectionObserver((entries) => {
   drawNext();
 }, { rootMargin: "200px" });
 
-async function drawNext() { // one after the other: the server draws with one hand
-  if (drawing) return;
+async function drawNext() { // one after the other: the server draws one at a time
+  if (drawing || document.hidden) return;
   drawing = true;
   for (const place of waiting) {
     waiting.delete(place);
     if (!place.isConnected) continue;
     place.dataset.stale = "no";
-    place.setAttribute("aria-busy", "true");
+    if (!place.firstElementChild) place.setAttribute("aria-busy", "true"); // one that is there stays as it is until then
     try {
       const svg = readSvg(await (await get(fitting(place.dataset.picture))).text());
-      if (svg) place.replaceChildren(svg);
+      if (svg) show(place, svg);
     } catch (error) {
       if (!place.firstElementChild) place.textContent = "This figure could not be drawn.";
     }
@@ -50,7 +89,7 @@ async function drawNext() { // one after the other: the server draws with one ha
 }
 
 const narrow = matchMedia("(max-width: 640px)");
-narrow.addEventListener("change", () => { redrawPictures(); drawNext(); });
+narrow.addEventListener("change", redrawPictures);
 
 function fitting(picture) { // figures of a narrow page have fewer columns
   const address = new URL(picture, location.href);
@@ -67,7 +106,7 @@ function redrawPictures() {
     place.dataset.stale = "yes";
     if (place.dataset.seen === "yes") waiting.add(place);
   }
-  drawNext();
+  return drawNext();
 }
 
 // --- the cells over time
@@ -89,7 +128,7 @@ async function showMoment() {
     const found = await (await get(`${slider.dataset.cell}?place=${number - 1}`)).json();
     if (wanted !== number) return; // the slider moved on
     const svg = readSvg(found.svg);
-    if (svg) document.getElementById("cell-now").replaceChildren(svg);
+    if (svg) show(document.getElementById("cell-now"), svg);
     document.getElementById("moment-text").textContent = found.text;
     for (const form of ["svg", "csv"]) {
       const link = document.getElementById(`cell-${form}`);
@@ -127,27 +166,22 @@ document.addEventListener("click", (event) => {
 
 // --- live pages: parts that changed are replaced; what the reader opened stays open
 
+const texts = new WeakMap(); // of sections, as the server sent them
+
 function replaceSections(page) {
   const main = document.getElementById("main");
   let before = null;
   for (const fresh of page.querySelectorAll("main > section[id]")) {
     const old = document.getElementById(fresh.id);
-    if (old && old.hasAttribute("data-keep")) {
-      before = old;
-      continue;
-    }
     const text = fresh.outerHTML;
-    if (old && old.dataset.text === text) {
+    if (old && (old.hasAttribute("data-keep") || texts.get(old) === text)) {
       before = old;
       continue;
     }
-    const section = document.importNode(fresh, true);
-    section.dataset.text = text;
-    if (old) {
-      keepState(old, section);
-      old.replaceWith(section);
-    } else if (before) before.after(section);
-    else main.append(section);
+    const section = old ? patch(old, fresh) : document.importNode(fresh, true);
+    texts.set(section, text);
+    if (!old && before) before.after(section);
+    else if (!old) main.append(section);
     watchPictures(section);
     before = section;
   }
@@ -155,80 +189,71 @@ function replaceSections(page) {
   for (const section of main.querySelectorAll(":scope > section[id]")) if (!there.has(section.id)) section.remove();
 }
 
-function keepState(old, fresh) {
-  const details = old.querySelectorAll("details");
-  fresh.querySelectorAll("details").forEach((one, place) => { one.open = details[place] ? details[place].open : false; });
-  for (const place of fresh.querySelectorAll("[data-picture]")) {
-    const drawn = [...old.querySelectorAll("[data-picture]")].find((one) => one.dataset.picture === place.dataset.picture);
-    if (drawn && drawn.firstElementChild) place.replaceChildren(...drawn.childNodes);
-  }
-}
+const SHORTEST = 5000, LONGEST = 20000; // milliseconds between two refreshes of figures and tables
+const SHARE = 50; // a page refreshes for at most a fiftieth of the time
 
 let refreshing = false;
-let again = false;
-let pause = 0; // milliseconds until the next refresh: pages use a twentieth of the time of server and browser
+let rest = 0; // the timer that runs between two refreshes
+let again = false; // something changed since the last refresh began
 
 async function refresh() {
-  if (refreshing) {
-    again = true;
-    return;
-  }
+  again = true;
+  if (refreshing || rest || document.hidden) return; // a hidden page is refreshed when it is seen
   refreshing = true;
+  again = false;
   const start = performance.now();
   try {
     const page = parser.parseFromString(await (await get(location.href)).text(), "text/html");
     body.dataset.live = page.body.dataset.live;
-    document.title = page.title;
-    document.querySelector("main > header").replaceWith(document.importNode(page.querySelector("main > header"), true));
+    body.dataset.milestone = page.body.dataset.milestone;
+    if (document.title !== page.title) document.title = page.title;
+    patch(document.querySelector("main > header"), page.querySelector("main > header"));
     replaceSections(page);
     addMoments(Number(page.getElementById("moment")?.max ?? 0));
-    showMoment();
-    redrawPictures();
+    await showMoment();
+    await redrawPictures();
   } catch (error) { /* the server is gone or busy; the next event tries again */ }
-  pause = Math.min(8000, Math.max(1000, 20 * (performance.now() - start)));
-  setTimeout(() => {
-    refreshing = false;
-    if (again) {
-      again = false;
-      refresh();
-    }
-  }, pause);
+  refreshing = false;
+  const pause = Math.min(LONGEST, Math.max(SHORTEST, SHARE * (performance.now() - start)));
+  rest = setTimeout(endRest, body.dataset.events ? pause : 0);
+}
+
+function endRest() {
+  clearTimeout(rest);
+  rest = 0;
+  if (again) refresh();
+}
+
+function refreshNow() { // a run that ends is not kept waiting
+  again = true;
+  if (rest) endRest();
+  else refresh();
 }
 
 let source = null;
-let lastMilestone = ""; // what the whole page shows; between two of them only the progress moves
 
-async function showState() {
+function showState(html) {
   const place = document.getElementById("state");
-  if (!place) return;
-  try {
-    const address = body.dataset.events.replace("/events/", "/state/").split("?")[0];
-    const part = parser.parseFromString(await (await get(address)).text(), "text/html");
-    place.replaceChildren(...[...part.body.children].map((one) => document.importNode(one, true)));
-  } catch (error) { /* the next event tries again */ }
+  if (place && html) patchChildren(place, parser.parseFromString(html, "text/html").body);
 }
 
 function listen() {
   if (source || !body.dataset.events || document.hidden) return;
   source = new EventSource(body.dataset.events);
   source.addEventListener("state", (event) => {
-    const state = JSON.parse(event.data);
-    const milestone = JSON.stringify([state.state, state.done, state.updated, state.verdict, state.problem]);
-    if (milestone === lastMilestone) {
-      showState();
-      return;
-    }
-    lastMilestone = milestone;
-    if (state.kind === "search") addMoments(state.done);
-    refresh();
+    const { state, milestone, html } = JSON.parse(event.data);
+    const before = body.dataset.milestone; // what the whole page shows; between two of them only the progress moves
+    showState(html);
+    if (milestone === before) return;
+    if (before.startsWith(`${state} `)) refresh();
+    else refreshNow();
   });
-  source.addEventListener("note", () => refresh());
+  source.addEventListener("note", refresh);
   source.addEventListener("runs", (event) => updateRows(JSON.parse(event.data)));
   source.addEventListener("end", () => {
     stop();
     body.dataset.events = "";
-    again = true;
-    refresh();
+    refreshNow();
   });
 }
 
@@ -237,7 +262,15 @@ function stop() {
   source = null;
 }
 
-document.addEventListener("visibilitychange", () => (document.hidden ? stop() : listen()));
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    stop();
+    return;
+  }
+  listen();
+  drawNext();
+  if (again) refresh();
+});
 window.addEventListener("pagehide", stop);
 
 // --- the overview
@@ -298,28 +331,17 @@ function countTicks() {
   document.getElementById("compare-button").disabled = ticked < 2;
 }
 
-function keepDrawing(old, row) { // the cell of a run changes with its records, its progress more often
-  const drawn = old.querySelector("img"), fresh = row.querySelector("img");
-  if (drawn && fresh && drawn.getAttribute("src") === fresh.getAttribute("src")) fresh.replaceWith(drawn);
-}
-
 async function updateRows(change) {
   for (const key of change.gone) rowsOf().find((row) => row.dataset.key === key)?.remove();
   for (let first = 0; first < change.changed.length; first += 50) {
     const keys = change.changed.slice(first, first + 50);
     const query = new URLSearchParams(keys.map((key) => ["run", key]));
     const page = parser.parseFromString(await (await get(`/rows?${query}`)).text(), "text/html");
+    const rows = new Map(rowsOf().map((row) => [row.dataset.key, row]));
     for (const fresh of page.querySelectorAll("tr[data-key]")) {
-      const row = document.importNode(fresh, true);
-      const old = rowsOf().find((one) => one.dataset.key === row.dataset.key);
-      if (old) {
-        const before = old.querySelector("input"), after = row.querySelector("input");
-        if (before && after) after.checked = before.checked;
-        keepDrawing(old, row);
-        const focused = old.contains(document.activeElement) ? document.activeElement.localName : "";
-        old.replaceWith(row);
-        if (focused) row.querySelector(focused)?.focus();
-      } else table.tBodies[0].append(row);
+      const old = rows.get(fresh.dataset.key);
+      if (old) patch(old, fresh); // ticks and the focus stay
+      else table.tBodies[0].append(document.importNode(fresh, true));
     }
   }
   sortRows();
@@ -347,7 +369,7 @@ if (table) {
   countTicks();
 }
 
-for (const section of document.querySelectorAll("main > section[id]")) section.dataset.text = section.outerHTML;
+for (const section of document.querySelectorAll("main > section[id]")) texts.set(section, section.outerHTML);
 watchPictures(document);
 showMoment();
 listen();

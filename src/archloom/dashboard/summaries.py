@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -67,6 +68,12 @@ class Summary:
         return f"{self.score:,.2f} {measure.unit}" if measure.unit else f"{measure.name} {self.score:,.2f}"
 
     @property
+    def milestone(self) -> str:
+        """Return a text that changes when more than the progress does: a page is refreshed then."""
+        words = zlib.crc32(f"{self.verdict}\n{self.problem}".encode())
+        return f"{self.state} {self.done} {self.updated!r} {words:x}"
+
+    @property
     def share(self) -> float | None:
         """Return the part that is done, from 0 to 1."""
         if self.state == "finished":
@@ -88,20 +95,13 @@ class RunSummarizer:
         """Return the summary of the folder as it is now."""
         finished = bool(folder.names & {"architecture.json", "result.json"})
         running = not finished and find_holder(self._path) is not None
-        signature = (folder, running, () if finished else self._signature())  # a result is never changed in its place
+        files = [self._path / "config.toml"]  # a result is never changed in its place; a configuration may be edited
+        if not finished:
+            files += [self._path / "metrics.jsonl", progress_path(self._path)]
+        signature = (folder, running, _sign(files))
         if self._last is None or self._last[0] != signature:
             self._last = signature, self._read(folder, running=running)
         return self._last[1]
-
-    def _signature(self) -> tuple[int, ...]:
-        found = []
-        for path in (self._path / "config.toml", self._path / "metrics.jsonl", progress_path(self._path)):
-            try:
-                state = path.stat()
-                found += [state.st_mtime_ns, state.st_size]
-            except OSError:
-                found.append(0)
-        return tuple(found)
 
     def _read(self, folder: Folder, *, running: bool) -> Summary:
         common: dict[str, Any] = {"key": folder.key, "parent": folder.parent, "updated": latest_change(self._path)}
@@ -112,6 +112,7 @@ class RunSummarizer:
         try:
             result = _read_json(self._path / ("result.json" if kind == "retraining" else "architecture.json"))
             if result is not None:
+                self._read_config()  # its page shows the settings: where they are damaged, the list says so, too
                 return self._add_score_of_trials(_summarize_result(result, kind, common))
             if "config.toml" not in folder.names:
                 return Summary(kind=kind, state="starting" if running else "interrupted", title=title, **common)
@@ -168,6 +169,18 @@ class RunSummarizer:
             self._count, self._recent = 0, []
         self._count += len(growth.lines)
         self._recent = [*self._recent, *growth.lines][-RECENT:]
+
+
+def _sign(files: Sequence[Path]) -> tuple[int, ...]:
+    """Return numbers that change when one of the files does."""
+    found: list[int] = []
+    for path in files:
+        try:
+            state = path.stat()
+            found += [state.st_mtime_ns, state.st_size]
+        except OSError:
+            found.append(0)
+    return tuple(found)
 
 
 def _describe_progress(progress: Progress | None, records: int) -> dict[str, Any]:

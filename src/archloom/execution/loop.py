@@ -20,7 +20,16 @@ OutcomeT = TypeVar("OutcomeT")
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """A run stopped because it was asked to; everything up to here is saved."""
+    """A run stopped because it was asked to; everything up to here is saved.
+
+    Examples:
+        >>> import archloom
+        >>> try:
+        ...     archloom.search("nb201_mini", "random_search", "digits", out="runs/stopped", stop=lambda: True)
+        ... except archloom.Interrupted:
+        ...     print("archloom.resume continues it")
+        archloom.resume continues it
+    """
 
 
 class FollowerEnded(Exception):  # noqa: N818 - nothing went wrong
