@@ -130,8 +130,8 @@ class _Prepared:
             pointers.extend(_statistics(next(tracked)) if norm.track_running_stats else (0, 0, 0))
         return pointers
 
-    def take_workspace(self) -> Tensor:
-        return self._workspaces.pop() if self._workspaces else torch.zeros(self.plan.workspace)
+    def take_workspace(self, kernels: NativeKernels) -> Tensor:
+        return self._workspaces.pop() if self._workspaces else kernels.make_workspace(self.plan.workspace)
 
     def give_back(self, workspace: Tensor) -> None:
         self._workspaces.append(workspace)
@@ -146,7 +146,7 @@ class _Run:
         self._prepared, self._kernels, self._images = prepared, kernels, images
         self._pointers = prepared.read_pointers(parameters)
         self._layouts = [(parameter.shape, parameter.stride()) for parameter in parameters]
-        self._workspace: Tensor | None = prepared.take_workspace()
+        self._workspace: Tensor | None = prepared.take_workspace(kernels)
 
     def forward(self) -> Tensor:
         """Return the result; without a backward pass to come, the workspace is free again."""

@@ -25,6 +25,7 @@ from archloom.fast.branches import Pool, iterate_parts, match_pool
 CONVOLVE, HALVE, SUM = range(3)  # StepKind in network.hpp
 AS_IT_IS, NORMALIZED, POOLED = range(3)  # TermKind
 MOMENTS = 4  # rows of numbers that a normalisation keeps: mean, 1/std, scale, shift
+SKEW = 7  # vectors between maps: at multiples of a page they would compete for the same lines of a cache
 POINTERS_OF_NORM = 5  # scale, shift, running mean, running variance, number of batches
 
 
@@ -247,7 +248,8 @@ class _Memory:
 
     def take(self, of: FeatureMap) -> int:
         free = self._free[of.shape]
-        return free.pop() if free else self.take_vectors(self._groups * of.height * (of.width + 2) * of.channels)
+        vectors = self._groups * of.height * (of.width + 2) * of.channels
+        return free.pop() if free else self.take_vectors(vectors + SKEW)
 
     def take_vectors(self, count: int) -> int:
         self.vectors += count

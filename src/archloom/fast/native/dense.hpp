@@ -309,28 +309,26 @@ constexpr int WEIGHT_IN = K == 1 ? 4 : 2;
 
 // A tile of weights is `C` channels of the results by `I` of the image, along one row of the kernel.
 template <int K, int S, bool RECTIFY>
-void weight_tiles(const WeightSums& all, Index tap, Index out, const Weights& result) {
+void weight_tiles(const WeightSums& all, Index number, Index tap, Index out, const Weights& result) {
     constexpr int C = WEIGHT_OUT, I = WEIGHT_IN<K>;
     const Index ins = all.dense.in.channels;
     const bool whole = all.dense.out.channels - out >= C;
     const Index width = whole ? C : 1;
-    for (Index number = 0; number < all.chunks; ++number) {
-        float* kept = all.kept + (out * K + tap * width) * ins * K * LANES;
-        for (Index in = 0; in < ins;) {
-            const Index step = ins - in >= I ? I : 1;
-            if (whole)
-                step == I ? weight_tile<C, I, K, S, RECTIFY>(all, number, tap, out, in, kept, result)
-                          : weight_tile<C, 1, K, S, RECTIFY>(all, number, tap, out, in, kept, result);
-            else
-                step == I ? weight_tile<1, I, K, S, RECTIFY>(all, number, tap, out, in, kept, result)
-                          : weight_tile<1, 1, K, S, RECTIFY>(all, number, tap, out, in, kept, result);
-            kept += step * width * K * LANES;
-            in += step;
-        }
+    float* kept = all.kept + (out * K + tap * width) * ins * K * LANES;
+    for (Index in = 0; in < ins;) {
+        const Index step = ins - in >= I ? I : 1;
+        if (whole)
+            step == I ? weight_tile<C, I, K, S, RECTIFY>(all, number, tap, out, in, kept, result)
+                      : weight_tile<C, 1, K, S, RECTIFY>(all, number, tap, out, in, kept, result);
+        else
+            step == I ? weight_tile<1, I, K, S, RECTIFY>(all, number, tap, out, in, kept, result)
+                      : weight_tile<1, 1, K, S, RECTIFY>(all, number, tap, out, in, kept, result);
+        kept += step * width * K * LANES;
+        in += step;
     }
 }
 
-using WeightTiles = void (*)(const WeightSums&, Index, Index, const Weights&);
+using WeightTiles = void (*)(const WeightSums&, Index, Index, Index, const Weights&);
 
 inline WeightTiles weight_tiles_of(const Dense& dense) {
     if (dense.kernel == 1) return dense.rectified ? weight_tiles<1, 1, true> : weight_tiles<1, 1, false>;
@@ -347,11 +345,14 @@ inline void dense_weights(
     const WeightTiles run = weight_tiles_of(dense);
     const Index outs = dense.out.channels, whole = outs / WEIGHT_OUT, tiles = whole + outs % WEIGHT_OUT;
     const Index tasks = tiles * dense.kernel;
-    share(tasks, thread_count(threads, tasks, dense.out.rows(groups) * dense.out.pitch()), [&](Index first, Index last, int) {
-        for (Index task = first; task < last; ++task) {
-            const Index tile = task / dense.kernel;
-            run(all, task % dense.kernel, tile < whole ? tile * WEIGHT_OUT : whole * WEIGHT_OUT + tile - whole, result);
-        }
+    const int count = thread_count(threads, tasks, dense.out.rows(groups) * dense.out.pitch());
+    share(tasks, count, [&](Index first, Index last, int) {
+        for (Index chunk = 0; chunk < all.chunks; ++chunk)
+            for (Index task = first; task < last; ++task) {
+                const Index tile = task / dense.kernel;
+                const Index out = tile < whole ? tile * WEIGHT_OUT : whole * WEIGHT_OUT + tile - whole;
+                run(all, chunk, task % dense.kernel, out, result);
+            }
     });
 }
 

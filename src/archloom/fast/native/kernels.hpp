@@ -7,6 +7,7 @@
 #include "network.hpp"
 #include "pools.hpp"
 #include "products.hpp"
+#include "workspace.hpp"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -133,6 +134,11 @@ EXPORTED int archloom_inner_products(
 
 // The images that lie side by side in a vector: workspaces depend on it.
 EXPORTED int archloom_lanes() { return int(LANES); }
+
+EXPORTED int archloom_clear(float* memory, Index floats) {
+    clear_workspace(memory, std::size_t(floats) * sizeof(float));
+    return 0;
+}
 
 EXPORTED int archloom_network(
     const Plan* plan, Index images, float* workspace, void* const* pointers, const float* inputs, const Index* strides,

@@ -37,6 +37,7 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "max_pool_backward": (*_IMAGE, *_IMAGE, _POINTER, *_SLOT, _NUMBER),
     "products": (_POINTER, _POINTER, _POINTER, _POINTER, _NUMBER, _NUMBER, _NUMBER),
     "inner_products": (_POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
+    "clear": (_POINTER, _NUMBER),
     "lanes": (),
     "network": (_POINTER, _NUMBER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
     "network_backward": (_POINTER, _NUMBER, _POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
@@ -53,9 +54,13 @@ class NativeKernels(Kernels):
 
     # --- whole networks
 
-    def run_network(
-        self, plan: int, workspace: Tensor, pointers: array[int], images: Tensor, out: Tensor
-    ) -> None:
+    def make_workspace(self, floats: int) -> Tensor:
+        """Return zeros, in large pages where the system has them."""
+        workspace = torch.empty(floats)
+        self._functions["clear"](workspace.data_ptr(), floats)
+        return workspace
+
+    def run_network(self, plan: int, workspace: Tensor, pointers: array[int], images: Tensor, out: Tensor) -> None:
         """Write the result of a planned network (`fast.network_plan`), and leave what its backward pass reads."""
         strides = array("q", images.stride())
         _check_memory(
