@@ -1,4 +1,4 @@
-"""A network of one architecture in one compiled call, against its modules in double precision; and where modules run."""
+"""A network of one architecture in one compiled call, against its modules in double precision."""
 
 from __future__ import annotations
 

@@ -100,6 +100,7 @@ class Nb201Network(nn.Module):
         stem = planner.convolve(planner.images, self.stem[0], rectified=False)
         x = planner.add([planner.normalize(stem, self.stem[1])], like=stem)
         for block in self.blocks:
+            assert isinstance(block, Nb201Cell | ResidualReduction)
             x = block.describe(planner, x)
         return planner.add([planner.normalize(planner.copy(x), self.head[0])], like=x)
 

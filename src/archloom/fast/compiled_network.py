@@ -5,15 +5,14 @@ into kernels that such images do not fill. Here one call runs all cells forwards
 statistics and everything around the body (loss, optimizer, head) stay what they are.
 
 The modules run instead where this does not apply: another device or precision, evaluation mode, hooks, parts that the
-executor does not know, no compiled library, or `machine.kernels` other than `auto`. It has no second derivative, and one
-backward pass per forward pass.
+executor does not know, no compiled library, or `machine.kernels` other than `auto`. It has no second derivative, and
+one backward pass per forward pass.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -24,8 +23,10 @@ from archloom.fast.native import NativeKernels
 from archloom.fast.network_plan import FeatureMap, NetworkPlan, NetworkPlanner, UnplannableError
 from archloom.supernet.normalization import refuse_second_derivative
 
+_Entries = list[tuple[Mapping[str, Tensor | None], str]]
 Describe = Callable[[NetworkPlanner], FeatureMap]
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 MOST_PLANS = 4  # batch sizes of a training: its own, its last, and those of evaluations
 
 
@@ -62,7 +63,7 @@ class CompiledNetwork:
         parameters = None if prepared is None else prepared.read_parameters()
         if prepared is None or parameters is None:
             return None
-        run = _Run(prepared, kernels, images, parameters)
+        run = _Run(prepared, kernels, images)
         if not keeps:
             return run.forward()
         return _Function.apply(run, *parameters)  # type: ignore[no-any-return, no-untyped-call]
@@ -76,9 +77,9 @@ class CompiledNetwork:
             or should_recompute()
             or torch.compiler.is_compiling()
             or torch.is_autocast_enabled("cpu")
-            or torch.jit.is_tracing()
+            or torch._C._get_tracing_state() is not None
             or torch._C._len_torch_dispatch_stack() > 0
-            or nn.modules.module._has_any_global_hook()
+            or nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
         )
 
     def _prepare(self, kernels: NativeKernels, shape: torch.Size, *, keeps: bool) -> _Prepared | None:
@@ -102,33 +103,31 @@ class _Prepared:
 
     def __init__(self, plan: NetworkPlan) -> None:
         self.plan = plan
-        self._weights = [convolution._parameters for convolution in plan.convolutions]
-        self._strides = [convolution.weight.stride() for convolution in plan.convolutions]
-        self._scaled = [norm._parameters for norm in plan.norms if norm.affine]
-        self._tracked = [norm._buffers for norm in plan.norms if norm.track_running_stats]
+        weights: _Entries = [(convolution._parameters, "weight") for convolution in plan.convolutions]
+        self._parameters, self._pointers = [*weights], [*weights]
+        for norm in plan.norms:
+            scales: _Entries = [(norm._parameters, name) for name in ("weight", "bias")]
+            self._parameters += scales if norm.affine else []
+            self._pointers += [*scales, *((norm._buffers, name) for name in STATISTICS)]  # None where there is none
+        found = [entries[name] for entries, name in self._parameters]
+        self.layouts = [(value.shape, value.stride()) for value in found if value is not None]
+        self._strides = [stride for _, stride in self.layouts[: len(weights)]]
         self._workspaces: list[Tensor] = []
 
     def read_parameters(self) -> list[Tensor] | None:
         """Return weights, scales and shifts as they are now, None where the library cannot read them."""
         if not all(norm.training for norm in self.plan.norms):
             return None
-        weights: list[Any] = [entries["weight"] for entries in self._weights]
-        strides = [weight.stride() for weight in weights]
-        rest = chain.from_iterable((entries["weight"], entries["bias"]) for entries in self._scaled)
-        parameters = [*weights, *rest]
-        readable = strides == self._strides and all(map(_is_plain, parameters))
+        parameters: list[Any] = [entries[name] for entries, name in self._parameters]
+        readable = all(map(_is_plain, parameters)) and self._strides == [
+            weight.stride() for weight in parameters[: len(self._strides)]
+        ]
         return parameters if readable else None
 
-    def read_pointers(self, parameters: Sequence[Tensor]) -> array[int]:
+    def read_pointers(self) -> array[int]:
         """Return the addresses of parameters and running statistics, in the order of the plan."""
-        addresses = [parameter.data_ptr() for parameter in parameters]
-        count = len(self._weights)
-        scales, tracked = iter(addresses[count:]), iter(self._tracked)
-        pointers = array("q", addresses[:count])
-        for norm in self.plan.norms:
-            pointers.extend((next(scales), next(scales)) if norm.affine else (0, 0))
-            pointers.extend(_statistics(next(tracked)) if norm.track_running_stats else (0, 0, 0))
-        return pointers
+        values = [entries[name] for entries, name in self._pointers]
+        return array("q", [0 if value is None else value.data_ptr() for value in values])
 
     def take_workspace(self, kernels: NativeKernels) -> Tensor:
         return self._workspaces.pop() if self._workspaces else kernels.make_workspace(self.plan.workspace)
@@ -140,12 +139,9 @@ class _Prepared:
 class _Run:
     """One forward pass, and what its backward pass needs."""
 
-    def __init__(
-        self, prepared: _Prepared, kernels: NativeKernels, images: Tensor, parameters: Sequence[Tensor]
-    ) -> None:
+    def __init__(self, prepared: _Prepared, kernels: NativeKernels, images: Tensor) -> None:
         self._prepared, self._kernels, self._images = prepared, kernels, images
-        self._pointers = prepared.read_pointers(parameters)
-        self._layouts = [(parameter.shape, parameter.stride()) for parameter in parameters]
+        self._pointers = prepared.read_pointers()
         self._workspace: Tensor | None = prepared.take_workspace(kernels)
 
     def forward(self) -> Tensor:
@@ -172,7 +168,7 @@ class _Run:
         self.release()
         return [
             found.as_strided(shape, strides, place) if live else None
-            for (shape, strides), place, live in zip(self._layouts, plan.places, plan.live, strict=True)
+            for (shape, strides), place, live in zip(self._prepared.layouts, plan.places, plan.live, strict=True)
         ]
 
     def release(self) -> None:
@@ -208,9 +204,3 @@ def _is_plain(values: Tensor | None) -> bool:
 
 
 _PLAIN = (Tensor, nn.Parameter)
-
-
-def _statistics(buffers: Any) -> tuple[int, int, int]:
-    names = ("running_mean", "running_var", "num_batches_tracked")
-    mean, variance, count = (buffers[name].data_ptr() for name in names)
-    return mean, variance, count

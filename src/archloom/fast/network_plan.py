@@ -99,8 +99,9 @@ class NetworkPlanner:
 
     def convolve(self, source: FeatureMap, convolution: nn.Module, *, rectified: bool) -> FeatureMap:
         """Return the convolved map, of the rectified source if asked for."""
-        kernel, stride = _check_convolution(convolution, source)
+        _check_convolution(convolution, source)
         assert isinstance(convolution, nn.Conv2d)
+        stride = convolution.stride[0]
         height, width = (-(-size // stride) for size in (source.height, source.width))
         target = self._new_map(convolution.out_channels, height, width)
         self.steps.append(_Step(CONVOLVE, source, target, convolution, rectified))
@@ -108,8 +109,9 @@ class NetworkPlanner:
 
     def halve(self, source: FeatureMap, pool: nn.Module) -> FeatureMap:
         """Return the means over squares of 2x2 pixels."""
-        known = isinstance(pool, nn.AvgPool2d) and pool.ceil_mode and pool.divisor_override is None
-        if not known or (pool.kernel_size, pool.stride, pool.padding) != (2, 2, 0):
+        if not isinstance(pool, nn.AvgPool2d) or not pool.ceil_mode or pool.divisor_override is not None:
+            raise UnplannableError
+        if (pool.kernel_size, pool.stride, pool.padding) != (2, 2, 0):
             raise UnplannableError
         sizes = (-(-size // 2) for size in (source.height, source.width))
         target = self._new_map(source.channels, *sizes, has_gradient=source.has_gradient)
@@ -359,8 +361,7 @@ def describe_operation(planner: NetworkPlanner, module: nn.Module, source: Featu
     return planner.normalize(planner.convolve(source, parts[1], rectified=True), parts[2])
 
 
-def _check_convolution(convolution: nn.Module, source: FeatureMap) -> tuple[int, int]:
-    """Return kernel and stride of a convolution that the executor knows."""
+def _check_convolution(convolution: nn.Module, source: FeatureMap) -> None:
     if type(convolution) is not nn.Conv2d or convolution.in_channels != source.channels:
         raise UnplannableError
     kernel, stride = int(convolution.kernel_size[0]), int(convolution.stride[0])
@@ -370,7 +371,6 @@ def _check_convolution(convolution: nn.Module, source: FeatureMap) -> tuple[int,
         raise UnplannableError
     if convolution.padding_mode != "zeros" or convolution.weight.dtype is not torch.float32:
         raise UnplannableError
-    return kernel, stride
 
 
 def _check_norm(norm: nn.Module, source: FeatureMap, *, values: int) -> None:
