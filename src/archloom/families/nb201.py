@@ -27,6 +27,8 @@ from archloom.families.cell_source import (
     write_node,
 )
 from archloom.families.regularization import DropoutRate, DropPathRate, check_rates, drop_edges, flatten
+from archloom.fast.compiled_network import CompiledNetwork
+from archloom.fast.network_plan import FeatureMap, NetworkPlanner, UnplannableError, describe_operation
 from archloom.operations import NB201_OPERATIONS, Place, ReluConvNorm, make_operation
 from archloom.spaces import NONE, Architecture, Nb201
 from archloom.spaces.base import WIDEST
@@ -73,9 +75,13 @@ class Nb201Network(nn.Module):
         self._auxiliary_after = 2 * len(self.blocks) // 3
         self.auxiliary = AuxiliaryHead(width, classes, resolve.normalize) if auxiliary else None
         drop_edges(self, drop_path)
+        self._compiled = CompiledNetwork(self, self.describe)
 
     def forward(self, images: Tensor, gates: Gates | None = None) -> Tensor | Prediction:
         """Return the result along the paths that the gates open."""
+        features = None if gates else self._compiled.run(images)
+        if features is not None:
+            return self.head[3:](features)  # type: ignore[no-any-return]
         x = self.stem(images)
         early: Tensor | None = None  # what the auxiliary head reads
         for position, block in enumerate(self.blocks):
@@ -86,6 +92,17 @@ class Nb201Network(nn.Module):
         if self.auxiliary is None or not self.training:
             return logits
         return Prediction(logits, self.auxiliary(early))
+
+    def describe(self, planner: NetworkPlanner) -> FeatureMap:
+        """Write down everything before the last layer for the compiled executor."""
+        if self.auxiliary is not None:
+            raise UnplannableError
+        stem = planner.convolve(planner.images, self.stem[0], rectified=False)
+        x = planner.add([planner.normalize(stem, self.stem[1])], like=stem)
+        for block in self.blocks:
+            assert isinstance(block, Nb201Cell | ResidualReduction)
+            x = block.describe(planner, x)
+        return planner.add([planner.normalize(planner.copy(x), self.head[0])], like=x)
 
 
 class Nb201Cell(nn.Module):
@@ -110,6 +127,10 @@ class Nb201Cell(nn.Module):
         result: Tensor = last
         return result
 
+    def describe(self, planner: NetworkPlanner, x: FeatureMap) -> FeatureMap:
+        """Write down the cell for the compiled executor."""
+        return self.dag.describe(planner, x)
+
 
 class ResidualReduction(nn.Module):
     """A residual block that halves the resolution and widens the channels."""
@@ -127,6 +148,13 @@ class ResidualReduction(nn.Module):
         """Return the result along the paths that the gates open."""
         result: Tensor = self.main(x) + self.shortcut(x)
         return result
+
+    def describe(self, planner: NetworkPlanner, x: FeatureMap) -> FeatureMap:
+        """Write down the block for the compiled executor."""
+        first, second = self.main
+        middle = planner.add([describe_operation(planner, first, x)], like=x)
+        passed = planner.convolve(planner.halve(x, self.shortcut[0]), self.shortcut[1], rectified=False)
+        return planner.add([describe_operation(planner, second, middle), planner.keep(passed)], like=passed)
 
 
 class Nb201Family(Family[Nb201]):

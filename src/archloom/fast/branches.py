@@ -66,15 +66,15 @@ Branch = Skip | Pool | Dense | Separable | Opaque
 
 def branch_of(module: nn.Module) -> Branch:
     """Return the kind of a candidate and its parts."""
-    parts = list(_iterate_parts(module))
-    return _match_skip(parts) or _match_pool(parts) or _match_dense(parts) or _match_separable(parts) or Opaque(module)
+    parts = list(iterate_parts(module))
+    return _match_skip(parts) or match_pool(parts) or _match_dense(parts) or _match_separable(parts) or Opaque(module)
 
 
-def _iterate_parts(module: nn.Module) -> Iterator[nn.Module]:
+def iterate_parts(module: nn.Module) -> Iterator[nn.Module]:
     """Iterate over the modules that run one after the other."""
     if type(module).forward is nn.Sequential.forward:  # includes subclasses that only add their parts
         for part in module.children():
-            yield from _iterate_parts(part)
+            yield from iterate_parts(part)
     elif not isinstance(module, nn.Identity):
         yield module
 
@@ -83,7 +83,8 @@ def _match_skip(parts: list[nn.Module]) -> Skip | None:
     return None if parts else Skip()
 
 
-def _match_pool(parts: list[nn.Module]) -> Pool | None:
+def match_pool(parts: list[nn.Module]) -> Pool | None:
+    """Return the pool that these modules are, None if they are something else."""
     pool, *rest = parts
     if not isinstance(pool, nn.AvgPool2d | nn.MaxPool2d) or len(rest) > 1 or not all(map(_is_plain_norm, rest)):
         return None

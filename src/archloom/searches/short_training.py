@@ -34,7 +34,7 @@ def build_standalone(
     """
     with seeded(seed):
         made = build_network(space, Only(architecture), shape, **network)
-    return SharedWeights(place(made), weights, noise_seed=seed, task=task)
+    return SharedWeights(place(made), weights, noise_seed=seed, task=task, one_path=True)
 
 
 def train_epochs(weights: SharedWeights, train: Batches, *, epochs: int) -> Iterator[int]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from archloom.core.errors import SettingError
 from archloom.fast import current_kernels, should_compile
 from archloom.fast.fused import Fusible
+from archloom.fast.network_plan import FeatureMap, NetworkPlanner, SumTerm, UnplannableError, describe_operation
 from archloom.fast.partial import PartialFusible
 from archloom.spaces import NONE, Decision
 from archloom.supernet.gate import Gates
@@ -138,6 +139,12 @@ class Fixed(nn.Module):
             result = self.drop_path(result)
         return result
 
+    def describe(self, planner: NetworkPlanner, source: FeatureMap) -> list[SumTerm]:
+        """Write down the fixed option for the compiled executor; no term is zero."""
+        if self.drop_path is not None:
+            raise UnplannableError
+        return [describe_operation(planner, module, source) for module in self.candidates.values()]
+
 
 class Dag(nn.Module):
     """The states of a cell: each is the sum over its incoming edges. `outputs` are the states returned, by default all.
@@ -181,6 +188,20 @@ class Dag(nn.Module):
         if states is None:
             states = self._run_edge_by_edge(inputs, gates)
         return [states[number] if number in states else self._zeros(states, number) for number in self._outputs]
+
+    def describe(self, planner: NetworkPlanner, source: FeatureMap) -> FeatureMap:
+        """Write down a cell of one input and one output, whose options are fixed, for the compiled executor."""
+        states = {0: source}
+        for target in sorted(self._incoming):
+            terms: list[SumTerm] = []
+            for number in self._incoming[target]:
+                edge = self.edges[f"{number}->{target}"]
+                if not isinstance(edge, Fixed):
+                    raise UnplannableError
+                terms += edge.describe(planner, states[number])
+            states[target] = planner.add(terms, like=source)
+        (output,) = self._outputs
+        return states[output]
 
     def _run_fast(self, inputs: list[Tensor], gates: Gates | None) -> dict[int, Tensor] | None:
         """Return the states by the compiled or fused cell, None where these gates have neither."""

@@ -4,8 +4,10 @@
 
 #pragma once
 
+#include "network.hpp"
 #include "pools.hpp"
 #include "products.hpp"
+#include "workspace.hpp"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -24,7 +26,7 @@ int unless_out_of_memory(Function function) {
 }  // namespace
 
 // Increase it whenever a signature below changes: a library of an older build is then not loaded.
-EXPORTED int archloom_interface() { return 4; }
+EXPORTED int archloom_interface() { return 5; }
 
 EXPORTED void archloom_use_threads(void* parallel, void* number) {
     start_threads = reinterpret_cast<StartThreads>(parallel);
@@ -128,4 +130,30 @@ EXPORTED int archloom_inner_products(
     const float* left, const float* right, const Branches* all, float* out, Index threads
 ) {
     return unless_out_of_memory([&] { inner_products(left, right, out, *all, threads); });
+}
+
+// The images that lie side by side in a vector: workspaces depend on it.
+EXPORTED int archloom_lanes() { return int(LANES); }
+
+EXPORTED int archloom_clear(float* memory, Index floats) {
+    clear_workspace(memory, std::size_t(floats) * sizeof(float));
+    return 0;
+}
+
+EXPORTED int archloom_network(
+    const Plan* plan, Index images, float* workspace, void* const* pointers, const float* inputs, const Index* strides,
+    float* out, Index threads
+) {
+    return unless_out_of_memory([&] {
+        Executor(*plan, images, workspace, pointers, threads).forward({inputs, strides}, out);
+    });
+}
+
+EXPORTED int archloom_network_backward(
+    const Plan* plan, Index images, float* workspace, void* const* pointers, const float* by_out, float* by_parameters,
+    Index threads
+) {
+    return unless_out_of_memory([&] {
+        Executor(*plan, images, workspace, pointers, threads).backward(by_out, by_parameters);
+    });
 }

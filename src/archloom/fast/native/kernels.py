@@ -16,7 +16,7 @@ from torch import Tensor
 from archloom.fast.kernel_arguments import Geometries, Slot, Slots, Term, Terms
 from archloom.fast.kernels import Kernels
 
-INTERFACE = 4  # of the library; kernels.hpp has the same number
+INTERFACE = 5  # of the library; kernels.hpp has the same number
 WIDEST = 16  # floats in the widest vector: rows of a matrix must be a multiple
 
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
@@ -37,6 +37,10 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "max_pool_backward": (*_IMAGE, *_IMAGE, _POINTER, *_SLOT, _NUMBER),
     "products": (_POINTER, _POINTER, _POINTER, _POINTER, _NUMBER, _NUMBER, _NUMBER),
     "inner_products": (_POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
+    "clear": (_POINTER, _NUMBER),
+    "lanes": (),
+    "network": (_POINTER, _NUMBER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
+    "network_backward": (_POINTER, _NUMBER, _POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
 }  # fmt: skip
 
 
@@ -46,6 +50,36 @@ class NativeKernels(Kernels):
     def __init__(self, level: str, functions: Mapping[str, Callable[..., int]]) -> None:
         self.name = f"native ({level})"
         self._functions = functions
+        self.lanes = functions["lanes"]() if "lanes" in functions else 0  # images side by side in a vector
+
+    # --- whole networks
+
+    def make_workspace(self, floats: int) -> Tensor:
+        """Return zeros, in large pages where the system has them."""
+        workspace = torch.empty(floats)
+        self._functions["clear"](workspace.data_ptr(), floats)
+        return workspace
+
+    def run_network(self, plan: int, workspace: Tensor, pointers: array[int], images: Tensor, out: Tensor) -> None:
+        """Write the result of a planned network (`fast.network_plan`), and leave what its backward pass reads."""
+        strides = array("q", images.stride())
+        _check_memory(
+            self._functions["network"](
+                plan, len(images), workspace.data_ptr(), _address(pointers), images.data_ptr(), _address(strides),
+                out.data_ptr(), torch.get_num_threads(),
+            )
+        )  # fmt: skip
+
+    def run_network_backward(
+        self, plan: int, workspace: Tensor, pointers: array[int], images: int, gradient: Tensor, out: Tensor
+    ) -> None:
+        """Write the gradients of all parameters that the result depends on."""
+        _check_memory(
+            self._functions["network_backward"](
+                plan, images, workspace.data_ptr(), _address(pointers), gradient.data_ptr(), out.data_ptr(),
+                torch.get_num_threads(),
+            )
+        )  # fmt: skip
 
     # --- normalise, weigh and add up
 
