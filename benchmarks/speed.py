@@ -9,8 +9,9 @@ random images of CIFAR's shape. The variants (`plain` with channels first, `torc
 `again` as `auto`, with cells computed again on the way back instead of kept; if asked for, `compile` by way of
 `torch.compile`, which takes minutes to begin) have a network, a strategy and a generator each, from the same seeds, and
 take turns round by round in one process. A retraining has `plain` and `torch`, its modules in both layouts, and `auto`,
-where nb201 runs as one compiled function. Times drift with what else the machine does, so the figure that counts is the median over rounds of the ratio within a round. On one
-thread times are of the processor, which stops while others run; on more they are of the clock.
+where nb201 runs as one compiled function. Times drift with what else the machine does, so the figure that counts is the
+median over rounds of the ratio within a round. On one thread times are of the processor, which stops while others run;
+on more they are of the clock.
 
 `--beside module:function` adds an implementation from elsewhere to the rotation, `--strong module:function` the same
 implementation tuned as far as its maths allow ("tuned"). `function(workload, seed=...)` gets the
