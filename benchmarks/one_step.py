@@ -25,6 +25,7 @@ import torch
 
 from archloom.core.registry import Entry
 from archloom.execution.machine import keep_memory
+from archloom.fast import KernelChoice, use_kernels
 from archloom.latency.step_timing import Step, Workload, prepare_step, time_rounds
 from retrain_step import RetrainWorkload
 
@@ -61,10 +62,20 @@ class Task:
     def step(self) -> Step:
         if self.beside is not None:
             return outside(self.beside)(self.workload, seed=self.seed)
-        if isinstance(self.workload, RetrainWorkload):  # of which no part depends on the kernels
-            layout = VARIANTS[self.variant]["channels_last"]
-            return self.workload.prepare_step(channels_last=layout, seed=self.seed)
+        if isinstance(self.workload, RetrainWorkload):
+            return self._retraining_step(self.workload, **VARIANTS[self.variant])
         return prepare_step(self.workload, **VARIANTS[self.variant], seed=self.seed)
+
+    def _retraining_step(
+        self, workload: RetrainWorkload, choice: KernelChoice, channels_last: bool, recompute: bool = False
+    ) -> Step:
+        advance = workload.prepare_step(channels_last=channels_last, seed=self.seed)
+
+        def step() -> object:
+            with use_kernels(choice, recompute=recompute):
+                return advance()
+
+        return step
 
 
 def outside(target: str) -> Callable[..., Step]:

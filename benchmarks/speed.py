@@ -8,9 +8,10 @@ A step is one `strategy.step` of a real strategy on real shared weights, or one 
 random images of CIFAR's shape. The variants (`plain` with channels first, `torch` and `auto` with channels last,
 `again` as `auto`, with cells computed again on the way back instead of kept; if asked for, `compile` by way of
 `torch.compile`, which takes minutes to begin) have a network, a strategy and a generator each, from the same seeds, and
-take turns round by round in one process. A retraining has `plain` and `auto`, which differ in layout. Times drift with
-what else the machine does, so the figure that counts is the median over rounds of the ratio within a round. On one
-thread times are of the processor, which stops while others run; on more they are of the clock.
+take turns round by round in one process. A retraining has `plain` and `torch`, its modules in both layouts, and `auto`,
+where nb201 runs as one compiled function. Times drift with what else the machine does, so the figure that counts is the
+median over rounds of the ratio within a round. On one thread times are of the processor, which stops while others run;
+on more they are of the clock.
 
 `--beside module:function` adds an implementation from elsewhere to the rotation, `--strong module:function` the same
 implementation tuned as far as its maths allow ("tuned"). `function(workload, seed=...)` gets the
@@ -223,8 +224,8 @@ def measure(measured: Measured, options: argparse.Namespace, *, peak: float) -> 
 
 
 def list_variants(measured: Measured, options: argparse.Namespace) -> list[str]:
-    """Return what takes turns; a retraining has no fused cells, so its variants are the two layouts."""
-    known = ("plain", "auto") if isinstance(measured.workload, RetrainWorkload) else tuple(VARIANTS)
+    """Return what takes turns; a retraining runs its modules in both layouts, or as one compiled function."""
+    known = ("plain", "torch", "auto") if isinstance(measured.workload, RetrainWorkload) else tuple(VARIANTS)
     own = [name for name in options.variant if name in known]
     return own + [name for name in (BESIDE, TUNED) if _outside(name, options) is not None]
 

@@ -99,13 +99,13 @@ def test_multiply_adds_are_counted_by_shape(speed: ModuleType) -> None:
     assert speed.multiply_adds(replace(measured, sampled=True)) == pytest.approx(fixed + edges / 5)
 
 
-def test_a_retraining_steps_in_both_layouts(speed: ModuleType, script: Any) -> None:
+def test_a_retraining_steps_in_both_layouts_and_compiled(speed: ModuleType, script: Any) -> None:
     workload = script("retrain_step").RetrainWorkload(
         architecture="nb201_residual", channels=2, batch=2, space_settings={"cells_per_stage": 1}
     )
     measured = speed.Measured(workload, passes=3)
     found = speed.measure(measured, speed._options(["--rounds", "1"]), peak=1.0)
-    assert list(found["variants"]) == ["plain", "auto"]
+    assert list(found["variants"]) == ["plain", "torch", "auto"]
     assert found["gigaflop_per_step"] == pytest.approx(2e-9 * 3 * 2 * speed.multiply_adds(measured))
     task = script("one_step").Task(workload=workload, seed=5)
     assert script("one_step").Task.from_json(json.dumps(script("one_step").asdict(task))) == task
