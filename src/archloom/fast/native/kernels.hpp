@@ -6,6 +6,7 @@
 
 #include "pools.hpp"
 #include "products.hpp"
+#include "recurrent.hpp"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -24,7 +25,7 @@ int unless_out_of_memory(Function function) {
 }  // namespace
 
 // Increase it whenever a signature below changes: a library of an older build is then not loaded.
-EXPORTED int archloom_interface() { return 4; }
+EXPORTED int archloom_interface() { return 5; }
 
 EXPORTED void archloom_use_threads(void* parallel, void* number) {
     start_threads = reinterpret_cast<StartThreads>(parallel);
@@ -128,4 +129,20 @@ EXPORTED int archloom_inner_products(
     const float* left, const float* right, const Branches* all, float* out, Index threads
 ) {
     return unless_out_of_memory([&] { inner_products(left, right, out, *all, threads); });
+}
+
+EXPORTED int archloom_recurrent(const Segment* segment, float* out, Index threads) {
+    return unless_out_of_memory([&] { Forward(*segment, threads).run(out); });
+}
+
+EXPORTED int archloom_recurrent_backward(
+    const Segment* segment, const float* output, float* given, float* start, float* shares, Index threads
+) {
+    return unless_out_of_memory([&] {
+        Backpropagation(*segment, Gradients{output, given, start, shares}, threads).run();
+    });
+}
+
+EXPORTED int archloom_recurrent_weights(const Segment* segment, float* matrix, float* matrices, Index threads) {
+    return unless_out_of_memory([&] { WeightGradients(*segment, threads).run(matrix, matrices); });
 }
