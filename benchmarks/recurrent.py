@@ -52,6 +52,7 @@ DISCOUNT = 0.75  # of the counts of pairs, in the bigram floor
 CURVE_STEPS = 800  # between two validations of a long training
 SEEDS = (0, 1, 2)
 RANDOM_CELLS = 3
+LOW_RATE = 5.0  # of trainings whose name ends in @5
 STRATEGIES: dict[str, dict[str, Any]] = {
     "gdas": {"learning_rate": 0.03, "weight_decay": 0.0, "temperature_end": 0.1, "first_beta": 0.9},
     "gdas-soft": {
@@ -62,11 +63,20 @@ STRATEGIES: dict[str, dict[str, Any]] = {
         "first_beta": 0.9,
     },
     "darts": {"learning_rate": 0.03, "weight_decay": 0.0, "first_beta": 0.9},
+    "darts-second": {  # as the public code takes it: differences of gradients, and clipped virtual steps
+        "order": "second",
+        "products": "differences",
+        "clip_virtual": True,
+        "learning_rate": 0.03,
+        "weight_decay": 0.0,
+        "first_beta": 0.9,
+    },
     "gibbs": {},
     "rsps": {"candidates": 30, "candidates_each_epoch": 1},
     "random_search": {},
 }
-TRAINING = {"learning_rate": 20.0, "learning_rate_end": 20.0, "momentum": 0.0, "weight_decay": 5e-7, "clip": 0.25}
+RATE = 20.0
+TRAINING = {"learning_rate": RATE, "learning_rate_end": RATE, "momentum": 0.0, "weight_decay": 5e-7, "clip": 0.25}
 SPACE = Recurrent()
 
 
@@ -100,12 +110,14 @@ class Lstm(nn.Module):
 
 
 def rows(steps: int) -> Iterator[tuple[str, Architecture | None]]:
-    for name in ("gdas_rnn", "random1"):
-        cell = SPACE.parse(PUBLISHED[name][1]) if name in PUBLISHED else SPACE.sample(random.Random(1))
-        yield f"wikitext2/{name}/{steps}/0", cell
-    yield f"wikitext2/found/{steps}/0", None  # the cell that gdas-soft found with seed 0
-    yield f"wikitext2/lstm/{steps}/0", None
-    yield f"cells/lstm/{steps}/0", None
+    gdas_rnn, random1 = SPACE.parse(PUBLISHED["gdas_rnn"][1]), SPACE.sample(random.Random(1))
+    for seed in SEEDS:
+        for rate in ("", f"@{LOW_RATE:g}"):
+            yield f"wikitext2/gdas_rnn{rate}/{steps}/{seed}", gdas_rnn
+            yield f"wikitext2/lstm{rate}/{steps}/{seed}", None
+            yield f"cells/lstm{rate}/{steps}/{seed}", None
+        yield f"wikitext2/random1/{steps}/{seed}", random1
+        yield f"wikitext2/found/{steps}/{seed}", None  # the cell that gdas-soft found with seed 0
     for seed in SEEDS:
         for name in ("gdas_rnn", "darts_v2_rnn", "darts_v1_rnn"):
             yield f"cells/{name}/{steps}/{seed}", SPACE.parse(PUBLISHED[name][1])
@@ -149,10 +161,12 @@ def describe_supernet(loop: SearchLoop[Any]) -> dict[str, Any]:
     }
 
 
-def train(architecture: Architecture | None, seed: int, data: TextData, steps: int) -> dict[str, Any]:
-    """Return perplexities of a cell, or of an LSTM, after so many steps of SGD at 20; `curve` has those on the way."""
+def train(
+    architecture: Architecture | None, seed: int, data: TextData, steps: int, *, rate: float = RATE
+) -> dict[str, Any]:
+    """Return perplexities of a cell, or of an LSTM, after so many steps of SGD; `curve` has those on the way."""
     start = time.process_time()
-    settings = WeightSettings(**TRAINING)
+    settings = WeightSettings(**{**TRAINING, "learning_rate": rate, "learning_rate_end": rate})
     if architecture is None:
         with seeded(seed):
             weights = SharedWeights(Lstm(WORDS, HIDDEN), settings, noise_seed=seed, task=LANGUAGE)
@@ -244,10 +258,11 @@ def main() -> None:
         text = texts[kind == "wikitext2"]()
         found = run_search(kind, seed, text) if known is None and kind in STRATEGIES else {}
         architecture = SPACE.parse(found["cell"]) if found else known
+        rate = LOW_RATE if "@" in name else RATE
         if name == "found":
             architecture = find_cell(given.out, f"gdas-soft/{given.steps}/0")
         cell = "LSTM" if architecture is None else SPACE.format(architecture)
-        line = {"row": row, "cell": cell, **found, **train(architecture, seed, text, given.steps)}
+        line = {"row": row, "cell": cell, **found, **train(architecture, seed, text, given.steps, rate=rate)}
         with given.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(row, round(line["valid"], 2), round(line["test"], 2), flush=True)

@@ -349,3 +349,23 @@ def test_trials_of_a_black_box_learn_at_the_rate_of_single_cells_and_report_perp
     assert [event.metrics["perplexity"] for event in steps] == pytest.approx(found)
     assert steps[-1].metrics["best_perplexity"] == pytest.approx(min(found))
     assert outcome.verdict.startswith(f"Best perplexity of 2 different architectures: {min(found):.1f}.")
+
+
+def test_gibbs_reports_the_perplexity_of_the_text_that_its_logits_learn_on() -> None:
+    spec = SearchSpec.resolve(
+        {
+            "space": {"name": "recurrent", "nodes": 2},
+            "strategy": {"name": "gibbs"},
+            "data": {"name": "given", "segment": 6},
+            "network": {"hidden": 4},
+            "search": {"epochs": 1, "batch_size": 8, "evaluation_images": 60, "random_baseline_samples": 0},
+            "race": {"steps": 0},
+            "monitor": {"action": "off"},
+            "machine": {"torch_threads": 1, "device": "cpu"},
+        }
+    )
+    loop = build_search(spec, data=make_tiny_text())
+    loop.run()
+    figures = loop.history[-1].metrics  # type: ignore[attr-defined]
+    assert figures["valid_perplexity"] == pytest.approx(math.exp(figures["valid_loss"]), rel=0.05)
+    assert "valid_accuracy" not in figures

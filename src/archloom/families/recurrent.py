@@ -20,7 +20,7 @@ from archloom.core.settings import Settings
 from archloom.families.base import Depth, Family, OperationKind, Size
 from archloom.families.recurrent_cell import CellPlan, CellWeights, fuse_cell, plan_cell, run_step
 from archloom.fast import current_kernels
-from archloom.fast.recurrent_segment import run_segment
+from archloom.fast.recurrent_segment import SegmentTensors, run_segment
 from archloom.spaces import NONE, Recurrent
 from archloom.spaces.base import WIDEST
 from archloom.supernet import Continuation, Gates, Only, PartialChannels, Resolve, path_gates
@@ -125,11 +125,13 @@ class RecurrentNetwork(nn.Module):
         mask = self.drop_hidden.draw(given, columns, hidden)
         weights = CellWeights(self.start[hidden:], self.nodes, mask, self._normalized)
         output = given.new_zeros(columns, hidden) if state is None else state.to(given)
-        may_fuse = current_kernels() is not None and not torch.compiler.is_compiling() and given.device.type != "meta"
-        fused = fuse_cell(self._space, plan, normalized=self._normalized) if may_fuse else None
-        if fused is not None:
+        kernels = current_kernels()
+        may_fuse = not torch.compiler.is_compiling() and given.device.type != "meta"
+        fused = fuse_cell(self._space, plan, normalized=self._normalized) if kernels and may_fuse else None
+        if kernels and fused is not None:
             cell, shares = fused
-            return run_segment(cell, given, output, weights.hidden, weights.nodes, mask, shares)
+            tensors = SegmentTensors(given, output, weights.hidden, weights.nodes, mask, shares)
+            return run_segment(kernels.segment(cell, tensors), cell, tensors)
         outputs = []
         for step in given.unbind():
             output = run_step(plan, weights, step, output, self._space.activations)

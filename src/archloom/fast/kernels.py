@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from archloom.fast import depthwise, mix_by_row, mixing
 from archloom.fast.kernel_arguments import Geometries, Geometry, Slot, Slots, Term, Terms
+from archloom.fast.recurrent_segment import Cell, SegmentRunner, SegmentTensors, TorchSegment
 
 aten = torch.ops.aten
 
@@ -23,6 +24,12 @@ class Kernels:
     """Compute the parts of a fused cell."""
 
     name = "torch"
+
+    # --- recurrent cells
+
+    def segment(self, cell: Cell, tensors: SegmentTensors) -> SegmentRunner:
+        """Return what runs a segment of a recurrent cell."""
+        return TorchSegment(cell, tensors)
 
     # --- normalise, weigh and add up
 

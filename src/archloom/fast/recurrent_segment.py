@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -86,13 +86,10 @@ class _Step:
     nodes: list[_Saved | None]
 
 
-def run_segment(
-    cell: Cell, given: Tensor, state: Tensor, hidden: Tensor, nodes: Tensor, mask: Tensor | None, shares: Tensor | None
-) -> Tensor:
-    """Return the outputs [T, B, H] of a segment.
+class SegmentTensors(NamedTuple):
+    """The tensors of a segment.
 
-    Args:
-        cell: how the nodes run.
+    Attributes:
         given: the inputs through their matrix, [T, B, 2H].
         state: the output before the segment, [B, H].
         hidden: the matrix of the last output, [H, 2H].
@@ -100,13 +97,42 @@ def run_segment(
         mask: dropout of every state where a matrix reads it, [B, H].
         shares: weights of mixtures [edges, 4] (tanh, relu, sigmoid, identity), or of the edges of a path [edges].
     """
-    if cell.normalized and given.shape[1] < 2:
+
+    given: Tensor
+    state: Tensor
+    hidden: Tensor
+    nodes: Tensor
+    mask: Tensor | None = None
+    shares: Tensor | None = None
+
+    def contiguous(self) -> SegmentTensors:
+        """Return the tensors without gaps in memory and without a graph."""
+        return SegmentTensors(*(None if one is None else one.detach().contiguous() for one in self))  # type: ignore[arg-type]
+
+
+class SegmentRunner(Protocol):
+    """Runs one segment once: forward, backward, then `finish` for the gradients of its matrices, if they are wanted."""
+
+    def forward(self) -> Tensor:
+        """Return the outputs, [T, B, H]."""
+
+    def backward(
+        self, gradient: Tensor, *, given: bool, state: bool, shares: bool, weights: bool
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return the gradients of the input products, the first state and the shares, as far as wanted."""
+
+    def finish(self) -> tuple[Tensor, Tensor]:
+        """Return the gradients of both parameters, after the backward pass."""
+
+
+def run_segment(runner: SegmentRunner, cell: Cell, tensors: SegmentTensors) -> Tensor:
+    """Return the outputs [T, B, H] of a segment, with a gradient by all of its tensors."""
+    if cell.normalized and tensors.given.shape[1] < 2:
         raise ValueError("Expected more than 1 value per channel when training, got one column")
-    # gates without a gradient: this is a step of the weights, and products are cheapest while their factors are at hand
-    products = _Products(hidden, nodes, at_once=shares is None or not shares.requires_grad)
-    link: Tensor = _Weights.apply(products, hidden, nodes)  # type: ignore[no-untyped-call]
+    hidden, nodes = tensors.hidden, tensors.nodes
+    link: Tensor = _Weights.apply(runner, hidden, nodes)  # type: ignore[no-untyped-call]
     outputs: Tensor = _Segment.apply(  # type: ignore[no-untyped-call]
-        cell, given, state, hidden.detach(), nodes.detach(), mask, shares, link, products
+        runner, tensors.given, tensors.state, hidden.detach(), nodes.detach(), tensors.shares, link
     )
     return outputs
 
@@ -149,14 +175,14 @@ class _Weights(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, products: _Products, hidden: Tensor, nodes: Tensor) -> Tensor:
-        ctx.products = products
+    def forward(ctx: Any, runner: SegmentRunner, hidden: Tensor, nodes: Tensor) -> Tensor:
+        ctx.runner = runner
         return hidden.new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        found = ctx.products.finish()
-        ctx.products = None
+        found = ctx.runner.finish()
+        ctx.runner = None
         return None, *found
 
 
@@ -164,26 +190,17 @@ class _Segment(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        cell: Cell,
+        runner: SegmentRunner,
         given: Tensor,
         state: Tensor,
         hidden: Tensor,
         nodes: Tensor,
-        mask: Tensor | None,
         shares: Tensor | None,
         link: Tensor,
-        products: _Products,
     ) -> Tensor:
-        run = _Run(cell, hidden, nodes.unbind(), mask, shares)
-        outputs = given.new_empty(*given.shape[:2], hidden.shape[0])
-        steps = []
-        for number, word in enumerate(given.unbind()):
-            step, state = run.forward(word, state)
-            outputs[number] = state
-            steps.append(step)
-        ctx.run, ctx.steps, ctx.products = run, steps, products
+        ctx.runner = runner
         ctx.save_for_backward(hidden, nodes)  # only so that a change in between is noticed
-        return outputs
+        return runner.forward()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
@@ -192,17 +209,48 @@ class _Segment(torch.autograd.Function):
                 "fused parts have no second derivative; compute the loss within archloom.fast.use_kernels('plain')"
             )
         _ = ctx.saved_tensors
-        _, given, state, _, _, _, shares, link, _ = ctx.needs_input_grad
-        found = _Gradients(ctx.run, ctx.products if link else None, shares=shares)
+        _, given, state, _, _, shares, link = ctx.needs_input_grad
+        runner, ctx.runner = ctx.runner, None
+        words, start, weights = runner.backward(gradient, given=given, state=state, shares=shares, weights=link)
+        return None, words, start, None, None, weights, gradient.new_zeros(()) if link else None
+
+
+class TorchSegment:
+    """A segment in torch, on any device and in any precision: the reference for the compiled one."""
+
+    def __init__(self, cell: Cell, tensors: SegmentTensors) -> None:
+        given, state, hidden, nodes, mask, shares = tensors
+        # gates without a gradient: this is a step of the weights, and products are cheapest while factors are at hand
+        self._products = _Products(hidden, nodes, at_once=shares is None or not shares.requires_grad)
+        self._given, self._state = given.detach(), state.detach()
+        self._run = _Run(cell, hidden.detach(), nodes.detach().unbind(), mask, shares)
+        self._steps: list[_Step] = []
+
+    def forward(self) -> Tensor:
+        """Return the outputs, [T, B, H]."""
+        given, state = self._given, self._state
+        outputs = given.new_empty(*given.shape[:2], self._run.size)
+        for number, word in enumerate(given.unbind()):
+            step, state = self._run.forward(word, state)
+            outputs[number] = state
+            self._steps.append(step)
+        return outputs
+
+    def backward(
+        self, gradient: Tensor, *, given: bool, state: bool, shares: bool, weights: bool
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return the gradients of the input products, the first state and the shares, as far as wanted."""
+        found = _Gradients(self._run, self._products if weights else None, shares=shares)
         into = torch.zeros_like(gradient[0])
         inputs = []
         for own in reversed(gradient.unbind()):
-            product, into = found.backward(ctx.steps.pop(), own + into)
+            product, into = found.backward(self._steps.pop(), own + into)
             inputs.append(product)
-        words = torch.stack(inputs[::-1]) if given else None
-        ctx.run = ctx.steps = ctx.products = None
-        start = into if state else None
-        return None, words, start, None, None, None, found.shares, gradient.new_zeros(()) if link else None, None
+        return torch.stack(inputs[::-1]) if given else None, into if state else None, found.shares
+
+    def finish(self) -> tuple[Tensor, Tensor]:
+        """Return the gradients of both parameters, after the backward pass."""
+        return self._products.finish()
 
 
 class _Run:

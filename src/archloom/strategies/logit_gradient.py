@@ -50,6 +50,6 @@ class LogitGradient:
         for batch in batches:
             result = self._weights.step_result(batch, self._policy.mixture())
             gradients.append(self._complete(self._weights.gradient(result.loss, of=values)))
-            results.append(StepResult(result.loss.detach(), result.score))  # without the graph
+            results.append(StepResult(result.loss.detach(), result.score, result.metric))  # without the graph
         loss, score = (torch.stack(parts).mean() for parts in zip(*((r.loss, r.score) for r in results), strict=True))
-        return gradients, StepResult(loss, score)
+        return gradients, StepResult(loss, score, results[0].metric)

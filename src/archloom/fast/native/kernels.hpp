@@ -7,6 +7,7 @@
 #include "network.hpp"
 #include "pools.hpp"
 #include "products.hpp"
+#include "recurrent.hpp"
 #include "workspace.hpp"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
@@ -26,7 +27,7 @@ int unless_out_of_memory(Function function) {
 }  // namespace
 
 // Increase it whenever a signature below changes: a library of an older build is then not loaded.
-EXPORTED int archloom_interface() { return 5; }
+EXPORTED int archloom_interface() { return 6; }
 
 EXPORTED void archloom_use_threads(void* parallel, void* number) {
     start_threads = reinterpret_cast<StartThreads>(parallel);
@@ -156,4 +157,20 @@ EXPORTED int archloom_network_backward(
     return unless_out_of_memory([&] {
         Executor(*plan, images, workspace, pointers, threads).backward(by_out, by_parameters);
     });
+}
+
+EXPORTED int archloom_recurrent(const Segment* segment, float* out, Index threads) {
+    return unless_out_of_memory([&] { Forward(*segment, threads).run(out); });
+}
+
+EXPORTED int archloom_recurrent_backward(
+    const Segment* segment, const float* output, float* given, float* start, float* shares, Index threads
+) {
+    return unless_out_of_memory([&] {
+        Backpropagation(*segment, Gradients{output, given, start, shares}, threads).run();
+    });
+}
+
+EXPORTED int archloom_recurrent_weights(const Segment* segment, float* matrix, float* matrices, Index threads) {
+    return unless_out_of_memory([&] { WeightGradients(*segment, threads).run(matrix, matrices); });
 }

@@ -15,9 +15,11 @@ from torch import Tensor
 
 from archloom.fast.kernel_arguments import Geometries, Slot, Slots, Term, Terms
 from archloom.fast.kernels import Kernels
+from archloom.fast.native.arguments import WIDEST, address_of, check_memory, is_dense, pointer_to
+from archloom.fast.native.recurrent import NativeSegment
+from archloom.fast.recurrent_segment import Cell, SegmentRunner, SegmentTensors
 
-INTERFACE = 5  # of the library; kernels.hpp has the same number
-WIDEST = 16  # floats in the widest vector: rows of a matrix must be a multiple
+INTERFACE = 6  # of the library; kernels.hpp has the same number
 
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 _IMAGE = (_POINTER, _NUMBER)  # first pixel, floats from one pixel to the next
@@ -41,6 +43,9 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "lanes": (),
     "network": (_POINTER, _NUMBER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
     "network_backward": (_POINTER, _NUMBER, _POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
+    "recurrent": (_POINTER, _POINTER, _NUMBER),
+    "recurrent_backward": (_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
+    "recurrent_weights": (_POINTER, _POINTER, _POINTER, _NUMBER),
 }  # fmt: skip
 
 
@@ -63,9 +68,9 @@ class NativeKernels(Kernels):
     def run_network(self, plan: int, workspace: Tensor, pointers: array[int], images: Tensor, out: Tensor) -> None:
         """Write the result of a planned network (`fast.network_plan`), and leave what its backward pass reads."""
         strides = array("q", images.stride())
-        _check_memory(
+        check_memory(
             self._functions["network"](
-                plan, len(images), workspace.data_ptr(), _address(pointers), images.data_ptr(), _address(strides),
+                plan, len(images), workspace.data_ptr(), address_of(pointers), images.data_ptr(), address_of(strides),
                 out.data_ptr(), torch.get_num_threads(),
             )
         )  # fmt: skip
@@ -74,12 +79,18 @@ class NativeKernels(Kernels):
         self, plan: int, workspace: Tensor, pointers: array[int], images: int, gradient: Tensor, out: Tensor
     ) -> None:
         """Write the gradients of all parameters that the result depends on."""
-        _check_memory(
+        check_memory(
             self._functions["network_backward"](
-                plan, images, workspace.data_ptr(), _address(pointers), gradient.data_ptr(), out.data_ptr(),
+                plan, images, workspace.data_ptr(), address_of(pointers), gradient.data_ptr(), out.data_ptr(),
                 torch.get_num_threads(),
             )
         )  # fmt: skip
+
+    # --- recurrent cells
+
+    def segment(self, cell: Cell, tensors: SegmentTensors) -> SegmentRunner:
+        fits = all(one is None or (one.dtype is torch.float32 and one.is_cpu) for one in tensors)
+        return NativeSegment(self._functions, cell, tensors) if fits else super().segment(cell, tensors)
 
     # --- normalise, weigh and add up
 
@@ -95,9 +106,9 @@ class NativeKernels(Kernels):
                 term.moments = moments
                 rows[number][2:4] = moments.data_ptr(), True
         out, table = _empty(first, first.shape), _join(rows)
-        _check_memory(
+        check_memory(
             self._functions["mix"](
-                _address(table), len(terms), weights.data_ptr(), _pixels(first), first.shape[-1], out.data_ptr(),
+                address_of(table), len(terms), weights.data_ptr(), _pixels(first), first.shape[-1], out.data_ptr(),
                 torch.get_num_threads(),
             )
         )  # fmt: skip
@@ -118,10 +129,10 @@ class NativeKernels(Kernels):
         for row, term, slot in zip(rows, terms, slots, strict=True):
             row[4:] = _slot_arguments(slot, term.image)
         table = _join(rows)
-        _check_memory(
+        check_memory(
             self._functions["mix_backward"](
-                gradient.data_ptr(), distance, _address(table), len(terms), weights.data_ptr(), _pixels(gradient),
-                shape[-1], _pointer(by_weight), torch.get_num_threads(),
+                gradient.data_ptr(), distance, address_of(table), len(terms), weights.data_ptr(), _pixels(gradient),
+                shape[-1], pointer_to(by_weight), torch.get_num_threads(),
             )
         )  # fmt: skip
         return by_weight
@@ -137,13 +148,13 @@ class NativeKernels(Kernels):
         size = (len(weights), *_output_shape(image.shape, geometry[0].stride))
         if out is None:
             out = _empty(image, size)
-        elif out.shape != size or not _is_dense(out):
+        elif out.shape != size or not is_dense(out):
             return super().depthwise(term, weights, geometry, out=out)
         moments = self._moments(term)
         shape, kernels = array("q", (*image.shape, geometry[0].stride)), _kernel_rows(weights, geometry, None)
-        _check_memory(
+        check_memory(
             self._functions["depthwise"](
-                image.data_ptr(), _pixel_stride(image), _pointer(moments), _address(shape), _address(kernels),
+                image.data_ptr(), _pixel_stride(image), pointer_to(moments), address_of(shape), address_of(kernels),
                 len(weights), out.data_ptr(), torch.get_num_threads(),
             )
         )  # fmt: skip
@@ -168,11 +179,11 @@ class NativeKernels(Kernels):
         by_weight = [torch.empty_like(weight) for weight in weights] if weights_wanted else None
         shape, kernels = array("q", (*image.shape, geometry[0].stride)), _kernel_rows(weights, geometry, by_weight)
         moments = self._moments(term)
-        _check_memory(
+        check_memory(
             self._functions["depthwise_backward"](
                 gradients.data_ptr(), gradients.stride(0), distance, image.data_ptr(), _pixel_stride(image),
-                _pointer(moments), _address(shape), _address(kernels), len(weights), *_slot_arguments(slot, image),
-                weights_wanted, torch.get_num_threads(),
+                pointer_to(moments), address_of(shape), address_of(kernels), len(weights),
+                *_slot_arguments(slot, image), weights_wanted, torch.get_num_threads(),
             )
         )  # fmt: skip
         return by_weight
@@ -182,7 +193,7 @@ class NativeKernels(Kernels):
         if term.normalized and term.moments is None:
             image = term.image
             moments = _empty(image, (2, image.shape[-1]))
-            _check_memory(
+            check_memory(
                 self._functions["moments"](
                     image.data_ptr(), _pixel_stride(image), _pixels(image), image.shape[-1], moments.data_ptr(),
                     torch.get_num_threads(),
@@ -201,7 +212,7 @@ class NativeKernels(Kernels):
         return out
 
     def summed_products(self, images: Tensor, matrices: Tensor, total: Tensor | None) -> Tensor:
-        if not _can_multiply(images, matrices) or not (total is None or _is_dense(total)):
+        if not _can_multiply(images, matrices) or not (total is None or is_dense(total)):
             return super().summed_products(images, matrices, total)
         out = _empty(images, (*images.shape[1:4], matrices.shape[2])) if total is None else total
         self._multiply(images, matrices, out, into_one=True, add=total is not None)
@@ -209,21 +220,21 @@ class NativeKernels(Kernels):
 
     def _multiply(self, images: Tensor, matrices: Tensor, out: Tensor, *, into_one: bool, add: bool) -> None:
         branches = _product_sizes(images, matrices.shape[0], matrices.shape[1], matrices.shape[2], images)
-        _check_memory(
+        check_memory(
             self._functions["products"](
-                images.data_ptr(), matrices.data_ptr(), _address(branches), out.data_ptr(), into_one, add,
+                images.data_ptr(), matrices.data_ptr(), address_of(branches), out.data_ptr(), into_one, add,
                 torch.get_num_threads(),
             )
         )  # fmt: skip
 
     def inner_products(self, left: Tensor, right: Tensor) -> Tensor:
-        if not (_is_dense(left) and _is_dense(right) and right.shape[-1] % WIDEST == 0 and left.numel()):
+        if not (is_dense(left) and is_dense(right) and right.shape[-1] % WIDEST == 0 and left.numel()):
             return super().inner_products(left, right)
         out = _empty(left, (len(left), left.shape[-1], right.shape[-1]))
         branches = _product_sizes(left, len(left), left.shape[-1], right.shape[-1], right)
-        _check_memory(
+        check_memory(
             self._functions["inner_products"](
-                left.data_ptr(), right.data_ptr(), _address(branches), out.data_ptr(), torch.get_num_threads()
+                left.data_ptr(), right.data_ptr(), address_of(branches), out.data_ptr(), torch.get_num_threads()
             )
         )
         return out
@@ -257,7 +268,7 @@ class NativeKernels(Kernels):
             return None
         out = _empty(image, _output_shape(image.shape, stride))
         function, shape = self._functions[name], array("q", (*image.shape, stride))
-        _check_memory(function(image.data_ptr(), distance, _address(shape), out.data_ptr(), torch.get_num_threads()))
+        check_memory(function(image.data_ptr(), distance, address_of(shape), out.data_ptr(), torch.get_num_threads()))
         return out
 
     def _pass_back(self, name: str, gradient: Tensor, image: Tensor, stride: int, slot: Slot) -> bool:
@@ -267,9 +278,9 @@ class NativeKernels(Kernels):
         if not fits or not _are_writable([slot], image.shape):
             return False
         shape = array("q", (*image.shape, stride))
-        _check_memory(
+        check_memory(
             self._functions[name](
-                gradient.data_ptr(), distances[0], image.data_ptr(), distances[1], _address(shape),
+                gradient.data_ptr(), distances[0], image.data_ptr(), distances[1], address_of(shape),
                 *_slot_arguments(slot, image), torch.get_num_threads(),
             )
         )  # fmt: skip
@@ -295,12 +306,8 @@ def _pixel_stride(image: Tensor) -> int:
     return distance if distance >= channels else 0
 
 
-def _is_dense(values: Tensor) -> bool:
-    return values.dtype is torch.float32 and values.is_cpu and values.is_contiguous()
-
-
 def _is_readable(term: Term) -> bool:
-    return bool(_pixel_stride(term.image)) and (term.moments is None or _is_dense(term.moments))
+    return bool(_pixel_stride(term.image)) and (term.moments is None or is_dense(term.moments))
 
 
 def _have_moments(terms: Terms) -> bool:
@@ -325,14 +332,14 @@ def _is_covered(term: Term, weights: Sequence[Tensor], geometry: Geometries) -> 
             and shape.dilation in (1, 2)
             and weight.shape[-1] in (3, 5, 7)
             and weight.shape == (channels, 1, weight.shape[-1], weight.shape[-1])
-            and _is_dense(weight)
+            and is_dense(weight)
             for weight, shape in zip(weights, geometry, strict=True)
         )
     )
 
 
 def _can_multiply(images: Tensor, matrices: Tensor) -> bool:
-    return _is_dense(images) and _is_dense(matrices) and matrices.shape[2] % WIDEST == 0 and bool(images.numel())
+    return is_dense(images) and is_dense(matrices) and matrices.shape[2] % WIDEST == 0 and bool(images.numel())
 
 
 # --- the form of its arguments
@@ -340,15 +347,15 @@ def _can_multiply(images: Tensor, matrices: Tensor) -> bool:
 
 def _term_rows(terms: Terms, weights: Tensor, shape: torch.Size) -> list[list[int]] | None:
     """Return the terms as 64-bit numbers (`Term` in mix.hpp) without slots, None if the library does not cover them."""
-    if weights.shape != (len(terms),) or not _is_dense(weights):
+    if weights.shape != (len(terms),) or not is_dense(weights):
         return None
     rows = []
     for term in terms:
         image, moments = term.image, term.moments if term.normalized else None
         distance = _pixel_stride(image)
-        if not distance or image.shape != shape or (moments is not None and not _is_dense(moments)):
+        if not distance or image.shape != shape or (moments is not None and not is_dense(moments)):
             return None
-        rows.append([image.data_ptr(), distance, _pointer(moments), False, 0, 0, False])
+        rows.append([image.data_ptr(), distance, pointer_to(moments), False, 0, 0, False])
     return rows
 
 
@@ -361,7 +368,7 @@ def _kernel_rows(weights: Sequence[Tensor], geometry: Geometries, by_weight: Seq
     rows = array("q")
     for number, (weight, shape) in enumerate(zip(weights, geometry, strict=True)):
         result = None if by_weight is None else by_weight[number]
-        rows.extend((weight.data_ptr(), weight.shape[-1], shape.dilation, _pointer(result)))
+        rows.extend((weight.data_ptr(), weight.shape[-1], shape.dilation, pointer_to(result)))
     return rows
 
 
@@ -385,19 +392,6 @@ def _empty(like: Tensor, shape: Sequence[int]) -> Tensor:
 
 def _pixels(image: Tensor) -> int:
     return image.numel() // image.shape[-1]
-
-
-def _pointer(values: Tensor | None) -> int:
-    return 0 if values is None else values.data_ptr()
-
-
-def _address(numbers: array[int]) -> int:
-    return numbers.buffer_info()[0]
-
-
-def _check_memory(code: int) -> None:
-    if code:
-        raise MemoryError("not enough memory for a compiled kernel")
 
 
 def _product_sizes(images: Tensor, count: int, rows: int, columns: int, perhaps_shared: Tensor) -> array[int]:
