@@ -26,11 +26,7 @@ class Round:
 
 
 SECOND, LAST = Round(5, 3), Round(3, 6)  # the best reference takes one of the places
-SOME, MANY, MOST = (
-    12,
-    60,
-    80,
-)  # contestants from which five train again, from which there is a last round, and two seeds
+SOME, MANY, MOST = 12, 100, 120  # contestants for which there is a second round, a last one, and a last one of two seeds
 
 
 def rounds_of(contestants: int) -> tuple[Round, ...]:
