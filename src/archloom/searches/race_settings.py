@@ -26,7 +26,7 @@ class Round:
 
 
 SECOND, LAST = Round(5, 3), Round(3, 6)  # the best reference takes one of the places
-SOME, MANY, MOST = 12, 100, 120  # contestants for which there is a second round, a last one, and a last one of two seeds
+SOME, MANY, MOST = 12, 100, 120  # contestants that get a second round, a last one, and a last one of two seeds
 
 
 def rounds_of(contestants: int) -> tuple[Round, ...]:
