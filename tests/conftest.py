@@ -38,6 +38,12 @@ def _one_thread() -> Iterator[None]:
         os.environ["OMP_NUM_THREADS"] = before
 
 
+@pytest.fixture(autouse=True)
+def _keep_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server lowers the priority of its process; in a test that would be all tests that follow."""
+    monkeypatch.setattr(os, "nice", lambda by: 0, raising=False)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real data; one that is there but incomplete is a failure, not a reason to skip."""
