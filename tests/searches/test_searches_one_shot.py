@@ -275,6 +275,9 @@ def test_without_an_allowed_contestant_the_derived_architecture_is_returned(weig
         def run(self, *_, **__):
             return None
 
+        def first_reference(self, allowed):
+            return None
+
     outcome = make(weights, Noting(), race=Nobody()).run()
     assert outcome.architecture == outcome.derived
     assert (outcome.race, outcome.finalists) == (None, ())
