@@ -83,7 +83,7 @@ class NetworkPlanner:
 
     Args:
         images: shape of the batch: images, channels, height, width.
-        lanes: images side by side in a vector of the library.
+        lanes: images that a vector of the library holds.
     """
 
     def __init__(self, images: Sequence[int], lanes: int) -> None:

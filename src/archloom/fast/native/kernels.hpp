@@ -133,7 +133,7 @@ EXPORTED int archloom_inner_products(
     return unless_out_of_memory([&] { inner_products(left, right, out, *all, threads); });
 }
 
-// The images that lie side by side in a vector: workspaces depend on it.
+// How many images a vector holds: workspaces depend on it.
 EXPORTED int archloom_lanes() { return int(LANES); }
 
 EXPORTED int archloom_clear(float* memory, Index floats) {

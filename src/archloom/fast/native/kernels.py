@@ -55,7 +55,7 @@ class NativeKernels(Kernels):
     def __init__(self, level: str, functions: Mapping[str, Callable[..., int]]) -> None:
         self.name = f"native ({level})"
         self._functions = functions
-        self.lanes = functions["lanes"]() if "lanes" in functions else 0  # images side by side in a vector
+        self.lanes = functions["lanes"]() if "lanes" in functions else 0  # images that a vector holds
 
     # --- whole networks
 

@@ -1,4 +1,4 @@
-// Feature maps of a network with the images of a batch side by side: every lane of a vector is another image.
+// Feature maps of a network whose vectors run over images: every lane of a vector is another image.
 //
 // A map is [groups of LANES images][height][width + 2][channels][LANES]. All channels and pixels then run the same loops
 // at full width, few channels as well as many. A column of zeros at both ends of a row is the padding of convolutions.
