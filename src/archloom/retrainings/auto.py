@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from archloom.core.durations import parse_duration
 from archloom.core.settings import Settings, flatten, merge
@@ -12,7 +12,7 @@ from archloom.data.source import ImageData
 from archloom.data.text import TextData
 from archloom.families import family_of
 from archloom.retrainings.build import cost_of_model, seconds_per_image, shown_shape, split_of
-from archloom.retrainings.sizes import AUTO, DEFAULT_BUDGET, Budget, choose_size
+from archloom.retrainings.sizes import AUTO, DEFAULT_BUDGET, Budget, SizeChoice, choose_size
 from archloom.retrainings.spec import RetrainSpec
 from archloom.retrainings.text_build import choose_text_size
 from archloom.retrainings.transfer import Origin, adapt_network, list_differences, list_text_differences
@@ -71,24 +71,52 @@ def _complete_for_text(
     return replace(resolved, changed=changed)
 
 
+@dataclass(frozen=True)
+class AutoPlan:
+    """The network that the recipe `auto` trains in a time, and what another one of its size may cost."""
+
+    spec: RetrainSpec
+    settings: Settings
+    cost: int  # multiply-adds
+    size: SizeChoice
+
+    @property
+    def description(self) -> str:
+        """Return depth and width in words."""
+        space = self.spec.build_space()
+        return family_of(space).describe_size(space, self.spec.network.settings)
+
+
 def _choose(
     given: Settings, retrain: RetrainSpec, overrides: Settings, data: ImageData, time: str, note: Note
 ) -> Settings:
     """Choose size, epochs and regularization for the recipe `auto`; overrides stay."""
+    note("measuring how fast this machine trains")
+    threads = _choose_threads(retrain, overrides)
+    plan = plan_auto(given, retrain, overrides, data, time)
+    batch, minutes = plan.spec.training.batch_size, plan.size.seconds / 60
+    images, side = len(split_of(retrain, data)[0]), min(shown_shape(data)[1:])
+    note(
+        f"auto: {plan.description} ({plan.cost / 1e6:.1f} M multiply-adds), {plan.size.epochs} epochs of batches of "
+        f"{batch}: {minutes:.1f} min of {time} for {images:,} images of {side} pixels"
+    )
+    note(f"why: {plan.size.reason}")
+    return merge(plan.settings, {"training": {"epochs": plan.size.epochs}}, threads)
+
+
+def plan_auto(given: Settings, retrain: RetrainSpec, overrides: Settings, data: ImageData, time: str) -> AutoPlan:
+    """Return the size that fits a time, by measured steps; `overrides` of the user stay."""
     train, valid = split_of(retrain, data)
     side, space = min(shown_shape(data)[1:]), retrain.build_space()
     budget = Budget(len(train), 0 if valid is None else len(valid), side, parse_duration(time))
-    family = family_of(space)
     options = [
         merge(given, _select(budget.regularization_for(place), retrain), size.to_settings(), overrides)
-        for place, size in enumerate(family.sizes_of(space))
+        for place, size in enumerate(family_of(space).sizes_of(space))
     ]
     resolved = [RetrainSpec.resolve(option) for option in options]
     costs = [cost_of_model(option, data).multiply_adds for option in resolved]
     order = sorted(range(len(costs)), key=lambda size: costs[size])
-    note("measuring how fast this machine trains")
     most = TIMING_SHARE * budget.seconds
-    threads = _choose_threads(retrain, overrides)
     choice = choose_size(
         budget,
         [costs[size] for size in order],
@@ -96,21 +124,15 @@ def _choose(
         epochs=flatten(overrides).get("training.epochs"),
     )
     best = order[choice.size]
-    size = family.describe_size(resolved[best].build_space(), resolved[best].network.settings)
-    batch, minutes = resolved[best].training.batch_size, choice.seconds / 60
-    note(
-        f"auto: {size} ({costs[best] / 1e6:.1f} M multiply-adds), {choice.epochs} epochs of batches of {batch}: "
-        f"{minutes:.1f} min of {time} for {budget.images:,} images of {side} pixels"
-    )
-    note(f"why: {choice.reason}")
-    return merge(options[best], {"training": {"epochs": choice.epochs}}, threads)
+    return AutoPlan(resolved[best], options[best], costs[best], choice)
 
 
 def _choose_threads(retrain: RetrainSpec, overrides: Settings) -> Settings:
     """Return the number of torch threads that is faster now, unless the user wrote one."""
     if "machine.torch_threads" in flatten(overrides) or retrain.machine.prepare().type != "cpu":
         return {}
-    return {"machine": {"torch_threads": choose_threads()}}
+    alone = retrain.training.budget_clock == "cpu"  # a second thread would spend the budget, too
+    return {"machine": {"torch_threads": 1 if alone else choose_threads()}}
 
 
 def _select(settings: Mapping[str, Settings], retrain: RetrainSpec) -> dict[str, Settings]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,7 +24,7 @@ from archloom.retrainings.loop import RetrainLoop
 from archloom.retrainings.model_file import ModelCard, ModelDetails
 from archloom.retrainings.spec import RetrainData, RetrainSpec
 from archloom.retrainings.text_build import build_text_retraining
-from archloom.searches.budget import Budget, time_steps
+from archloom.searches.budget import CLOCKS, Budget, time_steps
 from archloom.searches.loaders import EVALUATION_BATCH
 from archloom.searches.short_training import seeded
 from archloom.supernet import Only
@@ -179,8 +178,9 @@ def card_of(retrain: RetrainSpec, data: DataSet, details: ModelDetails = ModelDe
 
 
 def seconds_per_image(
-    retrain: RetrainSpec, data: ImageData, *, clock: Callable[[], float] = time.perf_counter, most: float = math.inf
+    retrain: RetrainSpec, data: ImageData, *, clock: Callable[[], float] | None = None, most: float = math.inf
 ) -> float:
     """Return the training time of one image, measured by a few real steps in about twice `most` seconds."""
     training = build_retraining(retrain, data)
+    clock = clock or CLOCKS[retrain.training.budget_clock]
     return time_steps(training.advance, clock, before=1, count=TIMED_STEPS, most=most) / training.batch_size

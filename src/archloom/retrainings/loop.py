@@ -32,7 +32,7 @@ from archloom.retrainings.evaluation import MOST_MISTAKES, Evaluation, evaluate
 from archloom.retrainings.optimization import OptimizerSettings, list_parameters
 from archloom.retrainings.records import AnyEvaluation, RetrainOutcome, RetrainRecord
 from archloom.retrainings.sizes import EVALUATION_COST
-from archloom.searches.budget import RECENT, SLACK, Budget
+from archloom.searches.budget import CLOCKS, RECENT, SLACK, Budget, ClockName
 from archloom.searches.divergence import refuse_high_loss, refuse_huge_weights
 from archloom.searches.short_training import seeded
 from archloom.searches.threads import ThreadWatch
@@ -71,6 +71,7 @@ class TrainingSettings:
     ] = 0
     mixed_precision: Annotated[bool, Doc("bfloat16 where it is safe, on a GPU or a processor that has it")] = False
     channels_last: Annotated[bool, Doc("the memory layout that is faster nearly everywhere")] = True
+    budget_clock: Annotated[ClockName, Doc("what a budget counts: time, or processor time of one process")] = "wall"
 
     def __post_init__(self) -> None:
         require(
@@ -131,7 +132,8 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self._parameters = list(list_parameters(self.optimizer))
         self.best: BestEpoch | None = None  # where validation picks the weights
         self._batches: Iterator[Batch] | None = None
-        self._recent: deque[float] = deque(maxlen=RECENT)  # seconds of the last steps
+        self._recent: deque[float] = deque(maxlen=RECENT)  # seconds of the last steps, by the clock of budgets
+        self._budget_clock = CLOCKS[training.budget_clock]
         self._threads = None if budget is None else ThreadWatch()
         self._sums = {"loss": 0.0, "right": 0.0, "images": 0.0, "seconds": 0.0}
         self._validated: tuple[int, AnyEvaluation] | None = None  # the last validation, and its step
@@ -171,7 +173,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
 
     def advance(self) -> RetrainRecord | None:
         """Train for one step; return the record of the epoch after its last step, else None."""
-        start = self._clock()
+        start, begun = self._clock(), self._budget_clock()
         epoch, step = self._train.locate(self.position)
         if self._batches is None:
             self._batches = self._train.epoch(epoch, step)
@@ -185,6 +187,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self.position += 1
         for name, value in (("loss", loss * len(batch)), ("right", right), ("images", len(batch))):
             self._sums[name] += value
+        self._recent.append(self._budget_clock() - begun)
         self._count_seconds(self._clock() - start)
         self.emit(Advanced(self.position, len(batch), self._step_figures(loss, right, batch)))
         self._keep_to_budget()
@@ -200,7 +203,6 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
 
     def _count_seconds(self, seconds: float) -> None:
         self._sums["seconds"] += seconds
-        self._recent.append(seconds)
         if self._threads is not None:
             self._threads.count(seconds)
 
@@ -415,7 +417,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self._steps = steps
         budget = state.get("budget")
         if budget is not None:  # a resumed training keeps to it, too
-            self._budget = Budget.begin(budget["seconds"], spent=budget["spent"])
+            self._budget = Budget.begin(budget["seconds"], self.settings.budget_clock, spent=budget["spent"])
             self._threads = ThreadWatch()
         self._batches = None
 

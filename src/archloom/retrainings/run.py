@@ -170,7 +170,8 @@ def run_retraining(
 
     def build() -> RetrainRun:
         seconds = None if request.budget is None else parse_duration(request.budget)
-        budget = None if seconds is None else Budget.begin_with_process(seconds, age=options.spent)
+        clock = request.spec.training.budget_clock
+        budget = None if seconds is None else Budget.begin_with_process(seconds, clock, age=options.spent)
         images = data or request.spec.load_data()
         if request.pruned:
             note(request.pruned)

@@ -6,6 +6,7 @@ choice is written down as plain settings, so that a resumed run is the same run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,10 @@ class Budget:
         """Return how many epochs fit."""
         return int(TRAINING_SHARE * self.seconds / self.seconds_of_epoch(seconds_per_image))
 
+    def seconds_per_image(self, epochs: int) -> float:
+        """Return how long an image may take where so many epochs have to fit."""
+        return TRAINING_SHARE * self.seconds / (epochs * self.seconds_of_epoch(1.0))
+
     def seconds_of_epoch(self, seconds_per_image: float) -> float:
         """Return how long an epoch takes, validation included."""
         return seconds_per_image * (self.images + EVALUATION_COST * self.valid)
@@ -68,6 +73,7 @@ class SizeChoice:
     epochs: int
     seconds: float  # that training should take
     reason: str
+    most_cost: float  # multiply-adds that a network of this size may have and still get enough epochs
 
 
 def choose_size(
@@ -80,7 +86,7 @@ def choose_size(
     allowed = costs if budget.images >= FEW_IMAGES else costs[: LARGEST_FOR_FEW + 1]
     pace = _fit_pace(allowed, measure)
     wanted = epochs or budget.wanted_epochs
-    reached = [budget.epochs_at(pace(cost)) for cost in allowed]
+    reached = [budget.epochs_at(pace.seconds(cost)) for cost in allowed]
     fitting = [size for size, count in enumerate(reached) if count >= wanted]
     size = max(fitting, default=0)
     count = epochs or max(1, min(budget.most_epochs, reached[size]))
@@ -96,17 +102,33 @@ def choose_size(
         reason = f"a larger network would overfit {budget.images:,} images"
     else:
         reason = "this is the largest size"
-    return SizeChoice(size, count, count * budget.seconds_of_epoch(pace(allowed[size])), reason)
+    most = max(float(allowed[size]), pace.cost(budget.seconds_per_image(wanted)))
+    return SizeChoice(size, count, count * budget.seconds_of_epoch(pace.seconds(allowed[size])), reason, most)
 
 
-def _fit_pace(costs: Sequence[int], measure: Callable[[int], float]) -> Callable[[int], float]:
-    """Fit seconds per image to multiply-adds: a line through the smallest size and one in the middle, both measured."""
+@dataclass(frozen=True)
+class _Pace:
+    """Seconds per image as a line in multiply-adds."""
+
+    start: float
+    slope: float
+
+    def seconds(self, cost: float) -> float:
+        """Return the seconds that an image takes at this cost."""
+        return self.start + self.slope * cost
+
+    def cost(self, seconds: float) -> float:
+        """Return the cost at which an image takes so many seconds."""
+        return (seconds - self.start) / self.slope if self.slope else math.inf
+
+
+def _fit_pace(costs: Sequence[int], measure: Callable[[int], float]) -> _Pace:
+    """Fit a line through the smallest size and one in the middle, both measured."""
     middle = len(costs) // 2
     if middle == 0 or costs[middle] == costs[0]:
-        only = measure(0)
-        return lambda cost: only
+        return _Pace(measure(0), 0.0)
     low, high = measure(0), measure(middle)
     slope = (high - low) / (costs[middle] - costs[0])
     if slope <= 0:  # a disturbance: assume that time is in proportion
-        return lambda cost: high * cost / costs[middle]
-    return lambda cost: low + slope * (cost - costs[0])
+        return _Pace(0.0, high / costs[middle])
+    return _Pace(low - slope * costs[0], slope)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from archloom.families import build_network, family_of
 from archloom.retrainings.sizes import TRAINING_SHARE
 from archloom.retrainings.spec import RetrainSpec, RetrainText
 from archloom.retrainings.text_loop import TextRetrainLoop
-from archloom.searches.budget import Budget
+from archloom.searches.budget import CLOCKS, Budget
 from archloom.searches.short_training import seeded
 from archloom.supernet import Only
 from archloom.tasks import TextShape
@@ -88,9 +87,9 @@ def choose_text_size(
 def _time_epoch(retrain: RetrainSpec, data: TextData) -> float:
     """Return the seconds of an epoch, by a few steps."""
     training = build_text_retraining(retrain, data)
-    times = []
+    times, clock = [], CLOCKS[retrain.training.budget_clock]
     for _ in range(min(1 + TIMED_STEPS, training.total - 1) or 1):
-        start = time.perf_counter()
+        start = clock()
         training.advance()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return max(1e-6, statistics.median(times[1:] or times)) * training.units_per_record
