@@ -90,10 +90,35 @@ def test_given_epochs_are_kept() -> None:
 
 
 def test_a_batch_is_never_more_than_half_of_the_images() -> None:
-    assert Budget(7, 1, 8, 60).regularization_for(0)["training"] == {"batch_size": 3, "cutout": 0}
-    assert Budget(20_000, 1, 32, 60).regularization_for(0)["training"] == {"batch_size": 64, "cutout": 8}
+    few = {"batch_size": 3, "cutout": 0, "keep": "last"}
+    assert Budget(7, 1, 8, 60).regularization_for(0)["training"] == few
+    many = {"batch_size": 64, "cutout": 8, "keep": "best"}
+    assert Budget(20_000, 2_000, 32, 60).regularization_for(0)["training"] == many
 
 
 def test_the_reason_names_a_small_data_set() -> None:
     chosen = choose_size(Budget(1_600, 180, 32, 60), COSTS, machine)
     assert chosen.reason.endswith("in the budget; a data set this small needs about 120")
+
+
+def test_the_highest_cost_of_a_size_still_gets_enough_epochs_and_no_more() -> None:
+    budget = Budget(images=20_000, valid=2_000, side=32, seconds=1200)
+    chosen = choose_size(budget, COSTS, machine)
+
+    def epochs_at(cost: float) -> int:
+        return budget.epochs_at(1e-4 + cost * 1e-10)
+
+    assert chosen.most_cost > COSTS[chosen.size]
+    assert epochs_at(0.999 * chosen.most_cost) >= budget.wanted_epochs > epochs_at(1.001 * chosen.most_cost)
+
+
+def test_the_highest_cost_is_never_below_that_of_the_chosen_size() -> None:
+    hurried = choose_size(Budget(images=50_000, valid=5_000, side=32, seconds=10), COSTS, machine)
+    assert "even the smallest network" in hurried.reason
+    assert hurried.most_cost == COSTS[0]
+    assert choose_size(Budget(100, 10, 8, 60), [5, 5], lambda size: 1e-3).most_cost == float("inf")
+
+
+@pytest.mark.parametrize(("valid", "kept"), [(80, "last"), (999, "last"), (1_000, "best")])
+def test_few_validation_images_do_not_pick_the_epoch(valid: int, kept: str) -> None:
+    assert Budget(9 * valid, valid, 32, 60).regularization_for(0)["training"]["keep"] == kept

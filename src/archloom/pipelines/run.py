@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -13,7 +14,7 @@ from archloom.core.events import JobListener
 from archloom.core.files import write_atomically
 from archloom.core.job_display import show_api_job_progress
 from archloom.core.recipes import RUNS
-from archloom.core.settings import Settings, merge
+from archloom.core.settings import Settings
 from archloom.core.trust import trusting
 from archloom.execution.executors import Executor, Job
 from archloom.execution.loop import Interrupted
@@ -23,11 +24,11 @@ from archloom.export import export_model
 from archloom.pipelines.evaluation import choose_searches, evaluate_pipeline, summarize_searches
 from archloom.pipelines.report import render_pipeline
 from archloom.pipelines.results import PipelineResult
-from archloom.pipelines.spec import PipelineSpec, sample_of
+from archloom.pipelines.spec import PipelineSpec
 from archloom.retrainings.folder import RetrainFolder
 from archloom.retrainings.jobs import RetrainJob
 from archloom.retrainings.report import write_retrain_report
-from archloom.retrainings.run import resolve_request, resume_retraining
+from archloom.retrainings.run import resume_retraining
 from archloom.searches.jobs import SearchJob, refuse_changed
 from archloom.searches.run import write_search_report
 from archloom.spaces import SPACES
@@ -156,14 +157,11 @@ def check_pipeline(pipeline: PipelineSpec, folder: Path) -> None:
 
 def check_retrainings(pipeline: PipelineSpec) -> None:
     """Raise a SettingError for retrainings that could not begin, before hours of search."""
-    experiment = pipeline.search
-    if experiment.space.name not in SPACES:
+    search = pipeline.search
+    if search.space.name not in SPACES:
         return  # a plug-in: only a result of its search can be checked
-    data = {"directory": experiment.data.directory, **experiment.data_set.settings}
-    data = {name: data[name] for name in ("directory", "path") if name in data}
-    overrides = merge({"data": {"name": experiment.data_set.name, **data}}, pipeline.retrain)
     try:
-        resolve_request(sample_of(experiment), recipe=pipeline.recipe, overrides=overrides)
+        pipeline.request(search.build_space().sample(random.Random(0)))
     except SettingError as error:
         raise SettingError([f"retrain: {problem}" for problem in error.problems]) from error
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,10 +23,14 @@ from archloom.core.recipes import recipe_path
 from archloom.core.sections import Sections
 from archloom.core.seeds import parse_seeds, seeds_text
 from archloom.core.settings import Settings, check, flatten, merge, read_toml, tables_of, write_toml
+from archloom.data import DataSet
+from archloom.data.source import ImageData
 from archloom.execution.machine import Machine, jobs_that_fit
 from archloom.execution.run_folder import RunFolder
+from archloom.pipelines.final_plan import plan_final
 from archloom.pipelines.source import FILE_NAME, RETRAININGS, SEARCHES, find_pipeline_source
 from archloom.retrainings.jobs import RetrainJob
+from archloom.retrainings.run import RetrainRequest, resolve_request
 from archloom.retrainings.sizes import AUTO
 from archloom.retrainings.spec import SECTIONS as RETRAIN_SECTIONS
 from archloom.searches.build import build_search
@@ -35,7 +38,7 @@ from archloom.searches.jobs import FEWEST_THREADS, SearchJob
 from archloom.searches.loop import SearchLoop
 from archloom.searches.plan import complete_search
 from archloom.searches.spec import SECTIONS, SearchSpec, resolve_member
-from archloom.spaces import SPACES
+from archloom.spaces import SPACES, Architecture
 from archloom.strategies.base import BlackBox
 
 MOST_RUNS = 1000  # of a kind
@@ -198,10 +201,24 @@ class PipelineSpec:
             for seed in range(self.settings.retrainings)
         ]
 
+    def request(self, architecture: Architecture) -> RetrainRequest:
+        """Return the retraining of an architecture, resolved as far as is possible without its search."""
+        search = self.search
+        content = {"space": search.space.to_settings(), "architecture": dict(architecture)}
+        data = {"directory": search.data.directory, **search.data_set.settings}
+        known = {name: data[name] for name in ("directory", "path") if name in data}
+        overrides = merge({"data": {"name": search.data_set.name, **known}}, self.retrain)
+        return resolve_request(json.dumps(content, default=str), recipe=self.recipe, overrides=overrides)
+
     @property
     def picks(self) -> bool:
         """Return whether one search must be chosen among several."""
         return self.settings.protocol == "best_of_searches" and len(self.seeds) > 1
+
+    @property
+    def most_retrainings(self) -> int:
+        """Return how many retrainings there will be."""
+        return self.settings.retrainings * (1 if self.settings.protocol == "best_of_searches" else len(self.seeds))
 
     def _sections(self, count: int, over: Settings | None = None) -> Settings:
         """Return the settings of a retraining; several in parallel get a thread each."""
@@ -260,11 +277,25 @@ def _with_epochs(pipeline: PipelineSpec, folder: Path, note: Callable[[str], Non
     rounds = math.ceil(len(pipeline.seeds) / pipeline.search_jobs)
     seconds = SEARCH_SHARE * parse_duration(pipeline.settings.budget) / rounds
     if "search.epochs" not in flatten(pipeline.search.given):
-        wanted = _set_search(pipeline, merge(pipeline.search.given, {"search": {"budget": format_duration(seconds)}}))
-        return replace(pipeline, search=complete_search(wanted.search, None, note).spec)
+        budgeted = _set_search(pipeline, merge(pipeline.search.given, {"search": {"budget": format_duration(seconds)}}))
+        data = budgeted.search.load_data()
+        wanted = _with_final(budgeted, data, note)
+        return replace(pipeline, search=complete_search(wanted.search, data, note).spec)
     epochs = epochs_that_fit(build_search(pipeline.search), seconds, most=most)
     note(f"search: {epochs} of {most} epochs fit into {seconds / 60:.1f} min of {pipeline.settings.budget}")
     return _set_search(pipeline, merge(pipeline.search.to_settings(), {"search": {"epochs": epochs}}))
+
+
+def _with_final(pipeline: PipelineSpec, data: DataSet, note: Callable[[str], None]) -> PipelineSpec:
+    """Return the pipeline with a search for the network that the time of its retrainings allows."""
+    time = pipeline._retrain_budget(pipeline.most_retrainings)
+    if time is None or not isinstance(data, ImageData) or pipeline.search.space.name not in SPACES:
+        return pipeline
+    plan = plan_final(pipeline.search, data, pipeline.request, time)
+    if plan is None:
+        return pipeline
+    note(f"final network: {plan.reason}")
+    return _set_search(pipeline, merge(pipeline.search.given, plan.settings))
 
 
 def _set_search(pipeline: PipelineSpec, given: Settings) -> PipelineSpec:
@@ -282,16 +313,6 @@ def epochs_that_fit(
         search.advance()
     epoch_seconds = search.units_per_record * (clock() - start) / TIMED_STEPS
     return max(FEWEST_EPOCHS, min(most, int(SPENT * seconds / epoch_seconds) if epoch_seconds > 0 else most))
-
-
-def sample_of(spec: SearchSpec) -> str:
-    """Return a random architecture of the space as JSON: it checks the retraining before the search runs."""
-    space = spec.build_space()
-    content = {
-        "space": spec.space.to_settings(),
-        "architecture": dict(space.sample(random.Random(0))),
-    }
-    return json.dumps(content, default=str)
 
 
 def _resolve_retrain(table: Settings, beside: Path) -> tuple[str, Settings]:

@@ -14,6 +14,7 @@ AUTO = "auto"
 DEFAULT_BUDGET = "30m"
 TRAINING_SHARE = 0.85  # of the budget; the rest is for reading data, evaluation, and a machine that slows down
 FEW_IMAGES = 5_000  # below, a network overfits
+FEW_TO_PICK = 1_000  # validation images; with fewer they do not pick the epoch
 EVALUATION_COST = 1 / 3  # time to evaluate an image, as a share of the time to train on it
 SMALLEST_TO_REGULARIZE = 2  # index of a size: smaller networks do not overfit
 LARGEST_FOR_FEW = 4  # index of the largest size for few images
@@ -50,7 +51,7 @@ class Budget:
         """Return how long an epoch takes, validation included."""
         return seconds_per_image * (self.images + EVALUATION_COST * self.valid)
 
-    def regularization_for(self, size: int) -> dict[str, Mapping[str, float | int]]:
+    def regularization_for(self, size: int) -> dict[str, Mapping[str, float | int | str]]:
         """Return the settings against overfitting for a network of a size (its index), by section."""
         few = self.images < FEW_IMAGES
         overfits = few and size >= SMALLEST_TO_REGULARIZE
@@ -60,6 +61,8 @@ class Budget:
             "training": {
                 "batch_size": min(batch, max(2, self.images // 2)),
                 "cutout": self.side // 4 if self.side >= 16 else 0,
+                # the best of many epochs by few images is a lucky one; the rate ends at 0, so the last is a good one
+                "keep": "last" if self.valid < FEW_TO_PICK else "best",
             },
             "optimizer": {"weight_decay": 1e-3 if few else 5e-4, "learning_rate": 0.1 * batch / 128},
         }

@@ -25,6 +25,7 @@ from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.race_settings import RaceSettings
 from archloom.searches.spec import SearchSpec
 from archloom.searches.threads import choose_threads
+from archloom.spaces import SearchSpace
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox
 
@@ -301,17 +302,23 @@ class _Planner:
         written = {name: value for name, value in self._spec.given.get("space", {}).items() if name in names}
         if written:
             return [written]
-        full = tables_of(self._family.at_full_depth(self._space))
+        full = tables_of(self._full_space())
         deepest = {name: full[name] for name in names if name in full}
         sizes = [size.space for size in reversed(self._family.sizes_of(self._space))]
         shallower = [space for space in sizes if sum(space.values()) < sum(deepest.values())]
         unique = {tuple(sorted(space.items())): space for space in (deepest, *shallower)}
         return list(unique.values())
 
+    def _full_space(self) -> SearchSpace:
+        """Return the space with networks as deep as the final one."""
+        depth, full = self._spec.final.depth, self._family.at_full_depth(self._space)
+        deep: SearchSpace = full if depth is None else self._family.with_depth(full, depth)
+        return deep
+
     def _describe_networks(self, spec: SearchSpec, count: int, steps: int) -> str:
         side = self._images.side // spec.race.shrink
         pixels = f", {side} pixels" if side else ""
-        space = self._family.at_full_depth(self._space)
+        space = self._full_space()
         if spec.race.space:
             changed: dict[str, Any] = dict(spec.race.space)
             space = replace(self._space, **changed)
