@@ -32,7 +32,7 @@ from archloom.retrainings.evaluation import MOST_MISTAKES, Evaluation, evaluate
 from archloom.retrainings.optimization import OptimizerSettings, list_parameters
 from archloom.retrainings.records import AnyEvaluation, RetrainOutcome, RetrainRecord
 from archloom.retrainings.sizes import EVALUATION_COST
-from archloom.searches.budget import CLOCKS, RECENT, SLACK, Budget, ClockName
+from archloom.searches.budget import RECENT, SLACK, Budget, ClockName
 from archloom.searches.divergence import refuse_high_loss, refuse_huge_weights
 from archloom.searches.short_training import seeded
 from archloom.searches.threads import ThreadWatch
@@ -133,7 +133,6 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self.best: BestEpoch | None = None  # where validation picks the weights
         self._batches: Iterator[Batch] | None = None
         self._recent: deque[float] = deque(maxlen=RECENT)  # seconds of the last steps, by the clock of budgets
-        self._budget_clock = CLOCKS[training.budget_clock]
         self._threads = None if budget is None else ThreadWatch()
         self._sums = {"loss": 0.0, "right": 0.0, "images": 0.0, "seconds": 0.0}
         self._validated: tuple[int, AnyEvaluation] | None = None  # the last validation, and its step
@@ -173,7 +172,8 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
 
     def advance(self) -> RetrainRecord | None:
         """Train for one step; return the record of the epoch after its last step, else None."""
-        start, begun = self._clock(), self._budget_clock()
+        start, budget_clock = self._clock(), self._clock if self._budget is None else self._budget.clock
+        begun = budget_clock()
         epoch, step = self._train.locate(self.position)
         if self._batches is None:
             self._batches = self._train.epoch(epoch, step)
@@ -187,7 +187,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self.position += 1
         for name, value in (("loss", loss * len(batch)), ("right", right), ("images", len(batch))):
             self._sums[name] += value
-        self._recent.append(self._budget_clock() - begun)
+        self._recent.append(budget_clock() - begun)
         self._count_seconds(self._clock() - start)
         self.emit(Advanced(self.position, len(batch), self._step_figures(loss, right, batch)))
         self._keep_to_budget()
