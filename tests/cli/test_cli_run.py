@@ -48,7 +48,7 @@ def test_from_a_file_to_a_model_and_back(archloom: Archloom, file: Path, monkeyp
     monkeypatch.setattr("archloom.retrainings.run.write_retrain_report", lambda path, **options: path)
     listed = archloom("run", file, "--dry-run")
     assert listed.code == 0 and "searches/seed-1  not begun" in listed.out
-    assert "then 1 retrainings of the best" in listed.out and "folder runs/run-tiny" in listed.out
+    assert "then 1 retraining of the best by the recipe nb201_12" in listed.out and "folder runs/run-tiny" in listed.out
     done = archloom("run", file)
     assert done.code == 0, done.err
     assert "searching: 2 runs" in done.err and "training from scratch: 1 run" in done.err
@@ -96,6 +96,23 @@ def test_a_log_has_a_line_per_phase_and_epoch_with_the_time_left(
         "search-0-seed-0: epoch 1/1",
     ]
     assert all(re.search(r"\d+:\d\d elapsed, \d+:\d\d left$", line) for line in lines)
+
+
+def test_a_dry_run_of_pictures_says_what_the_run_would_do(archloom: Archloom, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is taken to be so fast that steps take no time; nothing is written."""
+    monkeypatch.setattr("archloom.searches.plan.time_steps", lambda *_, **__: 1e-4)
+    monkeypatch.setattr("archloom.retrainings.auto.seconds_per_image", lambda *_, **__: 1e-2)
+    for name in ("cat", "dog"):
+        for number in range(12):
+            place = Path("pictures", name, f"{number}.png")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (16, 16), (number * 20, 90, 10 if name == "cat" else 200)).save(place)
+    planned = archloom("run", "pictures/", "--budget", "2m", "--dry-run")
+    assert planned.code == 0, planned.err
+    assert "final network: in 60s, ResNet block can be trained with" in planned.err
+    assert "finalist race: " in planned.err
+    assert "then 1 retraining of the best by the recipe auto, 60s each; export: onnx" in planned.out
+    assert not Path("runs").exists()
 
 
 def test_mistakes_are_lines(archloom: Archloom, file: Path) -> None:

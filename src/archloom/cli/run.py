@@ -118,8 +118,17 @@ def _list_runs(pipeline: pipeline_spec.PipelineSpec, folder: Path, console: Cons
         jobs += pipeline.retrainings(folder, pipeline.seeds)
     console.print(make_table(("run", "state"), [(str(job.folder.relative_to(folder)), job.state) for job in jobs]))
     if pipeline.settings.protocol == "best_of_searches":
-        print_line(f"then {pipeline.settings.retrainings} retrainings of the best", console=console)
+        print_line(f"then {_describe_retrainings(pipeline)}", console=console)
     print_line(f"folder {folder}", console=console)
+
+
+def _describe_retrainings(pipeline: pipeline_spec.PipelineSpec) -> str:
+    """Return `1 retraining of the best by the recipe auto, in 300s; export: onnx`."""
+    count = pipeline.most_retrainings
+    time, formats = pipeline.retrain_time(count), pipeline.settings.export
+    name = Path(pipeline.recipe).stem if pipeline.recipe.endswith(".toml") else pipeline.recipe
+    trained = f"{count} {'retraining' if count == 1 else 'retrainings'} of the best by the recipe {name}"
+    return trained + (f", {time} each" if time else "") + (f"; export: {', '.join(formats)}" if formats else "")
 
 
 def print_pipeline(result: pipeline_results.PipelineResult, folder: Path, console: Console) -> None:

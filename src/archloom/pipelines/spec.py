@@ -186,7 +186,7 @@ class PipelineSpec:
     def retrainings(self, folder: Path, searches: Sequence[int]) -> list[RetrainJob]:
         """Return the retrainings of the results of these searches."""
         count = len(searches) * self.settings.retrainings
-        budget = self._retrain_budget(count)
+        budget = self.retrain_time(count)
         return [
             RetrainJob(
                 search,
@@ -227,7 +227,8 @@ class PipelineSpec:
         plugin = {} if space.name in SPACES else {"space": space.to_settings()}
         return merge(threads, plugin, self.retrain, over or {})
 
-    def _retrain_budget(self, count: int) -> str | None:
+    def retrain_time(self, count: int) -> str | None:
+        """Return the time that each of so many retrainings has; None where the recipe says how long it trains."""
         if self.settings.budget is None or self.recipe != AUTO:
             return None
         seconds = RETRAIN_SHARE * parse_duration(self.settings.budget) / math.ceil(count / self.retrain_jobs(count))
@@ -288,7 +289,7 @@ def _with_epochs(pipeline: PipelineSpec, folder: Path, note: Callable[[str], Non
 
 def _with_final(pipeline: PipelineSpec, data: DataSet, note: Callable[[str], None]) -> PipelineSpec:
     """Return the pipeline with a search for the network that the time of its retrainings allows."""
-    time = pipeline._retrain_budget(pipeline.most_retrainings)
+    time = pipeline.retrain_time(pipeline.most_retrainings)
     if time is None or not isinstance(data, ImageData) or pipeline.search.space.name not in SPACES:
         return pipeline
     plan = plan_final(pipeline.search, data, pipeline.request, time)
