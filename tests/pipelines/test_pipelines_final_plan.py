@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from archloom.pipelines.final_plan import FinalPlan, plan_final
 from archloom.pipelines.spec import PipelineSpec
 from archloom.retrainings import auto
 from archloom.retrainings.build import cost_of_model
+from archloom.retrainings.run import resolve_request
 from archloom.retrainings.spec import RetrainSpec
 from archloom.searches.final_network import FinalNetwork
 from archloom.searches.spec import SearchSpec
@@ -75,8 +77,35 @@ def test_the_limit_is_the_cost_that_still_gets_the_wanted_epochs(digits: ImageDa
     assert epochs == pytest.approx(120, rel=0.01)
 
 
+def test_the_retraining_keeps_to_the_size(digits: ImageData) -> None:
+    """Whatever it measures: of a network that is a little slower than planned, it must not choose half the width."""
+    found = plan(digits, "20m")
+    assert found is not None
+    final, asked = found.settings["final"], pipeline()
+    assert found.retrain["space"]["cells_per_stage"] == final["depth"]
+    assert found.retrain["network"]["channels"] == final["channels"]
+    overrides = merge({"data": {"name": "digits"}}, found.retrain)
+    request = resolve_request(LARGEST, recipe="auto", overrides=overrides)
+    for time in ("20s", "3h"):
+        chosen = auto.plan_auto(request.given, request.spec, request.overrides, digits, time)
+        assert chosen.spec.network.settings["channels"] == final["channels"]
+        assert chosen.spec.build_space() == replace(asked.search.build_space(), cells_per_stage=final["depth"])
+        assert chosen.size.reason.startswith("its size was given")
+
+
+@pytest.mark.parametrize(("channels", "depth", "drop_path"), [(8, 1, 0.0), (16, 5, 0.1)])
+def test_a_given_size_is_regularized_as_its_equal(
+    digits: ImageData, channels: int, depth: int, drop_path: float
+) -> None:
+    size = {"space": {"cells_per_stage": depth}, "network": {"channels": channels}}
+    overrides = merge({"data": {"name": "digits"}}, size)
+    request = resolve_request(LARGEST, recipe="auto", overrides=overrides)
+    chosen = auto.plan_auto(request.given, request.spec, request.overrides, digits, "3m")
+    assert chosen.spec.network.settings["drop_path"] == drop_path
+
+
 def test_more_time_gives_a_larger_final_network(digits: ImageData) -> None:
-    sizes = [(one or FinalPlan({}, "")).settings["final"] for one in (plan(digits, "20s"), plan(digits, "20m"))]
+    sizes = [(one or FinalPlan({}, {}, "")).settings["final"] for one in (plan(digits, "20s"), plan(digits, "20m"))]
     small, large = sizes
     assert (small["depth"], small["channels"]) < (large["depth"], large["channels"])
 

@@ -2,8 +2,8 @@
 
 The recipe `auto` fits the size of a network to the time. An architecture that costs more gets a smaller network or
 fewer epochs, and a search that does not know this returns one that cannot be trained in time. So the size is planned
-before the search, for the first reference of the space: races train networks of its depth, and the result may cost at
-most what still gets enough epochs.
+before the search, for the first reference of the space: races train networks of its depth, the result may cost at most
+what still gets enough epochs, and the retraining keeps to the size.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ Request = Callable[[Architecture], RetrainRequest]
 
 @dataclass(frozen=True)
 class FinalPlan:
-    """Settings of a search that follow from the time of its retraining, and why."""
+    """Settings of a search and of its retraining that follow from the time of the retraining, and why."""
 
     settings: Settings
+    retrain: Settings
     reason: str
 
 
@@ -55,16 +56,17 @@ def plan_final(search: SearchSpec, data: ImageData, request: Request, time: str)
     asked = request(search.build_space().prune(reference))
     network, _ = adapt_network(asked.given, asked.spec, data)
     plan = plan_auto(merge(asked.given, {"network": network}), asked.spec, asked.overrides, data, time)
-    final = _describe_final(search, plan)
+    final, retrain = _describe_final(search, plan), _describe_size(plan)
     sized = SearchSpec.resolve(merge(search.given, final))
     if FinalNetwork.of(sized, data.facts).count(asked.spec.architecture).multiply_adds != plan.cost:
         return None  # the section `final` cannot say all that the size has
     size = f"in {time}, {name} can be trained with {plan.description} for {plan.size.epochs} epochs"
     if _find_highest_cost(sized, data) <= plan.size.most_cost:
-        return FinalPlan(final, f"{size}, and so can any other architecture")
+        return FinalPlan(final, retrain, f"{size}, and so can any other architecture")
     most = math.floor(plan.size.most_cost)
     return FinalPlan(
         merge(final, {"limit": {"metric": "multiply_adds", "value": most}}),
+        retrain,
         f"{size}; at most {format_amount(most)} multiply-adds get enough epochs",
     )
 
@@ -75,6 +77,13 @@ def _describe_final(search: SearchSpec, plan: AutoPlan) -> Settings:
     depth = {} if name is None else {"depth": getattr(space, name)}
     has_width = "channels" in search.network.settings
     return {"final": {**depth, **({"channels": plan.spec.network.settings["channels"]} if has_width else {})}}
+
+
+def _describe_size(plan: AutoPlan) -> Settings:
+    """Return the settings of the retraining that fix the size: its measurement must not choose another one."""
+    space = plan.spec.build_space()
+    size = family_of(space).sizes_of(space)[0].to_settings()
+    return {part: {name: plan.settings[part][name] for name in names} for part, names in size.items()}
 
 
 def _find_highest_cost(search: SearchSpec, data: ImageData) -> float:

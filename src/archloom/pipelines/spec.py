@@ -273,7 +273,8 @@ def _with_epochs(pipeline: PipelineSpec, folder: Path, note: Callable[[str], Non
     if (folder / FILE_NAME).is_file():
         begun = read_toml(folder / FILE_NAME)
         if begun.get("budget") == pipeline.settings.budget:
-            return _set_search(pipeline, begun["search"])
+            planned = {name: value for name, value in begun["retrain"].items() if name != "recipe"}
+            return _set_search(replace(pipeline, retrain=merge(planned, pipeline.retrain)), begun["search"])
     most = pipeline.search.search.epochs
     rounds = math.ceil(len(pipeline.seeds) / pipeline.search_jobs)
     seconds = SEARCH_SHARE * parse_duration(pipeline.settings.budget) / rounds
@@ -296,7 +297,8 @@ def _with_final(pipeline: PipelineSpec, data: DataSet, note: Callable[[str], Non
     if plan is None:
         return pipeline
     note(f"final network: {plan.reason}")
-    return _set_search(pipeline, merge(pipeline.search.given, plan.settings))
+    sized = replace(pipeline, retrain=merge(plan.retrain, pipeline.retrain))
+    return _set_search(sized, merge(pipeline.search.given, plan.settings))
 
 
 def _set_search(pipeline: PipelineSpec, given: Settings) -> PipelineSpec:

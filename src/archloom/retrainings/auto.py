@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -109,10 +110,16 @@ def plan_auto(given: Settings, retrain: RetrainSpec, overrides: Settings, data: 
     train, valid = split_of(retrain, data)
     side, space = min(shown_shape(data)[1:]), retrain.build_space()
     budget = Budget(len(train), 0 if valid is None else len(valid), side, parse_duration(time))
+    sizes = [size.to_settings() for size in family_of(space).sizes_of(space)]
+    usual = [_count(merge(given, size), data) for size in sizes]
+    written = [merge(given, size, overrides) for size in sizes]  # the user may have fixed depth or width
+    places = [bisect.bisect_right(usual, _count(option, data)) - 1 for option in written]
     options = [
-        merge(given, _select(budget.regularization_for(place), retrain), size.to_settings(), overrides)
-        for place, size in enumerate(family_of(space).sizes_of(space))
+        merge(given, _select(budget.regularization_for(max(0, place)), retrain), size, overrides)
+        for place, size in zip(places, sizes, strict=True)
     ]
+    if len(set(map(repr, options))) == 1:  # they did
+        options = options[:1]
     resolved = [RetrainSpec.resolve(option) for option in options]
     costs = [cost_of_model(option, data).multiply_adds for option in resolved]
     order = sorted(range(len(costs)), key=lambda size: costs[size])
@@ -125,6 +132,10 @@ def plan_auto(given: Settings, retrain: RetrainSpec, overrides: Settings, data: 
     )
     best = order[choice.size]
     return AutoPlan(resolved[best], options[best], costs[best], choice)
+
+
+def _count(settings: Settings, data: ImageData) -> int:
+    return cost_of_model(RetrainSpec.resolve(settings), data).multiply_adds
 
 
 def _choose_threads(retrain: RetrainSpec, overrides: Settings) -> Settings:

@@ -93,7 +93,9 @@ def choose_size(
     fitting = [size for size, count in enumerate(reached) if count >= wanted]
     size = max(fitting, default=0)
     count = epochs or max(1, min(budget.most_epochs, reached[size]))
-    if not fitting:
+    if len(costs) == 1:
+        reason = f"its size was given; about {wanted} epochs are enough"
+    elif not fitting:
         reason = f"even the smallest network only fits {reached[0]} epochs in the budget; use more time for {wanted}"
     elif size + 1 < len(allowed):
         kind = "this small" if budget.images < FEW_IMAGES else "of this size"
