@@ -74,7 +74,7 @@ def main() -> None:
     found: dict[str, list[float]] = {}
     for entrant in track(entrants, f"{steps} steps each"):
         records = [training(entrant, steps, FRESH + number, lambda: False) for number in range(options.seeds)]
-        found[entrant.origin] = [100 * record.valid_accuracy for record in records]
+        found[entrant.origin] = [100 * record.valid_score for record in records]
     table = Table("network", "accuracies, %", "mean", "winner minus this", title=f"{options.run}: {steps} steps")
     for name, values in found.items():
         mean = statistics.fmean(values)

@@ -72,7 +72,7 @@ def run(folder: Path, data_dir: Path, *, name: str, steps: int, images: int, cha
             {
                 "valid": float(column[table.row(cell)]),
                 "loss": record.valid_loss,
-                "accuracy": record.valid_accuracy,
+                "accuracy": record.valid_score,
                 "parameters": record.parameters,
                 "seconds": time.process_time() - start,
             }

@@ -156,7 +156,7 @@ def describe_supernet(loop: SearchLoop[Any]) -> dict[str, Any]:
     """Return the perplexity of the derived path, and how far the search has decided."""
     largest = [max(row) for row in (loop.strategy.probabilities() or {}).values()]  # type: ignore[attr-defined]
     return {
-        "supernet_perplexity": LANGUAGE.metric.to_value(loop.history[-1].derived_accuracy),
+        "supernet_perplexity": LANGUAGE.metric.to_value(loop.history[-1].derived_score),
         "mean_largest_probability": sum(largest) / len(largest) if largest else None,
     }
 

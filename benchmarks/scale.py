@@ -26,7 +26,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-RESULT_FIELDS = ("text", "architecture", "derived", "shared_accuracy", "random_baseline")
+RESULT_FIELDS = ("text", "architecture", "derived", "shared_score", "random_baseline")
 SEARCHES: dict[str, Any] = {
     "title": "24 trainings of supernets on CIFAR-10",
     "seeds": "0-11",
@@ -78,7 +78,7 @@ def read_results(folder: Path) -> dict[str, Any]:
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         result = json.loads((run / "architecture.json").read_text())
         found[run.name] = (
-            [(line["metrics"], line["derived_accuracy"], line["text"], line["probabilities"]) for line in lines],
+            [(line["metrics"], line["derived_score"], line["text"], line["probabilities"]) for line in lines],
             {name: result.get(name) for name in RESULT_FIELDS},
         )
     return found

@@ -46,7 +46,7 @@ def make_epoch(epoch: int = 0, **changes: Any) -> EpochRecord:
         "memory_mb": 512.0,
         "metrics": {"train_loss": 1.0},
         "learning_rate": 0.025,
-        "derived_accuracy": 0.5,
+        "derived_score": 0.5,
         "probabilities": None,
         "architecture": Architecture({"edge": "a"}),
         "text": "a",
@@ -116,7 +116,7 @@ def _epoch(
         },
         architecture=architecture,
         text=space.format(architecture),
-        derived_accuracy=0.1 + 0.45 * gain + 0.03 * rng.random(),
+        derived_score=0.1 + 0.45 * gain + 0.03 * rng.random(),
         probabilities=probabilities,
         table_entry=make_entry(84 + 9 * gain + rng.random()) if table else None,
     )

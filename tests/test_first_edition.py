@@ -17,6 +17,7 @@ import archloom
 from archloom.execution.executors import SerialExecutor
 from archloom.export import export_model
 from archloom.retrainings.model_file import load_model
+from archloom.retrainings.records import RetrainRecord
 
 STORED = Path(__file__).parent / "data_files" / "first_edition"
 SEARCHES = ("search_gdas", "search_gibbs", "search_random")
@@ -55,7 +56,13 @@ def test_the_result_of_a_search_is_read(name: str, stored: Any) -> None:
     assert [record.text for record in result.history] == [line["text"] for line in lines]
     assert (result.run.seconds, result.run.records) == (written["run"]["seconds"], len(lines))
     assert (result.posterior is None) == ("posterior" not in written)
-    assert [row.text for row in result.finalists] == [row["text"] for row in written.get("finalists", [])]
+    finalists = written.get("finalists", [])
+    assert [(row.text, row.valid_score) for row in result.finalists] == [
+        (row["text"], row["valid_accuracy"]) for row in finalists
+    ]
+    assert result.shared_score == written.get("shared_accuracy")
+    if "derived_accuracy" in lines[0]:
+        assert [record.derived_score for record in result.history] == [line["derived_accuracy"] for line in lines]
     assert result.text in repr(result)
 
 
@@ -72,7 +79,7 @@ def test_an_interrupted_search_resumes_from_its_checkpoint(name: str, stored: An
     result = archloom.resume(folder, report=False)
     assert [record.text for record in result.history][: len(before)] == before
     assert len(result.history) == (2 if "epochs" in name else 8) > len(before) > 0
-    assert json.loads((folder / "architecture.json").read_text())["version"] == 2
+    assert json.loads((folder / "architecture.json").read_text())["version"] == 3
     assert archloom.resume(folder).history == result.history
 
 
@@ -100,6 +107,10 @@ def test_the_result_of_a_retraining_is_read(stored: Any) -> None:
     result = archloom.resume(folder)
     assert result.model == folder / "best.safetensors"
     assert (result.test.top1, result.test.images) == (written["test"]["top1"], written["test"]["images"])
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [record.to_row() for record in result.history] == lines
+    card, _ = load_model(result.model)
+    assert card.details.test_score == result.test.top1
 
 
 def test_an_interrupted_retraining_resumes_from_its_checkpoint(stored: Any) -> None:
@@ -107,8 +118,9 @@ def test_an_interrupted_retraining_resumes_from_its_checkpoint(stored: Any) -> N
     (before,) = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
     archloom.resume(folder)
     first, second = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
-    assert first == before and second["epoch"] == 1
-    assert json.loads((folder / "result.json").read_text())["version"] == 2
+    assert RetrainRecord.from_json(first) == RetrainRecord.from_json(before) and second["epoch"] == 1
+    assert first["valid_score"] == before["valid_accuracy"] and "valid_accuracy" not in first
+    assert json.loads((folder / "result.json").read_text())["version"] == 3
 
 
 def test_the_architecture_of_a_search_is_retrained(stored: Any, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def make_model(
         side=side,
         mean=tuple(0.4 + 0.1 * channel for channel in range(shape[0])),
         std=tuple(0.2 + 0.1 * channel for channel in range(shape[0])),
-        details=ModelDetails(test_accuracy=91.236),
+        details=ModelDetails(test_score=91.236),
     )
     home = card.search_space()
     if isinstance(architecture, str):

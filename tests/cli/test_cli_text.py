@@ -50,3 +50,8 @@ def test_bad_text_gets_one_line(
     errors = [line for line in done.err.splitlines() if line.startswith("error")]
     assert len(errors) == 1 and message in errors[0], done.err
     assert "Traceback" not in done.err and not list(tmp_path.glob("run/metrics.jsonl"))
+
+
+def test_words_of_a_model_that_is_not_there_are_one_line(archloom: Callable[..., Any], tmp_path: Path) -> None:
+    done = archloom("predict", str(tmp_path / "gone"), "letter.txt", "--words", "5")
+    assert (done.code, done.err) == (2, f"error: there is no model {tmp_path / 'gone'}\n")

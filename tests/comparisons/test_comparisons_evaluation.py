@@ -75,7 +75,7 @@ def finish_epochs(job: SearchJob, row: int, *, seconds: float, race: float | Non
         make_epoch(epoch, architecture=architecture, table_entry=make_entry(test_of(row) - 1 + epoch))
         for epoch in range(2)
     )
-    write(job, history, row, seconds=seconds, shared_accuracy=0.5, finalists_seconds=race)
+    write(job, history, row, seconds=seconds, shared_score=0.5, finalists_seconds=race)
 
 
 def write(job: SearchJob, history: tuple[Any, ...], row: int, *, seconds: float, **more: Any) -> None:

@@ -57,8 +57,8 @@ def test_values_are_perplexities(result: ComparisonResult) -> None:
                 scores = [record.score for record in stored.history]  # type: ignore[union-attr]
                 assert found.value == pytest.approx(PERPLEXITY.to_value(max(scores) / 100))
             else:
-                assert stored.shared_accuracy is not None
-                assert found.value == pytest.approx(1 / stored.shared_accuracy)
+                assert stored.shared_score is not None
+                assert found.value == pytest.approx(1 / stored.shared_score)
 
 
 def test_lower_is_better_in_table_sentences_and_files(result: ComparisonResult) -> None:

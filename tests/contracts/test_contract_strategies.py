@@ -322,7 +322,7 @@ def test_finds_the_right_way_through_a_toy(name, settings):
     search = build_search(experiment, data=from_tensors(*toy_images()))
     outcome = search.run()
     assert set(outcome.architecture.values()) == {GOOD}
-    assert outcome.shared_accuracy > 0.9
+    assert outcome.shared_score > 0.9
     scores = search.strategy.probabilities()
     if scores is not None:
         options = ToySpace().operations

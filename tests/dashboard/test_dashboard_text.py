@@ -71,7 +71,7 @@ def runs(made: Path, tmp_path: Path) -> Path:
 def shared_perplexity(runs: Path, name: str) -> float:
     value = json.loads((runs / f"comparison/runs/{name}/architecture.json").read_text())
     assert value["metric"] == "perplexity"
-    return 1 / float(value["shared_accuracy"])
+    return 1 / float(value["shared_score"])
 
 
 def test_a_comparison_holds_perplexities(runs: Path) -> None:
@@ -103,14 +103,37 @@ def test_the_overview_names_perplexities(ask: Callable[..., Any], runs: Path) ->
     assert f">perplexity {search.score:,.2f}</td>" in page and "score, %" not in page
 
 
+def test_no_file_of_a_text_speaks_of_accuracy(made: Path) -> None:
+    files = [path for path in made.rglob("*") if path.is_file()]
+    assert len(files) > 40
+    assert [path for path in files if b"accurac" in path.read_bytes().lower()] == []
+
+
+def test_runs_whose_scores_are_called_accuracies_are_shown_alike(runs: Path) -> None:
+    unfinished = runs / "comparison/runs/gdas-1/architecture.json"
+    unfinished.unlink()
+    now = Index([runs]).refresh()
+    for path in (path for name in ("*.json", "*.jsonl") for path in runs.rglob(name)):
+        text = path.read_text()
+        path.write_text(text.replace('_score"', '_accuracy"').replace('"version": 3', '"version": 2'))
+    assert "shared_accuracy" in (runs / "comparison/runs/gdas-0/architecture.json").read_text()
+    earlier = Index([runs]).refresh()
+    assert {key: (one.score, one.metric, one.verdict) for key, one in earlier.items()} == {
+        key: (one.score, one.metric, one.verdict) for key, one in now.items()
+    }
+    assert archloom.resume(runs / "comparison/runs/gdas-0").shared_score == pytest.approx(
+        1 / (now["runs/comparison/runs/gdas-0"].score or 0)
+    )
+
+
 def test_unfinished_runs_are_measured_in_perplexity(runs: Path) -> None:
     for name in ("gdas-0", "random_search-0"):
         (runs / f"comparison/runs/{name}/architecture.json").unlink()
     (runs / "model/result.json").unlink()
     found = Index([runs]).refresh()
-    for key, name in (("comparison/runs/gdas-0", "derived_accuracy"), ("comparison/runs/random_search-0", "best")):
+    for key, name in (("comparison/runs/gdas-0", "derived_score"), ("comparison/runs/random_search-0", "best")):
         last = json.loads((runs / key / "metrics.jsonl").read_text().splitlines()[-1])
-        expected = 1 / last[name] if name == "derived_accuracy" else 100 / last[name]
+        expected = 1 / last[name] if name == "derived_score" else 100 / last[name]
         assert (found[f"runs/{key}"].metric, found[f"runs/{key}"].score) == ("perplexity", pytest.approx(expected))
     assert found["runs/model"].metric == "perplexity"
 

@@ -68,7 +68,7 @@ def read_search(folder: Path) -> Any:
     result = json.loads((folder / "architecture.json").read_text())
     return (
         [drop_times(line) for line in lines],
-        {name: result.get(name) for name in ("text", "architecture", "shared_accuracy", "random_baseline")},
+        {name: result.get(name) for name in ("text", "architecture", "shared_score", "random_baseline")},
         [drop_times(one) for one in read_notes(folder)],
     )
 

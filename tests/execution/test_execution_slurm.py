@@ -145,7 +145,7 @@ def checkpoints(folder: Path) -> list[Path]:
 def read_end_of_search(folder: Path) -> Any:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     result = json.loads((folder / "architecture.json").read_text())
-    figures = [(line["metrics"], line["probabilities"], line["derived_accuracy"], line["text"]) for line in lines]
+    figures = [(line["metrics"], line["probabilities"], line["derived_score"], line["text"]) for line in lines]
     return figures, result["text"], result["random_baseline"]
 
 

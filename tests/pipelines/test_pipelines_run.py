@@ -130,8 +130,8 @@ def test_table_takes_no_part_in_picking(tmp_path: Path) -> None:
     """A search with the better test score in a table, and the worse validation accuracy, is not picked."""
     pipeline = PipelineSpec.resolve(TINY)
     for job, shared, test in zip(pipeline.searches(tmp_path), (0.8, 0.6), (10.0, 99.0), strict=True):
-        history = (make_epoch(architecture=_some(job), derived_accuracy=1 - shared),)
-        write_search(job, history, shared_accuracy=shared, table_entry=make_entry(test))
+        history = (make_epoch(architecture=_some(job), derived_score=1 - shared),)
+        write_search(job, history, shared_score=shared, table_entry=make_entry(test))
     assert evaluate_pipeline(pipeline, tmp_path).picked == 0
 
 
@@ -141,7 +141,7 @@ def test_search_without_shared_accuracy_counts_by_its_last_epoch_or_best_trial(t
     one, other = _some(first), first.spec.build_space().sample(random.Random(1))
     assert one != other
     accuracies, scores = (0.9, 0.5), ((one, 70.0), (other, 90.0))
-    epochs = (make_epoch(n, architecture=one, derived_accuracy=value) for n, value in enumerate(accuracies))
+    epochs = (make_epoch(n, architecture=one, derived_score=value) for n, value in enumerate(accuracies))
     trials = (make_trial(n, score, architecture=choice) for n, (choice, score) in enumerate(scores))
     write_search(first, tuple(epochs), table_entry=make_entry(99.0))
     write_search(second, tuple(trials), table_entry=make_entry(99.0))

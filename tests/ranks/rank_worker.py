@@ -94,7 +94,7 @@ def run_case(name: str, ranks: Ranks) -> dict[str, Any]:
         "optimizer": state["weights"]["optimizer"],
         "metrics": [dict(record.metrics) for record in loop.history],
         "texts": [record.text for record in loop.history],
-        "accuracies": [record.derived_accuracy for record in loop.history],
+        "accuracies": [record.derived_score for record in loop.history],
     }
 
 
@@ -120,7 +120,7 @@ def run_retraining(ranks: Ranks) -> dict[str, Any]:
         "network": state["network"],
         "optimizer": state["optimizer"],
         "average": state["average"],
-        "metrics": [{"train_loss": one.train_loss, "accuracy": one.train_accuracy} for one in loop.history],
+        "metrics": [{"train_loss": one.train_loss, "accuracy": one.train_score} for one in loop.history],
         "valid": [one.valid_loss for one in loop.history],
     }
 

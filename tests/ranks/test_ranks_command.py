@@ -30,7 +30,7 @@ SEARCH += ["--set", "search.random_baseline_samples=2", "--set", "search.evaluat
 def end_of(folder: Path) -> Any:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     result = json.loads((folder / "architecture.json").read_text())
-    figures = [(line["metrics"], line["probabilities"], line["derived_accuracy"], line["text"]) for line in lines]
+    figures = [(line["metrics"], line["probabilities"], line["derived_score"], line["text"]) for line in lines]
     return figures, result["text"], result["random_baseline"]
 
 

@@ -234,7 +234,7 @@ def test_the_average_is_the_model_and_has_statistics_of_its_own() -> None:
     means = {name: value for name, value in training.last.items() if name.endswith("running_mean")}
     own = training.network.state_dict()
     assert means and all(not torch.equal(value, own[name]) for name, value in means.items())
-    assert set(training.history[0].to_json()) >= {"valid_accuracy", "ema_valid_accuracy"}
+    assert set(training.history[0].to_json()) >= {"valid_score", "ema_valid_score"}
     weights = [value for name, value in training.last.items() if name.endswith("weight")]
     assert all(value.isfinite().all() for value in weights)
 
@@ -246,10 +246,10 @@ def test_it_learns_and_says_so(mixed_precision: bool) -> None:
     assert outcome.test.top1 > 70
     losses = [record.train_loss for record in training.history]
     assert losses[-1] < losses[0] / 1.5
-    wanted = {"epoch", "seconds", "learning_rate", "train_loss", "train_accuracy", "images_per_second"}
+    wanted = {"epoch", "seconds", "learning_rate", "train_loss", "train_score", "images_per_second"}
     names = set(training.history[0].to_json())
-    assert names == wanted | {"valid_accuracy", "valid_top5", "valid_loss", "valid_seconds"}
-    assert training.history[0].train_accuracy > 1  # in percent
+    assert names == wanted | {"valid_score", "valid_top5", "valid_loss", "valid_seconds"}
+    assert training.history[0].train_score > 1  # in percent
 
 
 def test_bfloat16_computes_convolutions_and_keeps_weights_and_losses() -> None:

@@ -24,7 +24,7 @@ CARD = ModelCard(
     image_shape=(1, 8, 8),
     mean=(0.5,),
     std=(0.25,),
-    details=ModelDetails(test_accuracy=90.5),
+    details=ModelDetails(test_score=90.5),
 )
 
 
@@ -155,8 +155,8 @@ def test_a_packaged_space_may_go_by_its_import_path(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("written", [{"epoch": 3}, {"best_epoch": 3}])
 def test_details_of_both_editions_are_read(written: dict[str, int]) -> None:
-    found = ModelDetails.from_json({**written, "test_accuracy": 91.5, "data": "digits", "unknown": 1})
-    assert found == ModelDetails(test_accuracy=91.5, epoch=3, data="digits")
+    found = ModelDetails.from_json({**written, "test_score": 91.5, "data": "digits", "unknown": 1})
+    assert found == ModelDetails(test_score=91.5, epoch=3, data="digits")
 
 
 def test_a_model_of_the_first_edition_opens() -> None:

@@ -52,11 +52,11 @@ def epoch_record(epoch: int, rng: random.Random) -> dict[str, float]:
         "images_per_second": 900.0,
         "learning_rate": 0.025 * (1 + math.cos(math.pi * epoch / 40)) / 2,
         "train_loss": 2.3 - 1.7 * gain + 0.04 * rng.random(),
-        "train_accuracy": 10 + 78 * gain + rng.random(),
+        "train_score": 10 + 78 * gain + rng.random(),
         "valid_loss": 2.3 - 1.5 * gain + 0.08 * rng.random(),
-        "valid_accuracy": 10 + 72 * gain + rng.random(),
+        "valid_score": 10 + 72 * gain + rng.random(),
         "valid_top5": 45 + 52 * gain,
-        "ema_valid_accuracy": 10 + 74 * gain,
+        "ema_valid_score": 10 + 74 * gain,
     }
 
 
@@ -154,7 +154,7 @@ def test_a_finished_run_has_every_section(tmp_path: Path) -> None:
 def test_curves_show_percent_as_recorded(tmp_path: Path) -> None:
     """The last training accuracy of the table is what was written, not a hundredth of it or a hundredfold."""
     folder = make_run(tmp_path / "run", epochs=3)
-    record = {"epoch": 3, "seconds": 1.0, "train_accuracy": 87.5, "valid_top5": 99.0, "learning_rate": 0.01}
+    record = {"epoch": 3, "seconds": 1.0, "train_score": 87.5, "valid_top5": 99.0, "learning_rate": 0.01}
     with RunFolder(folder).open_metrics() as append:
         append(record)
     page = write_retrain_report(folder).read_text()

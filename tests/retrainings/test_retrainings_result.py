@@ -31,7 +31,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> RetrainResult:
 
 def test_a_result_is_read_as_it_was_returned(result: RetrainResult) -> None:
     assert read_retrain_result(RetrainFolder(result.folder)) == result
-    assert json.loads((result.folder / "result.json").read_text())["version"] == 2
+    assert json.loads((result.folder / "result.json").read_text())["version"] == 3
 
 
 def test_a_file_of_the_first_edition_is_read(result: RetrainResult) -> None:
@@ -40,8 +40,10 @@ def test_a_file_of_the_first_edition_is_read(result: RetrainResult) -> None:
     path.write_text(json.dumps({name: value for name, value in json.loads(whole).items() if name != "version"}))
     try:
         assert read_retrain_result(RetrainFolder(result.folder)) == result
-        path.write_text(json.dumps({**json.loads(whole), "version": 3}))
-        with pytest.raises(CheckpointError, match="has version 3, expected 2 or less; update archloom"):
+        path.write_text(json.dumps({**json.loads(whole), "version": 2}))
+        assert read_retrain_result(RetrainFolder(result.folder)) == result
+        path.write_text(json.dumps({**json.loads(whole), "version": 4}))
+        with pytest.raises(CheckpointError, match="has version 4, expected 3 or less; update archloom"):
             read_retrain_result(RetrainFolder(result.folder))
     finally:
         path.write_text(whole)
@@ -91,12 +93,21 @@ def test_the_history_as_a_frame(result: RetrainResult) -> None:
 
 
 def test_records_leave_out_what_was_not_measured() -> None:
-    line = {"epoch": 3, "seconds": 1.5, "learning_rate": 0.1, "train_loss": 2.0, "train_accuracy": 30.0}
+    line = {"epoch": 3, "seconds": 1.5, "learning_rate": 0.1, "train_loss": 2.0, "train_score": 30.0}
     record = RetrainRecord.from_json({**line, "images_per_second": 10.0})
     assert record.to_json() == {**line, "images_per_second": 10.0}
-    assert (record.status, record.best_accuracy, record.total_seconds) == ("", None, 1.5)
+    assert (record.status, record.best_score, record.total_seconds) == ("", None, 1.5)
     validated = RetrainRecord.from_json(
-        {**line, "images_per_second": 1.0, "valid_accuracy": 50.0, "ema_valid_accuracy": 60.0, "valid_seconds": 0.5}
+        {**line, "images_per_second": 1.0, "valid_score": 50.0, "ema_valid_score": 60.0, "valid_seconds": 0.5}
     )
     assert (validated.status, validated.total_seconds) == ("valid 60.00 %", 2.0)
     assert RetrainRecord.from_json(validated.to_json()) == validated
+    old = {name.replace("score", "accuracy"): value for name, value in validated.to_json().items()}
+    assert "valid_accuracy" in old and RetrainRecord.from_json(old) == validated
+    assert validated.to_row() == old  # people read the name of the metric
+
+
+def test_a_row_of_a_text_has_perplexities() -> None:
+    line = {"epoch": 0, "seconds": 1.0, "learning_rate": 20.0, "train_loss": 2.0, "images_per_second": 1.0}
+    record = RetrainRecord.from_json({**line, "train_score": 2.5, "valid_score": 1.25, "metric": "perplexity"})
+    assert record.to_row() == {**line, "train_perplexity": 40.0, "valid_perplexity": 80.0}

@@ -76,7 +76,7 @@ def test_a_run_holds_the_model_and_all_that_is_known_of_it(tmp_path: Path) -> No
     assert details["network"] == {"channels": 4}
     assert details["cost"]["parameters"] > 0 and details["best_epoch"] == 1
     card, network = load_model(result.model)
-    assert card.details.test_accuracy == result.test.top1
+    assert card.details.test_score == result.test.top1
     assert sum(p.numel() for p in network.parameters()) == details["cost"]["parameters"]
     assert (tmp_path / "run" / LAST).is_file() and (tmp_path / "run" / "cell.svg").is_file()
 

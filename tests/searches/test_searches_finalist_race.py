@@ -297,7 +297,7 @@ def test_loss_accuracy_and_correct_images_agree() -> None:
     right = torch.cat([out.argmax(1) == batch.labels for out, batch in zip(logits, batches, strict=True)])
     losses = [float(nn.functional.cross_entropy(o, b.labels)) for o, b in zip(logits, batches, strict=True)]
     assert unpack_bits(found.correct) == right.tolist()
-    assert found.valid_accuracy == pytest.approx(right.float().mean().item())
+    assert found.valid_score == pytest.approx(right.float().mean().item())
     assert found.valid_loss == pytest.approx(sum(losses) / 2)
     assert (found.steps, found.origin, found.parameters) == (12, "largest", 10)
 

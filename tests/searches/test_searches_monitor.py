@@ -77,7 +77,7 @@ def test_sharpness_is_the_largest_eigenvalue_of_the_logits_hessian() -> None:
         policy=strategy.policy,
         weights=weights,
         images=images,
-        derived_accuracy=0.25,
+        derived_score=0.25,
     )
     assert right > 1e-4
     assert health.eigenvalue == pytest.approx(right, rel=1e-6)

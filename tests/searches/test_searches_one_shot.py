@@ -167,7 +167,7 @@ def test_a_record_is_the_mean_over_its_epoch(weights):
     assert first.images_per_second == 4.0
     assert first.text == "|skip_connect~0|"
     assert first.probabilities is None
-    assert 0 <= first.derived_accuracy <= 1
+    assert 0 <= first.derived_score <= 1
     assert first.memory_mb > 0
 
 
@@ -218,7 +218,7 @@ def test_random_baseline_is_evaluated_on_images_that_the_search_did_not_use(weig
     search = make(weights, strategy)
     outcome = search.run()
     expected = SharedScore(SPACE, weights, loader(torch.arange(17, 22), batch_size=5))
-    assert outcome.shared_accuracy == expected(SPACE.parse("|skip_connect~0|"))
+    assert outcome.shared_score == expected(SPACE.parse("|skip_connect~0|"))
     seen, compared = (
         {float(image.sum()) for batch in images for image in batch.images}
         for images in (search._evaluate._batches, search._compare._batches)

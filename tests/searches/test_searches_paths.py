@@ -53,7 +53,7 @@ class Recorder:
 def test_path_has_the_score_that_the_search_recorded(run):
     last = RunFolder.open(run).read_metrics()[-1]
     paths = trained_paths(run, build_search, images=64)
-    assert paths(paths.space.check(last["architecture"])) == pytest.approx(100 * last["derived_accuracy"])
+    assert paths(paths.space.check(last["architecture"])) == pytest.approx(100 * last["derived_score"])
 
 
 def test_an_unfinished_run_will_do(run):
@@ -157,7 +157,7 @@ def test_a_run_in_stages_has_the_paths_of_its_last_stage(tmp_path):
     paths = trained_paths(tmp_path / "run", build_search, images=64)
     assert {len(decision.options) for decision in paths.space.decisions} == {2}
     derived = paths.space.check(result.history[-1].architecture)
-    assert paths(derived) == pytest.approx(100 * result.history[-1].derived_accuracy)
+    assert paths(derived) == pytest.approx(100 * result.history[-1].derived_score)
     left = paths.space.decision("0->1").options
     dropped = next(one for one in archloom.Nb201().operations if one not in (*left, "none"))
     with pytest.raises(SettingError, match=f"has no option '{dropped}'"):

@@ -101,7 +101,7 @@ def test_random_contestants_count_after_equally_many_steps() -> None:
     ]
     found = summarize_race(outcome(*records), derived="d")
     assert (found.beaten_random, found.random) == (2, 3)
-    assert (found.trained, found.contestants, found.best_by_accuracy) == (7, 5, "z")
+    assert (found.trained, found.contestants, found.best_by_score) == (7, 5, "z")
     assert found.sentence.startswith("By equal short trainings: 1.0 points above the ResNet block after 2 steps (95 % ")
     assert found.sentence.endswith("better than 2 of 3 random architectures.")
     assert found.trained_text == (

@@ -23,7 +23,7 @@ def test_sentence_counts_the_baseline_architectures_that_are_beaten() -> None:
     rng = random.Random(0)
     sampled = [share_of_convolutions(SPACE.sample(rng)) for _ in range(40)]
     assert found.random_baseline == tuple(sorted(sampled))
-    assert found.shared_accuracy == 1.0
+    assert found.shared_score == 1.0
     beaten = sum(value < 1.0 for value in sampled)
     assert f"higher than {beaten} of 40 architectures sampled uniformly (median 33.3 %)" in found.sentence
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from archloom.core.errors import CheckpointError
+from archloom.searches.history import flatten_record
 from archloom.searches.records import (
     EpochRecord,
     FinalistRecord,
@@ -16,7 +17,6 @@ from archloom.searches.records import (
     StrictSteps,
     TargetResult,
     TrialRecord,
-    flatten_record,
     read_record,
 )
 from archloom.spaces import Architecture
@@ -33,7 +33,8 @@ TARGET = TargetResult(
     value=10.0, unit="ms", source="model", cost=9.0, miss=-0.1, met=False, reward="absolute", beta=-0.1,
     binding_beta=-0.3, sentence="target missed", strict=StrictSteps(40, 40, -0.8, met=False),
 )  # fmt: skip
-FIRST_EDITION = {"table_entry": "standing", "probabilities": "scores", "reward": "worth"}
+ACCURACIES = {"derived_score": "derived_accuracy"}  # names of version 2
+FIRST_EDITION = {"table_entry": "standing", "probabilities": "scores", "reward": "worth", **ACCURACIES}
 
 
 def through_json(value: dict[str, Any], renamed: dict[str, str] | None = None) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def through_json(value: dict[str, Any], renamed: dict[str, str] | None = None) -
     return json.loads(json.dumps({names.get(name, name): item for name, item in value.items()}))
 
 
-@pytest.mark.parametrize("renamed", [{}, FIRST_EDITION])
+@pytest.mark.parametrize("renamed", [{}, ACCURACIES, FIRST_EDITION])
 @pytest.mark.parametrize("record", [EPOCH, TRIAL, make_epoch(), make_trial()])
 def test_records_survive_a_file(record: EpochRecord | TrialRecord, renamed: dict[str, str]) -> None:
     assert read_record(through_json(record.to_json(), renamed)) == record
@@ -54,6 +55,7 @@ def test_parts_of_a_result_survive_a_file(renamed: dict[str, str]) -> None:
     finalist = FinalistRecord("a", Architecture({"edge": "a"}), 420, None, 0.5, 1000)
     value = {**vars(finalist), "architecture": dict(finalist.architecture)}
     assert FinalistRecord.from_json(through_json(value)) == finalist
+    assert FinalistRecord.from_json(through_json(value, {"valid_score": "valid_accuracy"})) == finalist
 
 
 def test_optional_keys_may_be_missing_in_old_files() -> None:
@@ -63,10 +65,10 @@ def test_optional_keys_may_be_missing_in_old_files() -> None:
 
 
 def test_null_becomes_nan() -> None:
-    value = {**EPOCH.to_json(), "metrics": {"loss": None}, "derived_accuracy": None}
+    value = {**EPOCH.to_json(), "metrics": {"loss": None}, "derived_score": None}
     record = EpochRecord.from_json(value)
     assert math.isnan(record.metrics["loss"])
-    assert math.isnan(record.derived_accuracy)
+    assert math.isnan(record.derived_score)
 
 
 @pytest.mark.parametrize("damage", [{"architecture": None}, {"metrics": 3}, {"epoch": "x"}, {"table_entry": 3}])
@@ -79,7 +81,16 @@ def test_a_row_of_a_table_has_metrics_health_and_table_entry_as_columns() -> Non
     row = flatten_record(EPOCH)
     assert (row["epoch"], row["train_loss"], row["eigenvalue"], row["table_test"]) == (3, 1.0, 0.125, 93.1)
     assert not {"architecture", "probabilities", "metrics", "health", "table_entry"} & set(row)
+    assert row["derived_accuracy"] == EPOCH.derived_score and "derived_score" not in row
     assert flatten_record(make_trial(1, 70.0))["score"] == 70.0
+
+
+def test_a_row_of_a_search_on_text_has_perplexities() -> None:
+    row = flatten_record(make_epoch(derived_score=0.0125, metric="perplexity"))
+    assert row["derived_perplexity"] == 80.0
+    assert not {"derived_score", "derived_accuracy", "metric"} & set(row)
+    row = flatten_record(make_trial(1, 1.25, metric="perplexity"))
+    assert row["perplexity"] == row["best_perplexity"] == 80.0 and not {"score", "best"} & set(row)
 
 
 def test_status_and_warning_come_from_the_health() -> None:

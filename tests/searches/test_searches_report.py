@@ -148,7 +148,7 @@ def test_gaps_in_the_history_do_no_harm(make_run: Any) -> None:
     run = make_run("nb201", epochs=4, table=True)
     first, second, third, last = run.history
     history = [
-        replace(first, seconds=math.nan, metrics={}, probabilities=None, table_entry=None, derived_accuracy=math.nan),
+        replace(first, seconds=math.nan, metrics={}, probabilities=None, table_entry=None, derived_score=math.nan),
         replace(second, metrics={"train_loss": math.nan}, memory_mb=math.nan),
         replace(third, probabilities={"0->1": [math.nan] * 5, "0->2": [1.0]}),
         last,

@@ -20,6 +20,7 @@ def test_curves_show_what_was_measured() -> None:
     assert drawn.startswith("<svg")
     for words in ("operations without weights", "largest eigenvalue", "accuracy lost by discretizing", "entropy"):
         assert words in drawn
+    assert "score lost by discretizing" in health_curves([replace(one, metric="perplexity") for one in history])
     assert "eigenvalue" not in health_curves([record(epoch) for epoch in range(4)])
     assert health_curves([make_epoch(0), make_epoch(1)]) == ""
 

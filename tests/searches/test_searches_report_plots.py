@@ -50,7 +50,7 @@ def test_curves_survive_nan() -> None:
     assert "loss" in texts(curves([make_epoch(i, metrics={"loss": v}) for i, v in enumerate(values)]))
 
 
-@pytest.mark.parametrize("history", [[], [make_epoch(metrics={"loss": math.nan}, derived_accuracy=math.nan)]])
+@pytest.mark.parametrize("history", [[], [make_epoch(metrics={"loss": math.nan}, derived_score=math.nan)]])
 def test_nothing_to_draw_gives_no_picture(history: list[EpochRecord]) -> None:
     assert curves(history) == ""
     assert stability_curve(history) == result_curve(history) == ""

@@ -41,7 +41,7 @@ def make(**changes: Any) -> SearchResult:
     result = make_result(
         SPACE,
         (EPOCH,),
-        shared_accuracy=0.5,
+        shared_score=0.5,
         random_baseline=(0.25, 0.5),
         target=target,
         finalists=(FinalistRecord(TEXT, CELL, 3, None, 0.5, 100),),
@@ -81,6 +81,15 @@ def test_a_result_of_the_first_edition_is_read(tmp_path: Path) -> None:
     assert read_result(run, SPACE) == result
 
 
+def test_a_result_whose_scores_are_called_accuracies_is_read(tmp_path: Path) -> None:
+    result = make(folder=tmp_path / "run")
+    run = write(result.folder, result)
+    text = run.architecture_path.read_text()
+    assert '"shared_score"' in text
+    run.architecture_path.write_text(text.replace('_score"', '_accuracy"').replace('"version": 3', '"version": 2'))
+    assert read_result(run, SPACE) == result
+
+
 def test_a_search_without_a_result_has_none(tmp_path: Path) -> None:
     assert read_result(RunFolder(tmp_path), SPACE) is None
     assert read_history(RunFolder(tmp_path)) == ()
@@ -88,7 +97,7 @@ def test_a_search_without_a_result_has_none(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
     later = write(tmp_path / "later", make(), version=VERSION + 1)
-    with pytest.raises(CheckpointError, match=r"has version 3, expected 2 or less; update archloom$"):
+    with pytest.raises(CheckpointError, match=r"has version 4, expected 3 or less; update archloom$"):
         read_result(later, SPACE)
     damaged = write(tmp_path / "damaged", make(), cost=None)
     with pytest.raises(CheckpointError, match=r"architecture\.json is damaged \(TypeError: .*\)$"):

@@ -7,7 +7,7 @@ from archloom.core.events import Deriving, Recorded
 from archloom.searches.tensorboard import tensorboard_listener
 from search_runs import make_entry, make_epoch, make_trial
 
-RECORD = make_epoch(3, metrics={"train_loss": 1.5}, derived_accuracy=0.5, table_entry=make_entry(93.0))
+RECORD = make_epoch(3, metrics={"train_loss": 1.5}, derived_score=0.5, table_entry=make_entry(93.0))
 
 
 def test_the_figures_of_a_record_become_scalars(tmp_path):

@@ -12,7 +12,7 @@ from archloom.searches.weights_and_biases import wandb_listener
 from search_runs import make_entry, make_epoch, make_trial
 
 RECORD = make_epoch(
-    3, metrics={"train_loss": 1.5, "gone": float("nan")}, derived_accuracy=0.5, table_entry=make_entry(93.0)
+    3, metrics={"train_loss": 1.5, "gone": float("nan")}, derived_score=0.5, table_entry=make_entry(93.0)
 )
 SETTINGS = {"seed": 7, "search": {"epochs": 4}, "space": {"name": "nb201"}}
 FIGURES = {"train_loss": 1.5, "derived_accuracy": 0.5, "table_test_accuracy": 93.0}

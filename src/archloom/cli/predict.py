@@ -17,6 +17,7 @@ from archloom.core.lazy_imports import lazy_imports
 with lazy_imports():  # help needs no torch
     import archloom.export.prediction as predictions
     import archloom.export.text_prediction as text_predictions
+    import archloom.retrainings.best_model as best_models
 
 
 UNREADABLE = 2  # exit code, as for any bad input
@@ -68,6 +69,7 @@ def predict(
         _predict_text(model, images, words=words, seed=seed, as_json=as_json)
         return
     if words:
+        best_models.find_best_model(model)  # says where there is none
         raise SettingError(f"--words is for language models, and {model} labels images; leave it out")
     files = predictions.find_pictures(images)
     messages = open_message_console()

@@ -153,7 +153,7 @@ class EntryReader:
             return tests.get(self._table[1])
         if self.black_box:
             return self._measure.from_percent(max((trial.score for trial in trials if trial.may_win), default=None))
-        return self._measure.from_percent(None if found.shared_accuracy is None else 100 * found.shared_accuracy)
+        return self._measure.from_percent(None if found.shared_score is None else 100 * found.shared_score)
 
     @cached_property
     def _best_test(self) -> float:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+_SCORE = "_score"  # how names of scores end in records
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,16 @@ class Metric(ABC):
     def to_figure(self, score: float) -> float:
         """Return the figure as the history of a search holds it; an accuracy is a share there."""
         return self.to_value(score)
+
+    def name_figures(self, row: Mapping[str, Any], figure: Callable[[float], float | None]) -> dict[str, Any]:
+        """Return a row for people: `valid_score` becomes `valid_perplexity`, and its value the figure."""
+        scores = {name for name, value in row.items() if name.endswith(_SCORE) and value is not None}
+        return {
+            f"{name.removesuffix(_SCORE)}_{self.name}" if name.endswith(_SCORE) else name: (
+                figure(value) if name in scores else value
+            )
+            for name, value in row.items()
+        }
 
     def format(self, score: float) -> str:
         """Return the figure with its unit."""

@@ -13,6 +13,7 @@ from archloom.comparisons.report import make_context
 from archloom.comparisons.results import ComparisonResult
 from archloom.core.json_object import JsonObject, number
 from archloom.core.metrics import ACCURACY, METRICS, Metric
+from archloom.core.score_names import rename_scores
 from archloom.core.seeds import parse_seeds
 from archloom.core.settings import Settings, read_toml
 from archloom.dashboard.folders import Folder
@@ -119,7 +120,7 @@ def _measure_of(result: JsonObject) -> Metric:
 
 
 def _read_seed(seed: int, value: JsonObject, path: Path) -> SeedResult:
-    run, shared = value.get("run") or {}, number(value.get("shared_accuracy"))
+    run, shared = value.get("run") or {}, number(rename_scores(value).get("shared_score"))
     found = value.get("table_entry", value.get("standing"))  # the second is the name of the first edition
     entry = found and TableEntry.from_json(found)
     records = RecordFile(path / "metrics.jsonl", read_record)

@@ -80,7 +80,7 @@ def read_curves(view: View) -> RunCurves:
     derived: dict[str, list[float]] = {}
     if epochs:
         metric = epochs[0].measure
-        derived[f"derived {metric.name}"] = [metric.to_value(one.derived_accuracy) for one in epochs]
+        derived[f"derived {metric.name}"] = [metric.to_value(one.derived_score) for one in epochs]
     return _keep_known(view.key, [one.epoch + 1 for one in epochs], {**known, **derived, **metrics})
 
 
@@ -155,11 +155,11 @@ def _write(value: object) -> str:
 def _describe_result(view: View) -> tuple[str, ...]:
     """Return kind, score and verdict of a run; the score is that of the table where one has it."""
     if isinstance(view, RetrainView):
-        return ("retraining", "" if view.result is None else view.result.accuracy_text, "")
+        return ("retraining", "" if view.result is None else view.result.score_text, "")
     if view.result is None:
         return ("search", "", "")
     entry, metric = view.result.table_entry, view.result.metric
-    shared = "" if view.result.shared_accuracy is None else metric.format(view.result.shared_accuracy)
+    shared = "" if view.result.shared_score is None else metric.format(view.result.shared_score)
     score = shared if entry is None else f"{decimal(entry.test)} %"
     return ("search", score if metric.unit or not score else f"{metric.name} {score}", view.result.verdict)
 

@@ -67,9 +67,9 @@ def describe_moment(history: Sequence[SearchRecord], place: int) -> str:
     record = history[place]
     if isinstance(record, EpochRecord):
         parts = [f"After epoch {record.epoch + 1}"]
-        if not math.isnan(record.derived_accuracy):
+        if not math.isnan(record.derived_score):
             name = "" if record.measure.unit else f"{record.measure.name} "
-            parts.append(f"{name}{measured(record.derived_accuracy, record.measure)} with the shared weights")
+            parts.append(f"{name}{measured(record.derived_score, record.measure)} with the shared weights")
     else:
         name, score = next(iter(trial_figures(record).items()))
         parts = [f"Trial {record.trial}", f"{name} {decimal(score)}"]

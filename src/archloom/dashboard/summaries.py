@@ -18,6 +18,7 @@ from archloom.core.json_object import JsonObject, number
 from archloom.core.leases import find_holder
 from archloom.core.metrics import ACCURACY, METRICS, PERPLEXITY
 from archloom.core.progress_file import Progress, progress_path
+from archloom.core.score_names import rename_scores
 from archloom.core.seeds import parse_seeds
 from archloom.core.settings import Settings, read_toml
 from archloom.dashboard.folders import Folder, Kind
@@ -248,15 +249,16 @@ def _count_planned(config: Settings, kind: Kind, *, trials: bool) -> int | None:
 
 def _latest_score(record: JsonObject, kind: Kind) -> dict[str, Any]:
     """Return how good the run is now, and by which metric."""
+    record = rename_scores(record)
     entry = record.get("table_entry", record.get("standing"))
     if kind == "search" and isinstance(entry, Mapping):
         return {"score": _known(entry.get("test"))}
     if kind == "retraining":
-        percent = number(record.get("ema_valid_accuracy", record.get("valid_accuracy")))
+        percent = number(record.get("ema_valid_score", record.get("valid_score")))
     elif "trial" in record:
         percent = number(record.get("best"))
     else:
-        percent = 100 * number(record.get("derived_accuracy"))
+        percent = 100 * number(record.get("derived_score"))
     return _measure(percent / 100, record)
 
 
@@ -282,7 +284,9 @@ def _summarize_result(result: JsonObject, kind: Kind, common: Mapping[str, Any])
         title = f"{result['strategy']} on {space}, {result['data']}, seed {result['seed']}"
         entry = result.get("table_entry", result.get("standing")) or {}
         score = (
-            {"score": _known(entry.get("test"))} if entry else _measure(number(result.get("shared_accuracy")), result)
+            {"score": _known(entry.get("test"))}
+            if entry
+            else _measure(number(rename_scores(result).get("shared_score")), result)
         )
         described = {**score, "verdict": str(result["verdict"])}
     return Summary(

@@ -120,8 +120,8 @@ def _list_common_parts(card: ModelCard, network: Source) -> dict[str, object]:
 def _list_facts(card: ModelCard) -> list[str]:
     channels, height, width = card.image_shape
     lines = [f"Found and trained with archloom {read_version()}."]
-    if card.details.test_accuracy is not None:
-        lines += [f"Accuracy on test images: {card.details.test_accuracy:.2f} %."]
+    if card.details.test_score is not None:
+        lines += [f"Accuracy on test images: {card.details.test_score:.2f} %."]
     return [*lines, f"It takes images [batch, {channels}, {height}, {width}] with values in 0..1."]
 
 

@@ -79,11 +79,11 @@ def _find_score(found: SearchResult) -> tuple[float | None, str]:
     Examples that the search did not use come first: an architecture looks too good on those that chose it. The score
     is in percent.
     """
-    if found.shared_accuracy is not None:
-        return 100 * found.shared_accuracy, "shared"
+    if found.shared_score is not None:
+        return 100 * found.shared_score, "shared"
     same = [record for record in found.history if record.architecture == found.architecture]
-    epochs = [record.derived_accuracy for record in same if isinstance(record, EpochRecord)]
-    epochs = [accuracy for accuracy in epochs if not math.isnan(accuracy)]
+    epochs = [record.derived_score for record in same if isinstance(record, EpochRecord)]
+    epochs = [score for score in epochs if not math.isnan(score)]
     if epochs:
         return 100 * epochs[-1], "shared"
     scores = [record.score for record in same if isinstance(record, TrialRecord) and not math.isnan(record.score)]

@@ -96,7 +96,7 @@ class BestEpoch(TypedDict):
     """The epoch with the best validation score, in percent, as a checkpoint holds it."""
 
     epoch: int
-    accuracy: float
+    score: float
     weights: StateDict
 
 
@@ -300,7 +300,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             seconds=sums["seconds"],
             learning_rate=self.optimizer.param_groups[0]["lr"],
             train_loss=sums["loss"] / images,
-            train_accuracy=self._train_score(),
+            train_score=self._train_score(),
             images_per_second=images / sums["seconds"] if sums["seconds"] > 0 else 0.0,
             **self._validate(),
         )
@@ -312,11 +312,11 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
 
     def _keep_if_best(self, record: RetrainRecord, model: nn.Module) -> None:
         """Keep the weights of an epoch if no epoch before was better."""
-        accuracy = record.best_accuracy
+        score = record.best_score
         # of equals the later one is better: it was trained for longer
-        best = -math.inf if self.best is None else self.best["accuracy"]
-        if self.settings.keep == "best" and accuracy is not None and accuracy >= best:
-            self.best = {"epoch": record.epoch, "accuracy": accuracy, "weights": _copy_weights(model)}
+        best = -math.inf if self.best is None else self.best["score"]
+        if self.settings.keep == "best" and score is not None and score >= best:
+            self.best = {"epoch": record.epoch, "score": score, "weights": _copy_weights(model)}
 
     def _train_score(self) -> float:
         """Return the score of an epoch's training examples, in percent."""
@@ -335,12 +335,12 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         if self._average is not None:
             average = self._evaluate(self.model, self._valid)
             assert average is not None
-            figures["ema_valid_accuracy"] = average.top1
+            figures["ema_valid_score"] = average.top1
         return {**figures, "valid_seconds": self._clock() - start}
 
     def _list_figures(self, found: AnyEvaluation) -> dict[str, float]:
         assert isinstance(found, Evaluation)
-        return {"valid_accuracy": found.top1, "valid_top5": found.top5, "valid_loss": found.loss}
+        return {"valid_score": found.top1, "valid_top5": found.top5, "valid_loss": found.loss}
 
     def _weights(self) -> Weights:
         """Return a copy of the model as it is now, without the parts that only training needs."""
@@ -409,7 +409,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         self.optimizer.load_state_dict(state["optimizer"])
         if self._average is not None:
             self._average.load_state_dict(state["average"])
-        self.best = state["best"]
+        self.best = _read_best(state["best"])
         self._sums = dict(state["partial"])
         older = state.get("epochs", self.settings.epochs) * self._train.steps  # of older versions
         steps = state.get("steps", older)
@@ -420,6 +420,14 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             self._budget = Budget.begin(budget["seconds"], self.settings.budget_clock, spent=budget["spent"])
             self._threads = ThreadWatch()
         self._batches = None
+
+
+def _read_best(stored: StateDict | None) -> BestEpoch | None:
+    """Return the best epoch that a checkpoint holds; earlier ones call its score an accuracy."""
+    if stored is None:
+        return None
+    score = stored["score"] if "score" in stored else stored["accuracy"]
+    return BestEpoch(epoch=stored["epoch"], score=score, weights=stored["weights"])
 
 
 def _copy_weights(model: nn.Module) -> Weights:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from archloom.core.errors import ArchloomError, CheckpointError, SettingError, one_line, require
 from archloom.core.files import reading, write_atomically
 from archloom.core.json_object import JsonObject
+from archloom.core.score_names import rename_scores
 from archloom.core.settings import Settings
 from archloom.core.trust import UntrustedError, trusting
 from archloom.execution.checkpoint import digest, parse
@@ -38,8 +39,8 @@ LARGEST_SIDE = 4096  # pixels: what a file says must not fill the memory
 class ModelDetails:
     """What is known of the training of a model; nothing of it is needed to run it."""
 
-    test_accuracy: float | None = None  # percent
-    valid_accuracy: float | None = None
+    test_score: float | None = None  # percent
+    valid_score: float | None = None
     epoch: int | None = None  # of the weights, from 0
     data: str = ""
     recipe: str = ""
@@ -48,7 +49,8 @@ class ModelDetails:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
-        """Return the details that a file holds; the first edition also writes `best_epoch` for `epoch`."""
+        """Return the details that a file holds; earlier ones have `best_epoch` for `epoch`, accuracies for scores."""
+        value = rename_scores(value)
         named = {**value, "epoch": value.get("epoch", value.get("best_epoch"))}
         return cls(**{one.name: named[one.name] for one in fields(cls) if named.get(one.name) is not None})
 

@@ -7,6 +7,7 @@ from typing import Self
 
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 from archloom.core.metrics import ACCURACY, METRICS, Metric
+from archloom.core.score_names import rename_scores
 from archloom.retrainings.evaluation import Evaluation
 from archloom.retrainings.text_evaluation import TextEvaluation
 
@@ -15,20 +16,20 @@ AnyEvaluation = Evaluation | TextEvaluation
 
 @dataclass(frozen=True, kw_only=True)
 class RetrainRecord:
-    """One epoch of a retraining; accuracies are in percent. What is None was not measured."""
+    """One epoch of a retraining; scores are in percent. What is None was not measured."""
 
     epoch: int
     seconds: float  # of training
     learning_rate: float  # of the last step
     train_loss: float
-    train_accuracy: float
+    train_score: float
     images_per_second: float
-    valid_accuracy: float | None = None
+    valid_score: float | None = None
     valid_top5: float | None = None
     valid_loss: float | None = None
-    ema_valid_accuracy: float | None = None  # of the running mean of the weights
+    ema_valid_score: float | None = None  # of the running mean of the weights
     valid_seconds: float | None = None
-    metric: str = ACCURACY.name  # what accuracies are scores of, in percent: 100 / perplexity, where they are none
+    metric: str = ACCURACY.name  # what scores are of, in percent: 100 / perplexity, where it is no accuracy
     averaged: bool | None = None  # whether a mean of the weights was validated, where a training may have one
 
     @property
@@ -37,9 +38,9 @@ class RetrainRecord:
         return METRICS.get(self.metric, ACCURACY)
 
     @property
-    def best_accuracy(self) -> float | None:
-        """Return the accuracy by which the best epoch is chosen: that of the running mean, where there is one."""
-        return self.valid_accuracy if self.ema_valid_accuracy is None else self.ema_valid_accuracy
+    def best_score(self) -> float | None:
+        """Return the score by which the best epoch is chosen: that of the running mean, where there is one."""
+        return self.valid_score if self.ema_valid_score is None else self.ema_valid_score
 
     @property
     def total_seconds(self) -> float:
@@ -49,12 +50,12 @@ class RetrainRecord:
     @property
     def status(self) -> str:
         """Return a few figures for a progress line."""
-        if self.best_accuracy is None:
+        if self.best_score is None:
             return ""
         if self.measure is ACCURACY:
-            return f"valid {self.best_accuracy:.2f} %"
+            return f"valid {self.best_score:.2f} %"
         mean = " of the mean of the weights" if self.averaged else ""
-        return f"valid {self.metric} {self.measure.to_value(self.best_accuracy / 100):,.2f}{mean}"
+        return f"valid {self.metric} {self.measure.to_value(self.best_score / 100):,.2f}{mean}"
 
     @property
     def warning(self) -> str:
@@ -70,8 +71,13 @@ class RetrainRecord:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
-        """Return the record that a line of metrics.jsonl holds; both editions write the same names."""
-        return from_json_object(cls, value, partial=True)
+        """Return the record that a line of metrics.jsonl holds, also one whose scores are called accuracies."""
+        return from_json_object(cls, rename_scores(value), partial=True)
+
+    def to_row(self) -> JsonObject:
+        """Return the record as a row for people: figures by the name of their metric."""
+        row = {name: value for name, value in self.to_json().items() if name != "metric"}
+        return self.measure.name_figures(row, self.measure.from_percent)
 
 
 LEAST_EPOCHS, LEAST_STEPS = 10, 500  # with less of either a model is called hardly trained

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from archloom.core.metrics import ACCURACY, Metric
+from archloom.core.metrics import ACCURACY
 from archloom.reports.curves import drop_unknown, learning_curves
 from archloom.reports.figures import colour_of, dash_of, draw_line, make_figure
 from archloom.retrainings.records import RetrainRecord
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 NAMES = {  # of the metrics that are drawn, in the order of the page
     "learning_rate": "learning_rate",
     "train_loss": "train_loss",
-    "train_accuracy": "train_accuracy",
-    "valid_accuracy": "valid_accuracy",
+    "train_score": "train_score",
+    "valid_score": "valid_score",
     "valid_top5": "top5_valid_accuracy",
     "valid_loss": "valid_loss",
-    "ema_valid_accuracy": "ema_valid_accuracy",
+    "ema_valid_score": "ema_valid_score",
 }
 
 
 def list_metrics(history: Sequence[RetrainRecord]) -> dict[str, list[float]]:
-    """Return the metrics that are known, one number per record; accuracies are in percent."""
-    values = {label: [_known(getattr(record, name)) for record in history] for name, label in NAMES.items()}
-    known = {label: series for label, series in values.items() if drop_unknown(series)}
-    return dict(_name_series(label, series, history[0].measure) for label, series in known.items()) if history else {}
+    """Return the metrics that are known by name, one number per record; accuracies are in percent."""
+    rows = [_list_figures(record) for record in history]
+    names = dict.fromkeys(name for row in rows for name in row)
+    values = {name: [_known(row.get(name)) for row in rows] for name in names}
+    return {name: series for name, series in values.items() if drop_unknown(series)}
 
 
-def _name_series(label: str, series: list[float], metric: Metric) -> tuple[str, list[float]]:
-    """Return a score as people read it: 100 / perplexity becomes a perplexity."""
-    if metric is ACCURACY or not label.endswith(ACCURACY.name):
-        return label, series
-    return label.removesuffix(ACCURACY.name) + metric.name, [metric.to_value(value / 100) for value in series]
+def _list_figures(record: RetrainRecord) -> dict[str, float | None]:
+    """Return the figures of an epoch that are drawn: a score by the name of its metric."""
+    row = {label: getattr(record, name) for name, label in NAMES.items()}
+    return record.measure.name_figures(row, record.measure.from_percent)
 
 
 def draw_curves(history: Sequence[RetrainRecord]) -> str:
-    """Draw losses, accuracies and the learning rate over epochs, as SVG."""
+    """Draw losses, scores and the learning rate over epochs, as SVG."""
     metrics = {
         name: [value / 100 for value in values] if name.endswith("accuracy") else values  # it takes fractions
         for name, values in list_metrics(history).items()
@@ -49,7 +49,7 @@ def draw_curves(history: Sequence[RetrainRecord]) -> str:
 
 
 def plot_curves(history: Sequence[RetrainRecord]) -> Figure:
-    """Return a matplotlib figure: losses, and accuracies, over epochs."""
+    """Return a matplotlib figure: losses, and accuracies or perplexities, over epochs."""
     metrics, epochs = list_metrics(history), [record.epoch + 1 for record in history]
     measured = history[0].measure if history else ACCURACY
     panels = {"loss": "loss", measured.name: measured.label}  # titles by the ending of a metric's name

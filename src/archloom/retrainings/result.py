@@ -1,7 +1,7 @@
 """What a retraining returns: the outcome of its loop, and the result that its run folder holds.
 
-result.json has one writer and one reader: `RetrainResult.to_json` and `read_retrain_result`. Files carry `version` 2;
-those without a version are of the first edition, which has the same names.
+result.json has one writer and one reader: `RetrainResult.to_json` and `read_retrain_result`. Files carry `version` 3.
+Those of version 2, and those without one of the first edition, have the same names; only records of epochs differ.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from archloom.tasks import CLASSIFICATION
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-VERSION = 2
+VERSION = 3
 KIND = "retrain"
 
 
@@ -122,7 +122,7 @@ class RetrainResult(RetrainOutcome):
         return f"{self.space['name']} trained on {self.data}, recipe {self.recipe}, seed {self.seed}"
 
     @property
-    def accuracy_text(self) -> str:
+    def score_text(self) -> str:
         """Return `91.20 % of 10,000 test images`."""
         if self.evaluation is None:
             return "not evaluated: all images were trained on"
@@ -151,16 +151,16 @@ class RetrainResult(RetrainOutcome):
     def __repr__(self) -> str:
         cost = f"{self.cost.parameters:,} parameters, {self.cost.multiply_adds:,} multiply-adds"
         name = "result" if isinstance(self.evaluation, TextEvaluation) else "accuracy"
-        facts = {"caution": self.caution, name: self.accuracy_text, "cost": cost, "time": self.time_text}
+        facts = {"caution": self.caution, name: self.score_text, "cost": cost, "time": self.time_text}
         known = {name: text for name, text in facts.items() if text}
         return list_lines({"architecture": f"{self.text} ({self.title})", **known, "model": str(self.model)})
 
     def _repr_html_(self) -> str:
-        """Return the result for a notebook: the cells, the accuracy and the learning curves."""
+        """Return the result for a notebook: the cells, how good it is and the learning curves."""
         graphs = list_graphs(self.space, self.architecture)
         drawing = draw_cells(graphs) if graphs else ""
         return (
-            f"<div><h4>{escape(self.title)}</h4><p>{escape(self.accuracy_text)}</p>{drawing}"
+            f"<div><h4>{escape(self.title)}</h4><p>{escape(self.score_text)}</p>{drawing}"
             f"<pre>{escape(self.text)}</pre>{draw_curves(self.history)}"
             f"<p>{escape(f'{self.time_text}; {self.model}')}</p></div>"
         )
@@ -171,7 +171,7 @@ class RetrainResult(RetrainOutcome):
         Raises:
             ArchloomError: If pandas is not installed.
         """
-        return make_frame([record.to_json() for record in self.history])
+        return make_frame([record.to_row() for record in self.history])
 
     def export(self, formats: Sequence[str] | None = None, *, out: str | Path | None = None) -> tuple[Path, ...]:
         """Write the model as ONNX, a torch.export program and plain PyTorch source; each file is checked.
@@ -187,7 +187,7 @@ class RetrainResult(RetrainOutcome):
         return tuple(path for form in written for path in form.paths)
 
     def plot(self) -> Figure:
-        """Return a matplotlib figure: losses and accuracies over epochs."""
+        """Return a matplotlib figure: losses and scores over epochs."""
         return plot_curves(self.history)
 
 

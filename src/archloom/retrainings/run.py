@@ -265,7 +265,7 @@ class RetrainRun(FolderRun[RetrainOutcome, RetrainResult]):
         if best is not None and best["epoch"] != self._kept_epoch:
             done, epochs = best["epoch"] + 1, self._spec.training.epochs
             details = ModelDetails(
-                valid_accuracy=best["accuracy"],
+                valid_score=best["score"],
                 epoch=best["epoch"],
                 data=self._spec.data_set.name,
                 caution=f"Its training has not ended: this is epoch {done} of {epochs}." if done < epochs else "",
@@ -327,8 +327,8 @@ def write_drawing(folder: RunFolder, spec: RetrainSpec) -> None:
 def _card_details(result: RetrainResult) -> ModelDetails:
     """Return what the file of a model says about its training."""
     return ModelDetails(
-        test_accuracy=None if result.test is None else result.test.top1,
-        valid_accuracy=None if result.valid is None else result.valid.top1,
+        test_score=None if result.test is None else result.test.top1,
+        valid_score=None if result.valid is None else result.valid.top1,
         epoch=result.best_epoch,
         data=result.data,
         recipe=result.recipe,

@@ -68,7 +68,7 @@ class TextRetrainLoop(RetrainLoop):
         return found
 
     def _list_figures(self, found: AnyEvaluation) -> dict[str, float]:
-        return {"valid_accuracy": found.top1, "valid_loss": found.loss}
+        return {"valid_score": found.top1, "valid_loss": found.loss}
 
     def _train_score(self) -> float:
         """Return 100 / perplexity: scores of segments have no other mean."""

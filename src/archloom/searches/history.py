@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from archloom.core.json_object import JsonObject
 from archloom.core.metrics import ACCURACY
 from archloom.searches.records import EpochRecord, SearchRecord, TrialRecord
 
@@ -63,11 +64,28 @@ def trial_figures(record: TrialRecord) -> dict[str, float]:
     return {name: to_value(record.score / 100), f"{BEST}_{name}": to_value(record.best / 100)}
 
 
+def flatten_record(record: SearchRecord) -> JsonObject:
+    """Return a record as one row of a table: figures by the name of their metric, without option choices.
+
+    Metrics, health and table entry become columns.
+    """
+    row, nested = record.to_json(), {"metrics": "", "health": "", "table_entry": "table_"}
+    apart = (*nested, "architecture", "probabilities", "metric")
+    flat = {name: value for name, value in row.items() if name not in apart}
+    if isinstance(record, EpochRecord):
+        flat = record.measure.name_figures(flat, record.measure.to_figure)
+    elif record.measure is not ACCURACY:
+        flat = {**{name: value for name, value in flat.items() if name not in ("score", BEST)}, **trial_figures(record)}
+    for name, prefix in nested.items():
+        flat |= {f"{prefix}{key}": value for key, value in (row.get(name) or {}).items()}
+    return flat
+
+
 def list_figures(record: SearchRecord) -> dict[str, float]:
     """Return the figures of a record by name, as trackers of experiments get them."""
     if isinstance(record, EpochRecord):
         metric = record.measure
-        figures = {**record.metrics, f"derived_{metric.name}": metric.to_figure(record.derived_accuracy)}
+        figures = {**record.metrics, f"derived_{metric.name}": metric.to_figure(record.derived_score)}
     else:
         figures = {name: value for name, value in trial_figures(record).items() if not name.startswith(BEST)}
     if record.table_entry is not None:

@@ -88,7 +88,7 @@ class Monitor:
         policy: Logits | None,
         weights: SharedWeights,
         images: Batch,
-        derived_accuracy: float,
+        derived_score: float,
         sharpness: bool = True,  # False where there is no time for it
     ) -> Health:
         """Return shares of operations without weights, entropy, sharpness, and the accuracy lost by discretizing.
@@ -101,7 +101,7 @@ class Monitor:
             entropies = [_entropy(row) for row in probabilities.values()]
             health = replace(health, entropy=_mean(entropies), entropy_least=min(entropies))
         if policy is not None:
-            health = replace(health, gap=float(weights.score(images, policy.mixture())) - derived_accuracy)
+            health = replace(health, gap=float(weights.score(images, policy.mixture())) - derived_score)
         if policy is not None and self.settings.eigenvalue_steps and sharpness:
             health = replace(health, eigenvalue=self._eigenvalue(policy, weights, images))
         return health

@@ -275,7 +275,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             metrics={name: from_additive(name, total / self._counts[name]) for name, total in self._sums.items()}
             | self._cost_of(architecture),
             learning_rate=self.weights.learning_rate,
-            derived_accuracy=self._evaluate(architecture),
+            derived_score=self._evaluate(architecture),
             probabilities=probabilities and {name: list(values) for name, values in probabilities.items()},
             stage=self._stages.describe(self._stage),
             metric=self._task.metric.name,
@@ -320,7 +320,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             policy=self.strategy.policy if isinstance(self.strategy, Differentiable) else None,
             weights=self.weights,
             images=self._evaluate.batches[0],
-            derived_accuracy=record.derived_accuracy,
+            derived_score=record.derived_score,
             sharpness=self._pace is None
             or self._pace.has_time_for(2 * monitor.settings.eigenvalue_steps, until=SHARPNESS_END),
         )
@@ -381,7 +381,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             **described,
             verdict=join_sentences(sentences),
             derived=derived,
-            shared_accuracy=None if baseline is None else baseline.shared_accuracy,
+            shared_score=None if baseline is None else baseline.shared_score,
             random_baseline=() if baseline is None else baseline.random_baseline,
             target=checked,
             race=race,
@@ -399,7 +399,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             return race.sentence
         if baseline is None:
             return ""
-        return self._task.chance_sentence(baseline.shared_accuracy, self._compare.class_counts)
+        return self._task.chance_sentence(baseline.shared_score, self._compare.class_counts)
 
     def _compare_with_random(self, architecture: Architecture) -> BaselineComparison | None:
         """Compare with random architectures under the shared weights; None where they have no such path."""

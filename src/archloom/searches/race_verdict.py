@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from archloom.core.json_object import JsonObject, from_json_object
+from archloom.core.score_names import rename_scores
 from archloom.searches.finalist_race import RaceOutcome, is_reference, unpack_bits
 from archloom.searches.race_proposals import LARGEST, RANDOM
 from archloom.searches.records import FinalistRecord
@@ -57,14 +58,14 @@ class RaceResult:
     contestants: int
     beaten_random: int  # random contestants that the winner beats after equally many steps
     random: int
-    best_by_accuracy: str  # what would have won by accuracy alone, without the bonus for size
+    best_by_score: str  # what would have won by its score alone, without the bonus for size
     references: Sequence[Difference]
     cut_short: bool = False
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the result that a JSON object holds."""
-        return from_json_object(cls, value)
+        return from_json_object(cls, rename_scores(value))
 
     @property
     def sentence(self) -> str:
@@ -111,17 +112,17 @@ def summarize_race(outcome: RaceOutcome, *, derived: str | None) -> RaceResult:
         winner_origin=own[0].origin,
         trained=len(records),
         contestants=len({record.architecture for record in records}),
-        beaten_random=sum(record.valid_accuracy < start.valid_accuracy for record in rivals),
+        beaten_random=sum(record.valid_score < start.valid_score for record in rivals),
         random=len(rivals),
-        best_by_accuracy=_best_by_accuracy(records).text,
+        best_by_score=_best_by_score(records).text,
         references=tuple(difference for difference, _ in _pair_references(outcome, own)),
         cut_short=outcome.cut_short,
     )
 
 
-def _best_by_accuracy(records: Sequence[FinalistRecord]) -> FinalistRecord:
+def _best_by_score(records: Sequence[FinalistRecord]) -> FinalistRecord:
     longest = max(record.steps for record in records)
-    return max((record for record in records if record.steps == longest), key=lambda record: record.valid_accuracy)
+    return max((record for record in records if record.steps == longest), key=lambda record: record.valid_score)
 
 
 def _pair_references(outcome: RaceOutcome, own: Sequence[FinalistRecord]) -> list[tuple[Difference, Architecture]]:
@@ -161,7 +162,7 @@ def compare_trainings(own: Sequence[FinalistRecord], other: Sequence[FinalistRec
 def _score(record: FinalistRecord) -> float:
     """Return what differences are taken of: an accuracy, or minus the mean loss of words."""
     if not record.examples:
-        return record.valid_accuracy
+        return record.valid_score
     return statistics.fmean(record.examples)
 
 

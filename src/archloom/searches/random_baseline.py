@@ -19,7 +19,7 @@ LEAST_STEPS = 200  # of a search; contract tests show that strategies decide in 
 class BaselineComparison:
     """Scores under the shared weights: of the result, and of architectures sampled uniformly, in rising order."""
 
-    shared_accuracy: float
+    shared_score: float
     random_baseline: tuple[float, ...]
     metric: Metric = ACCURACY
 
@@ -28,10 +28,10 @@ class BaselineComparison:
         """Return how many random architectures the result beats, in words."""
         if not self.random_baseline:
             return ""
-        beaten = sum(value < self.shared_accuracy for value in self.random_baseline)
+        beaten = sum(value < self.shared_score for value in self.random_baseline)
         metric, median = self.metric, statistics.median(self.random_baseline)
         return (
-            f"Under the shared weights its validation {metric.name} is {metric.format(self.shared_accuracy)}, "
+            f"Under the shared weights its validation {metric.name} is {metric.format(self.shared_score)}, "
             f"{metric.better} than {beaten} of {len(self.random_baseline)} architectures sampled uniformly (median "
             f"{metric.format(median)}). Shared weights rank architectures only roughly; retraining decides."
         )

@@ -1,7 +1,8 @@
 """Records of a search: what is known after an epoch or a trial, and the parts of its result.
 
 Each type has one writer (`to_json`) and one reader (`from_json`). Readers accept the names of the first edition, too:
-`standing` (now `table_entry`), `scores` (`probabilities`), `worth` (`reward`) and `pursued` (`strict`).
+`standing` (now `table_entry`), `scores` (`probabilities`), `worth` (`reward`) and `pursued` (`strict`); and those of
+scores while all were accuracies: `derived_accuracy` (`derived_score`), `valid_accuracy` (`valid_score`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from archloom.benchmarks.base import TableEntry
 from archloom.core.errors import CheckpointError, one_line
 from archloom.core.json_object import JsonObject, from_json_object, to_json_object
 from archloom.core.metrics import ACCURACY, METRICS, Metric
+from archloom.core.score_names import rename_scores
 from archloom.spaces import Architecture
 
 _FIRST_EDITION = {"standing": "table_entry", "scores": "probabilities", "worth": "reward", "pursued": "strict"}
@@ -31,7 +33,7 @@ class Health:
     pool: float
     entropy: float | None = None  # mean over decisions, of the option probabilities
     entropy_least: float | None = None
-    gap: float | None = None  # accuracy of the mixture minus that of the derived architecture
+    gap: float | None = None  # score of the mixture minus that of the derived architecture
     eigenvalue: float | None = None  # the largest of the logits' Hessian
     alarm: str | None = None  # why the monitor warns
 
@@ -58,14 +60,14 @@ class EpochRecord:
     memory_mb: float
     metrics: Mapping[str, float]  # what the strategy reports, averaged over the epoch
     learning_rate: float
-    derived_accuracy: float  # of the architecture under the shared weights, from 0 to 1
+    derived_score: float  # of the architecture under the shared weights, from 0 to 1
     probabilities: Mapping[str, Sequence[float]] | None  # of the options of every decision
     architecture: Architecture
     text: str
     table_entry: TableEntry | None
     health: Health | None = None
     stage: str = ""  # where a search has several: `stage 2/3, 11 cells`
-    metric: str = ACCURACY.name  # what `derived_accuracy` is a score of: 1 / perplexity, where it is no accuracy
+    metric: str = ACCURACY.name  # what `derived_score` is a score of: 1 / perplexity, where it is no accuracy
 
     @property
     def position(self) -> int:
@@ -163,16 +165,6 @@ def read_record(value: JsonObject) -> SearchRecord:
         raise CheckpointError(f"a search record is damaged ({type(error).__name__}: {one_line(error)})") from error
 
 
-def flatten_record(record: SearchRecord) -> JsonObject:
-    """Return a record as one row of a table: metrics, health and table entry as columns, without option choices."""
-    row = record.to_json()
-    nested = {"metrics": "", "health": "", "table_entry": "table_"}
-    flat = {name: value for name, value in row.items() if name not in (*nested, "architecture", "probabilities")}
-    for name, prefix in nested.items():
-        flat |= {f"{prefix}{key}": value for key, value in (row.get(name) or {}).items()}
-    return flat
-
-
 # --- parts of a result
 
 
@@ -184,7 +176,7 @@ class FinalistRecord:
     architecture: Architecture
     steps: int
     valid_loss: float | None  # None where the training diverged
-    valid_accuracy: float
+    valid_score: float  # from 0 to 1
     parameters: int
     origin: str = ""  # why it took part: `derived`, `random`, `proposal`, the name of a reference; '' in old files
     repeat: int = 0  # the number of its seed
@@ -200,7 +192,7 @@ class FinalistRecord:
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
         """Return the record that a JSON object holds."""
-        return from_json_object(cls, {"text": "", **value})
+        return from_json_object(cls, {"text": "", **rename_scores(value)})
 
 
 @dataclass(frozen=True)
@@ -257,7 +249,7 @@ class TargetResult:
 
 def _rename(value: JsonObject) -> JsonObject:
     """Return a record with the names of today."""
-    return {new: value[old] for old, new in _FIRST_EDITION.items() if old in value} | dict(value)
+    return {new: value[old] for old, new in _FIRST_EDITION.items() if old in value} | dict(rename_scores(value))
 
 
 @dataclass(frozen=True, kw_only=True)

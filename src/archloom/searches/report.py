@@ -204,7 +204,7 @@ def _quality(data: ReportData) -> dict[str, object]:
     facts = [] if entry is None else table_facts(entry)
     same = [record for record in data.epochs if data.chosen and record.architecture == data.chosen.architecture]
     if same:
-        shown = measured(same[-1].derived_accuracy, data.metric)
+        shown = measured(same[-1].derived_score, data.metric)
         facts.append((f"{data.metric.name.capitalize()} with shared weights", shown))
     if data.result is not None:
         facts += cost_facts(data.result.cost, final_network=data.result.final_network)
@@ -247,7 +247,7 @@ def finalists_table(finalists: Sequence[FinalistRecord], metric: Metric = ACCURA
             finalist.origin,
             whole(finalist.steps),
             decimal(finalist.valid_loss, digits=3),
-            measured(finalist.valid_accuracy, metric),
+            measured(finalist.valid_score, metric),
             whole(finalist.parameters),
             finalist.text,
         )
@@ -282,7 +282,7 @@ def _columns(data: ReportData) -> list[Column]:
         *metric_columns(metric_series(epochs)),
         Column(
             f"derived {data.metric.name}",
-            [record.derived_accuracy for record in epochs],
+            [record.derived_score for record in epochs],
             partial(measured, metric=data.metric),
         ),
     ]
@@ -393,7 +393,7 @@ def _health_picture(data: ReportData) -> Picture:
         health_sentence(data.epochs, None if data.result is None else data.result.early_stop)
         + "Skips, pools and none need no training and tend to win early; a rising share of them is how one-shot "
         "searches collapse. A rising eigenvalue means that the validation loss gets sharp around the logits: "
-        "discretizing them to one architecture then costs more accuracy.",
+        "discretizing them to one architecture then costs more.",
     )
 
 

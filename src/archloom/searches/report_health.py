@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
+from archloom.core.metrics import ACCURACY
 from archloom.reports.curves import Panel, panel_curves
 from archloom.reports.tables import Table, number_table
 from archloom.searches.records import EarlyStop, EpochRecord
@@ -12,7 +14,7 @@ from archloom.searches.records import EarlyStop, EpochRecord
 _PANELS = (
     Panel("operations without weights", {"skip": "skip", "pool": "pool", "none": "none"}),
     Panel("largest eigenvalue of the logits' Hessian", {"eigenvalue": "validation loss"}),
-    Panel("accuracy lost by discretizing", {"gap": "mixture minus derived"}),
+    Panel("{score} lost by discretizing", {"gap": "mixture minus derived"}),
     Panel("entropy of a decision", {"entropy": "mean", "entropy_least": "least"}),
 )
 
@@ -21,9 +23,11 @@ def health_curves(epochs: Sequence[EpochRecord]) -> str:
     """Draw shares of operations without weights, sharpness, the cost of discretizing, and the entropy of decisions."""
     names = [name for panel in _PANELS for name in panel.lines]
     series = {name: [_figure(record, name) for record in epochs] for name in names}
+    score = "accuracy" if all(record.measure is ACCURACY for record in epochs) else "score"
+    panels = [replace(panel, title=panel.title.format(score=score)) for panel in _PANELS]
     alarms = [epoch for epoch, _ in list_alarms(epochs)]
     label = "Health of the search over epochs" + (f", with alarms after epochs {_join(alarms)}" if alarms else "")
-    return panel_curves([record.epoch + 1 for record in epochs], series, _PANELS, label=label, alarms=alarms)
+    return panel_curves([record.epoch + 1 for record in epochs], series, panels, label=label, alarms=alarms)
 
 
 def _join(numbers: Sequence[int]) -> str:

@@ -83,7 +83,7 @@ def _name_of_trials(trials: Sequence[TrialRecord]) -> str:
 
 def stability_curve(epochs: Sequence[EpochRecord]) -> str:
     """Draw how good the architecture was that the search would have returned after every epoch."""
-    if not drop_unknown(_derived_accuracies(epochs)):
+    if not drop_unknown(_list_derived_figures(epochs)):
         return ""
     label = f"{epochs[0].measure.name.capitalize()} of the derived architecture after every epoch"
     return svg(lambda figure: _draw_stability(epochs, figure.subplots()), height=CURVE_HEIGHT, label=label)
@@ -94,15 +94,15 @@ def has_table(epochs: Sequence[EpochRecord]) -> bool:
     return any(record.table_entry is not None for record in epochs)
 
 
-def _derived_accuracies(epochs: Sequence[EpochRecord]) -> list[float]:
+def _list_derived_figures(epochs: Sequence[EpochRecord]) -> list[float]:
     """Return accuracies in percent: test accuracies of the table if there is one, else with the shared weights."""
     if not has_table(epochs):
-        return [record.measure.to_value(record.derived_accuracy) for record in epochs]
+        return [record.measure.to_value(record.derived_score) for record in epochs]
     return [math.nan if record.table_entry is None else record.table_entry.test for record in epochs]
 
 
 def _draw_stability(epochs: Sequence[EpochRecord], axes: Axes) -> None:
-    numbers, values, tabular = [record.epoch + 1 for record in epochs], _derived_accuracies(epochs), has_table(epochs)
+    numbers, values, tabular = [record.epoch + 1 for record in epochs], _list_derived_figures(epochs), has_table(epochs)
     colour = PALETTE[0] if tabular else PALETTE[2]
     draw_line(axes, numbers, values, colour=colour, label="the architecture derived after each epoch")
     marks = [value if changed else math.nan for value, changed in zip(values, find_changes(epochs), strict=True)]
@@ -302,11 +302,9 @@ def tabulate_trials(trials: Sequence[TrialRecord]) -> Table:
 
 def tabulate_stability(epochs: Sequence[EpochRecord]) -> Table:
     """Return a row per epoch: accuracies, rank and regret of the architecture that was derived after it."""
-    rows = [
-        (one.epoch + 1, one.measure.to_figure(one.derived_accuracy), *_entry_figures(one), one.text) for one in epochs
-    ]
+    rows = [(one.epoch + 1, one.measure.to_figure(one.derived_score), *_entry_figures(one), one.text) for one in epochs]
     name = epochs[0].measure.name if epochs else ACCURACY.name
-    known = drop_unknown(_derived_accuracies(epochs))
+    known = drop_unknown(_list_derived_figures(epochs))
     return number_table(
         ("epoch", f"{name} with shared weights", *_ENTRY_FIGURES, "architecture"), rows if known else ()
     )

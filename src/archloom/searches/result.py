@@ -1,7 +1,7 @@
 """What a search returns: the outcome of its loop, and the result that its run folder holds.
 
-architecture.json has one writer and one reader: `SearchResult.to_json` and `read_result`. Files carry `version` 2;
-those without a version are of the first edition, whose names are read, too.
+architecture.json has one writer and one reader: `SearchResult.to_json` and `read_result`. Files carry `version` 3. In
+those of version 2 scores are called accuracies; those without a version are of the first edition. Both are read, too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject, number, to_json_object
 from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.result_file import read_result_file
+from archloom.core.score_names import EARLIER, rename_scores
 from archloom.core.settings import settings_of
 from archloom.execution.run_facts import RunFacts
 from archloom.execution.run_folder import RunFolder
@@ -28,6 +29,7 @@ from archloom.reports.cells import draw_cells
 from archloom.reports.frames import make_frame
 from archloom.reports.markup import escape
 from archloom.reports.tables import duration, list_lines
+from archloom.searches.history import flatten_record
 from archloom.searches.race_verdict import RaceResult
 from archloom.searches.records import (
     EarlyStop,
@@ -36,7 +38,6 @@ from archloom.searches.records import (
     SearchRecord,
     TargetResult,
     TrialRecord,
-    flatten_record,
     read_record,
 )
 from archloom.searches.report_plots import plot_history, result_curve
@@ -45,7 +46,7 @@ from archloom.spaces import Architecture, SearchSpace
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-VERSION = 2
+VERSION = 3
 LONGEST_VERDICT = 240  # characters of it in a repr; the whole is in `verdict`
 _FIRST_EDITION = {"table_entry": "standing", "random_baseline": "chance", "early_stop": "stopped"}  # names then
 
@@ -58,7 +59,7 @@ class SearchOutcome:
     text: str  # the architecture in its usual text form
     verdict: str
     table_entry: TableEntry | None = None  # in the benchmark table, where one covers the space
-    shared_accuracy: float | None = None  # under the shared weights, on images that the search did not use
+    shared_score: float | None = None  # under the shared weights, on images that the search did not use
     random_baseline: Sequence[float] = ()  # the same of architectures sampled uniformly, in rising order
     target: TargetResult | None = None
     derived: Architecture | None = None  # by the search alone; the race may have chosen another
@@ -117,6 +118,7 @@ class SearchResult(SearchOutcome):
     @classmethod
     def from_json(cls, value: JsonObject, *, space: SearchSpace, history: Sequence[SearchRecord], folder: Path) -> Self:
         """Return the result that architecture.json holds."""
+        value = rename_scores(value)
         named = {new: value.get(new, value.get(old)) for new, old in _FIRST_EDITION.items()}
         entry, stop, target = named["table_entry"], named["early_stop"], value.get("target")
         limit = value.get("limit")
@@ -125,7 +127,7 @@ class SearchResult(SearchOutcome):
             text=str(value["text"]),
             verdict=str(value["verdict"]),
             table_entry=entry and TableEntry.from_json(entry),
-            shared_accuracy=_optional(value.get("shared_accuracy")),
+            shared_score=_optional(value.get("shared_score")),
             random_baseline=tuple(map(number, named["random_baseline"] or ())),
             target=target and TargetResult.from_json(target),
             derived=value.get("derived") and space.check(value["derived"]),
@@ -212,7 +214,7 @@ class SearchResult(SearchOutcome):
         return make_frame([flatten_record(record) for record in self.history])
 
     def plot(self) -> Figure:
-        """Return a matplotlib figure: the derived architecture's accuracy over epochs, or the scores of the trials."""
+        """Return a matplotlib figure: how good the derived architecture is over epochs, or the scores of the trials."""
         return plot_history(self.history)
 
     def retrain(self, **options: Any) -> Any:
@@ -234,8 +236,8 @@ class SearchResult(SearchOutcome):
 
 _NAMES = {
     "version", "space", "strategy", "data", "seed", "cost", "final_network", "run", "architecture", "text", "verdict",
-    "shared_accuracy", "metric", "target", "limit", "derived", "race", "finalists", "finalists_seconds",
-    *_FIRST_EDITION, *_FIRST_EDITION.values(),
+    "shared_score", "metric", "target", "limit", "derived", "race", "finalists", "finalists_seconds",
+    *_FIRST_EDITION, *_FIRST_EDITION.values(), *EARLIER,
 }  # fmt: skip
 
 
