@@ -226,10 +226,10 @@ def draw(points: Sequence[Point]) -> str:
     """Return the picture of the points, or of none."""
     if not points:
         return draw_place()
-    return _on_paper(svg(partial(draw_points, points), height=3.6, label=LABEL))
+    return on_paper(svg(partial(draw_points, points), height=3.6, label=LABEL))
 
 
-def _on_paper(drawn: str) -> str:
+def on_paper(drawn: str) -> str:
     """Return a drawing as a file of its own, on white paper: pages of repositories may be dark."""
     width, height = drawn[drawn.index('viewBox="') :].split('"')[1].split()[2:]
     root, rest = drawn.split(">", 1)

@@ -117,6 +117,11 @@ def test_a_summary_is_short_and_fits_into_80_columns() -> None:
     assert lines[10] == "most probable architecture: |a|+|b| (12 % of 1,200 draws)"
 
 
+def test_a_summary_names_options_that_cannot_win() -> None:
+    lines = list(summarize(made_up(excluded=("none",)), result=""))
+    assert "Shares leave out none, which cannot win here (strategy.keep_none)." in lines
+
+
 def test_a_summary_of_what_has_not_converged_has_no_probabilities() -> None:
     found = made_up(28, others=7, mixing=replace(MIXED, effective_draws=2.0, r_hat=3.0))
     assert list(summarize(found, result="", run="runs/a")) == [

@@ -59,6 +59,7 @@ def test_none_wins_a_draw_only_if_allowed():
     kept_out = summarize(policy(), draws, keep_none=False)
     assert "none" not in kept_out.architectures[0].architecture.values()
     assert kept_out.decisions["0->1"].best["none"] == 0
+    assert (summarize(policy(), draws).excluded, kept_out.excluded) == ((), ("none",))
     absent = summarize(policy(without=("none",)), draws)
     assert absent.decisions["0->1"].best["none"] == 0
 
@@ -118,6 +119,8 @@ def test_a_long_chain_is_thinned_evenly_and_resumes_exactly():
     assert len(whole) <= MOST_DRAWS
     assert len(set((kept[1:] - kept[:-1]).tolist())) == 1, "one distance between all that are kept"
     assert torch.equal(kept, broken.draws[:, 0])
+    assert whole.last(0.0).tolist() == broken.last(0.0).tolist() == [[3 * MOST_DRAWS - 1]]  # thinned out of `draws`
+    assert float(kept[-1]) < 3 * MOST_DRAWS - 1
 
 
 # --- mixing

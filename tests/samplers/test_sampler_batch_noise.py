@@ -5,7 +5,7 @@ from torch import Tensor
 
 from archloom.core.errors import SettingError
 from archloom.samplers import BatchNoise, BfgsPosterior
-from archloom.samplers.batch_noise import Spectrum, shrink_covariance
+from archloom.samplers.batch_noise import Spectrum, persisting_share, shrink_covariance
 
 IMAGES, BATCH, BATCHES, SIZE, DECAY = 1_000, 24, 6, 4, 0.01
 
@@ -14,6 +14,7 @@ class Regression:
     """A linear regression whose posterior is known, and a closure that sees a few of its observations."""
 
     unseen = 1 - BATCH * BATCHES / IMAGES
+    in_turn = False
 
     def __init__(self, theta: Tensor, *, uneven: bool) -> None:
         self.generator, self.theta = seeded(0), theta
@@ -97,6 +98,31 @@ def test_rates_fall_until_the_batches_alone_are_the_noise():
     assert injected.tolist() == pytest.approx([0.19, 0.19 - 0.01 * 9, 0.0], abs=1e-6)
     stationary = (rates.square() * spectrum.variances + injected) / (rates * (2 - rates))
     assert stationary.tolist() == pytest.approx([1.0] * 3, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rate", "batches", "all_batches", "rough"),
+    [(0.1, 27, 78, 0.14), (0.5, 27, 78, 0.63), (0.1, 4, 390, 0.83), (0.1, 3, 10, 0.15), (0.3, 9, 10, 1.1)],
+)
+def test_noise_of_batches_in_turn_mostly_cancels_in_a_chain(rate, batches, all_batches, rough):
+    """Against a simulation: passes of exchangeable numbers without a mean, averaged over the batches of a draw."""
+    draws = 60_000
+    passes = torch.randn(draws * batches // all_batches + 1, all_batches, dtype=torch.float64, generator=seeded(0))
+    noise = (passes - passes.mean(dim=1, keepdim=True)).flatten()[: draws * batches].view(-1, batches).mean(dim=1)
+    place, squares = 0.0, 0.0
+    for one in noise.tolist():
+        place = (1 - rate) * place + rate * one
+        squares += place * place / draws
+    own = (1 - batches / all_batches) / batches  # of one draw's mean
+    seen = squares / (own * rate / (2 - rate))
+    wanted = persisting_share(torch.tensor([rate]).double(), batches=batches, unseen=1 - batches / all_batches)
+    assert float(wanted) == pytest.approx(seen, rel=0.05) == pytest.approx(rough, rel=0.1)
+
+
+def test_all_of_the_noise_persists_at_full_steps_and_where_nothing_was_left_out():
+    rates = torch.tensor([0.2, 1.0]).double()
+    assert persisting_share(rates, batches=6, unseen=0.0).tolist() == [1.0, 1.0]
+    assert float(persisting_share(rates, batches=1, unseen=0.999)[1]) == pytest.approx(1.0, abs=1e-6)
 
 
 def test_shrinking_keeps_the_trace_and_leaves_certain_covariances_alone():

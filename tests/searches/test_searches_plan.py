@@ -92,6 +92,19 @@ def test_contestants_have_full_depth_or_the_stated_one(steady) -> None:
     assert stated.race.space == {"cells_per_stage": 1}
 
 
+def test_a_race_can_be_bounded_by_the_search(steady) -> None:
+    """On few images a supernet is trained soon, and a race takes what the budget leaves: many times as long."""
+
+    def costs(**race: float) -> tuple[int, int]:
+        given = spec_of(space={"name": "nb201"}, search={"budget": "20m"}, race=race)
+        spec = complete_search(given, make_images()).spec
+        return spec.race.units(spec.race.contestants or 0) * spec.race.steps, spec.race.contestants or 0
+
+    (free, most), (bounded, few), (twice, _) = costs(), costs(most_time=5.0), costs(most_time=10.0)
+    assert bounded < 0.5 * free and few < most
+    assert bounded < twice < 2.5 * bounded
+
+
 def test_a_plan_is_not_planned_again(steady) -> None:
     first = complete_search(spec_of(search={"budget": "60s"}), make_images())
     written = flatten(first.spec.to_settings())

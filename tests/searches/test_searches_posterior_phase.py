@@ -18,6 +18,7 @@ from archloom.policies.posterior import Mixing, Posterior
 from archloom.samplers import BfgsPosterior
 from archloom.searches.posterior import FILE, sample_posterior
 from archloom.searches.posterior_phase import PosteriorPhase, PosteriorPhaseSettings
+from archloom.searches.spec import SearchSpec
 from archloom.spaces.nb201 import Nb201
 from archloom.strategies.logit_chain import LogitChain
 from archloom.supernet import StepResult
@@ -167,9 +168,16 @@ def test_chains_that_never_agree_end_after_the_most_draws_or_when_stopped():
     assert len(strategy.chain) // 2 == 31
 
 
+def test_a_stop_also_ends_the_adaptation():
+    strategy = Fake(10**6)
+    run_fake(strategy, stop=lambda: len(strategy.chain) // 2 >= 3)
+    assert len(strategy.chain) // 2 == 3 and strategy.frozen_at == 0
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"most_time": 0.0}, "posterior.most_time must be above 0, got 0.0"),
         ({"chains": 1}, "chains must be at least 2, got 1"),
         ({"draws": 3}, "draws must be at least 20, got 3"),
         ({"r_hat": 1.0}, "r_hat must be above 1, got 1.0"),
@@ -179,6 +187,56 @@ def test_chains_that_never_agree_end_after_the_most_draws_or_when_stopped():
 def test_settings_out_of_range(settings, message):
     with pytest.raises(SettingError, match=message):
         PosteriorPhaseSettings(**settings)
+
+
+def test_a_frozen_chain_has_the_variance_of_its_posterior_in_every_direction():
+    """Its curvature is learned from batches; then the stationary covariance follows exactly from it."""
+    data, weights = Regression(torch.zeros(LOGITS, dtype=torch.float64), torch.Generator().manual_seed(5)), Weights()
+    chain = make_chain(data, 3)
+    weights.policy = chain._policy
+    for _ in range(60):
+        chain.draw(weights, data.batches())  # type: ignore[arg-type]
+    chain.freeze_curvature()
+    frozen = chain._sampler.inverse.matrix.clone()
+    hessian = data.inputs.T @ data.inputs / IMAGES + DECAY * torch.eye(LOGITS, dtype=torch.float64)
+    values, vectors = torch.linalg.eigh(FREE)
+    basis = vectors[:, values > 0.5]
+    along = torch.linalg.eigvals((basis.T @ frozen @ basis) @ (basis.T @ hessian @ basis)).real
+    rate = 0.5
+    assert ((2 - rate) / (2 - rate * along)).sub(1).abs().max() < 0.1
+    chain.draw(weights, data.batches())  # type: ignore[arg-type]
+    assert torch.equal(chain._sampler.inverse.matrix, frozen)
+
+
+def test_a_search_ends_with_the_phase_where_it_is_asked_for(tmp_path: Path):
+    pytest.importorskip("arviz_stats")
+    options = {
+        "network": {"channels": 2},
+        "race": {"contestants": 0},
+        "search": {"random_baseline_samples": 0},
+        "monitor": {"action": "off"},
+    }
+    images = torch.randint(256, (64, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    data = archloom.from_tensors(images, torch.arange(64) % 3)
+
+    def search(name: str, **posterior: object) -> archloom.SearchResult:
+        settings = {**options, "posterior": posterior}
+        return archloom.search("nb201_mini", "gibbs", data, epochs=2, seed=0, out=tmp_path / name, settings=settings)
+
+    plain, phased = search("plain"), search("phased", phase=True, chains=2, draws=20, most_time=1e6)
+    assert plain.text == phased.text and not plain.posterior.given_weights
+    assert phased.posterior.given_weights and phased.posterior.draws + phased.posterior.burn_in == 40
+    short = search("short", phase=True, chains=2, draws=20, most_time=1e-9)
+    assert short.posterior.draws + short.posterior.burn_in == 2  # one draw of each chain, and the time is over
+    assert short.posterior.mixing is None
+
+
+@pytest.mark.parametrize(
+    "strategy", [{"name": "darts"}, {"name": "gibbs", "logits": {"update": "mean"}}], ids=["darts", "no noise"]
+)
+def test_only_draws_can_end_in_the_phase(strategy):
+    with pytest.raises(SettingError, match=r"posterior\.phase needs a strategy that draws from a posterior"):
+        SearchSpec.resolve({"strategy": strategy, "posterior": {"phase": True}})
 
 
 def test_a_run_is_sampled_from_its_checkpoint_and_stays_as_it_is(tmp_path: Path):

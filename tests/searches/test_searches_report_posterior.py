@@ -54,6 +54,11 @@ def test_sentences_name_the_draws_and_the_settled_decisions() -> None:
     assert "Different architectures among all draws: 7." in text
 
 
+def test_options_that_cannot_win_are_named() -> None:
+    assert "cannot win" not in describe()
+    assert "Shares leave out none, which cannot win here (strategy.keep_none)." in describe(excluded=("none",))
+
+
 def test_the_level_is_the_one_that_credible_sets_have() -> None:
     assert f"{100 * chain.CREDIBLE:.0f} %" == module.CREDIBLE
 

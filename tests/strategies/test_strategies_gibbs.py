@@ -318,6 +318,14 @@ def test_a_step_reports_figures_of_both_draws():
     assert figures["skip_share"] == 0  # this space calls its skip otherwise
 
 
+@pytest.mark.parametrize(("clip", "said"), [(1e-6, True), (0.0, False)])
+def test_a_remark_says_where_clipping_and_not_the_posterior_set_the_noise_of_the_weights(clip, said):
+    strategy, weights = make(weights={"noise_clip": clip, "noise_wait": 0.0, "noise_ramp": 0.0}, logits={"images": 12})
+    for number in range(3):
+        strategy.step(weights, step_batch(number))
+    assert ("The noise of the weights was clipped in 100% of their tensors" in strategy.remark()) is said
+
+
 def test_a_chain_that_diverges_stops_with_a_diagnosis():
     strategy, weights = make(order="first", logits={"images": 12})
     with torch.no_grad():

@@ -35,6 +35,10 @@ SECTIONS = Catalogue(
         "weights": Entry("archloom.supernet.shared_weights:WeightSettings", summary="How shared weights are trained."),
         "data": Entry("archloom.searches.spec:DataSettings", summary="What every data set has."),
         "monitor": Entry("archloom.searches.monitor:MonitorSettings", summary="How closely a search is watched."),
+        "posterior": Entry(
+            "archloom.searches.posterior_phase:PosteriorPhaseSettings",
+            summary="Parallel chains at the end of a search with gibbs.",
+        ),
         "machine": Entry("archloom.execution.machine:Machine", summary="Where a search runs."),
         "training": Entry(
             "archloom.retrainings.loop:TrainingSettings", summary="How long and how to train one network."

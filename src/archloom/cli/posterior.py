@@ -114,6 +114,7 @@ def summarize(found: posteriors.Posterior, *, result: str, run: str = "RUN") -> 
         share = report_posterior.round_share(decision.probability)
         line = f"  {name:<{name_width}}  {decision.option:<{option_width}}  {share:>5}"
         yield line + _also(decision.alternatives, COLUMNS - len(line))
+    yield from report_posterior.excluded_sentences(found)
     if len(found.decisions) > len(shown):
         yield f"  ... and {len(found.decisions) - len(shown)} more in the report"
     for row in found.architectures[:1]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from archloom.core.state import StateDict
 from archloom.policies.logits import Logits
 from archloom.policies.posterior import ArchitectureFrequency, DecisionPosterior, Mixing, Posterior
-from archloom.spaces import Architecture, Decision, Scores, SearchSpace
+from archloom.spaces import NONE, Architecture, Decision, Scores, SearchSpace
 
 MOST_DRAWS = 4096  # kept; a longer chain keeps every second one, then every fourth
 CREDIBLE = 0.95  # share of the draws that a credible set holds
@@ -103,7 +103,14 @@ def summarize_draws(
         sampled=sampled,
         mixing=measure_mixing(policy, chains),
         runs=tuple(runs),
+        excluded=_excluded_options(space, keep_none),
     )
+
+
+def _excluded_options(space: SearchSpace, keep_none: bool | None) -> tuple[str, ...]:
+    """Return the options that cannot win, whatever their logits."""
+    allowed = space.none_may_win if keep_none is None else keep_none
+    return () if allowed or not any(NONE in decision.options for decision in space.decisions) else (NONE,)
 
 
 def _summarize_decision(

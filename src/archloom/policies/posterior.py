@@ -67,6 +67,7 @@ class Posterior:
     sampled: bool = True  # False: updates without noise, whose shares are no probabilities
     mixing: Mixing | None = None  # None where it was not measured
     runs: tuple[str, ...] = ()  # the folders of parallel chains
+    excluded: tuple[str, ...] = ()  # options that cannot win, so shares cover the others only
     given_weights: bool = False  # of the architecture parameters given the shared weights, which were frozen
 
     @classmethod

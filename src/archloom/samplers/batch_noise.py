@@ -9,10 +9,16 @@ and along each eigenvector of C there, c is the variance that the batches add to
 
 keeps the posterior exactly. Where r (2 - r) < r^2 c the batches alone are too noisy; r = 2 / (1 + c) is the largest
 rate at which they are not.
+
+This holds for batches that are drawn anew each time. A loader goes through all images before it repeats one: what one
+draw sees too much of, the next ones see too little of. The chain remembers several draws, and most of the noise cancels
+in it. `persisting_share` is the share of c that remains.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -31,6 +37,7 @@ class BatchedClosure(Protocol):
 
     gradients: Sequence[Tensor]  # of the batches, at the last call; flat
     unseen: float  # the share of all images that are in none of the batches
+    in_turn: bool  # whether successive calls go through all images before they see one again
 
     def __call__(self) -> Tensor:
         """Set the gradient of the mean loss over all batches, and return the loss."""
@@ -50,9 +57,38 @@ class Spectrum:
         """Return the rate along each direction, at most the largest at which batch noise is not too large."""
         return (2 / (1 + self.variances)).clamp(max=rate)
 
-    def left_to_inject(self, rates: Tensor) -> Tensor:
-        """Return the variance along each direction that keeps the posterior, beside the noise of the batches."""
-        return (rates * (2 - rates) - rates.square() * self.variances).clamp(min=0)
+    def left_to_inject(self, rates: Tensor, *, share: Tensor | float = 1.0) -> Tensor:
+        """Return the variance along each direction that keeps the posterior, beside this share of the batch noise."""
+        return (rates * (2 - rates) - rates.square() * share * self.variances).clamp(min=0)
+
+
+def persisting_share(rates: Tensor, *, batches: int, unseen: float) -> Tensor:
+    """Return the share of the batches' noise that remains in a chain whose draws go through all images in turn.
+
+    A chain z <- (1 - r) z + r e has sum_k (1 - r)^|k| cov(e_0, e_k) of its noise e, up to a factor that is the same
+    for independent draws. Draws start anywhere in a pass over the images.
+    """
+    covariances = _covariances_in_turn(batches, batches / (1 - unseen)) if 0 < unseen < 1 else (1.0,)
+    lags = torch.arange(1, len(covariances), dtype=rates.dtype, device=rates.device)
+    later = torch.tensor(covariances[1:], dtype=rates.dtype, device=rates.device)
+    return covariances[0] + 2 * ((1 - rates).unsqueeze(-1) ** lags) @ later
+
+
+@functools.lru_cache(maxsize=16)
+def _covariances_in_turn(batches: int, all_batches: float) -> tuple[float, ...]:
+    """Return the covariance of the means of two draws by their distance, in units of one draw's own variance.
+
+    Two batches of one pass have -1 / (all_batches - 1) of a batch's variance as their covariance, of two passes none.
+    """
+    numbers = torch.arange(batches, dtype=torch.float64)
+    own = (1 - batches / all_batches) / (1 - 1 / all_batches) / batches
+    found = []
+    for lag in range(math.ceil(all_batches / batches) + 1):
+        distances = (lag * batches + numbers.unsqueeze(0) - numbers.unsqueeze(1)).abs()
+        same_pass = (1 - distances / all_batches).clamp(min=0)
+        covariances = torch.where(distances == 0, torch.ones_like(distances), -same_pass / (all_batches - 1))
+        found.append(float(covariances.mean()) / own)
+    return tuple(found)
 
 
 class BatchNoise:

@@ -11,7 +11,7 @@ from torch import Tensor
 from archloom.core.errors import require
 from archloom.core.state import StateDict
 from archloom.samplers.base import Closure, PosteriorSampler, SamplerOptions
-from archloom.samplers.batch_noise import BatchedClosure, BatchNoise
+from archloom.samplers.batch_noise import BatchedClosure, BatchNoise, persisting_share
 
 DAMPING = 0.2  # Powell's: the least curvature along a step that is accepted, relative to the estimate
 SMALLEST_COSINE = 1e-10  # between a step and the change of the gradient; below it a pair says nothing
@@ -88,6 +88,13 @@ class InverseHessian:
         """Return the smallest and the largest eigenvalue of P."""
         values = torch.linalg.eigvalsh(self.matrix)
         return float(values[0]), float(values[-1])
+
+
+def _persisting_share(closure: Closure, rates: Tensor) -> Tensor | float:
+    """Return the share of the noise of the batches that remains in the chain."""
+    if not isinstance(closure, BatchedClosure) or not closure.in_turn:
+        return 1.0
+    return persisting_share(rates, batches=len(closure.gradients), unseen=closure.unseen)
 
 
 class BfgsPosterior(PosteriorSampler):
@@ -174,7 +181,7 @@ class BfgsPosterior(PosteriorSampler):
         if self._learning and self._last is not None:
             self._learn(self._last[0], gradient - self._last[1])
         active = self._flat([None if part is None else torch.ones_like(part) for part in parts])
-        mean, noise = (part * active for part in self._movement(gradient))
+        mean, noise = (part * active for part in self._movement(gradient, closure))
         self._check({"the mean step": mean, "the noise": noise})
         before = self._flat(self.parameters)
         self._move(mean + noise)
@@ -208,19 +215,21 @@ class BfgsPosterior(PosteriorSampler):
         change: Tensor = after - first + self.param_groups[0]["decay"] * moved
         return change
 
-    def _movement(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def _movement(self, gradient: Tensor, closure: Closure) -> tuple[Tensor, Tensor]:
         """Return the mean step and the noise, both projected."""
         noise, scale = torch.zeros_like(gradient), self.noise_scale()
         if scale:
             root, failed = self.inverse.root()  # before the mean, which must not use a P that is reset here
             self._count("failed", int(failed))
             if self.batch_noise is not None and self.batch_noise.is_known:
-                return self._movement_beside_batches(gradient, self.batch_noise)
+                return self._movement_beside_batches(gradient, self.batch_noise, closure)
             noise = scale * (root @ self._sample_normal(gradient))
         mean = self._clip_step(-self.param_groups[0]["lr"] * (self.inverse.matrix @ gradient))
         return (mean, noise) if self._project is None else (self._project(mean), self._project(noise))
 
-    def _movement_beside_batches(self, gradient: Tensor, batch_noise: BatchNoise) -> tuple[Tensor, Tensor]:
+    def _movement_beside_batches(
+        self, gradient: Tensor, batch_noise: BatchNoise, closure: Closure
+    ) -> tuple[Tensor, Tensor]:
         """Return the mean step and as much noise as the batches leave room for, both projected."""
         group, basis = self.param_groups[0], self._basis
         assert basis is not None
@@ -228,7 +237,7 @@ class BfgsPosterior(PosteriorSampler):
         tempered = group["observations"] / group["temperature"]
         spectrum = batch_noise.spectrum(root, observations=tempered)
         rates = spectrum.limit_rates(group["lr"])
-        injected = spectrum.left_to_inject(rates)
+        injected = spectrum.left_to_inject(rates, share=_persisting_share(closure, rates))
         along = root @ spectrum.directions
         mean = self._clip_step(-along @ (rates * (along.T @ gradient)))
         noise = along @ ((injected / tempered).sqrt() * self._sample_normal(injected))

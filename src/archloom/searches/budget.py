@@ -19,6 +19,7 @@ CLOCKS: dict[ClockName, Clock] = {"wall": time.perf_counter, "cpu": time.process
 PLAN_END = 0.2  # of the budget; after it only the cheapest race is timed, and the memory is not measured
 SUPERNET_END = 0.45  # of the budget: when the shared weights must have been trained, planning included
 LEAST_SUPERNET = 0.3  # of the time that is left when the supernet begins
+POSTERIOR_END = 0.6  # of the budget: when the posterior phase must be over, where it is asked for
 SHARPNESS_END = 0.6  # when the eigenvalue of an epoch must be measured; it is left out where it would take longer
 RACE_END = 0.94  # when the race must be over; what is left is for the random baseline and the report
 SLACK = 1.05  # a phase may be this much slower than planned before it is shortened

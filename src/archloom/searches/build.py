@@ -152,6 +152,7 @@ class SearchBuilder:
             race=self._race(limit),
             budget=budget,
             monitor=self._monitor(),
+            posterior=self._spec.posterior,
             build_weights=self._weights,
             strict_share=self._spec.target.strict_share if strict else 0.0,
             look_up=look_up,

@@ -21,7 +21,9 @@ from archloom.execution.checkpoint import digest_state
 from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.limits import Limit
 from archloom.objectives.target import Target, suggest_beta
+from archloom.policies.posterior import Posterior
 from archloom.searches.budget import (
+    POSTERIOR_END,
     SHARPNESS_END,
     Budget,
     StepPace,
@@ -39,6 +41,7 @@ from archloom.searches.limit_check import (
 )
 from archloom.searches.loop import SearchLoop
 from archloom.searches.monitor import Monitor
+from archloom.searches.posterior_phase import PosteriorPhase, PosteriorPhaseSettings
 from archloom.searches.race_runner import RaceRunner
 from archloom.searches.race_verdict import RaceResult
 from archloom.searches.random_baseline import (
@@ -55,7 +58,7 @@ from archloom.searches.stages import BuildWeights, StagePlan
 from archloom.searches.target_check import check_target, enforce_target, target_sentence
 from archloom.searches.threads import ThreadWatch
 from archloom.spaces import Architecture, SearchSpace
-from archloom.strategies.base import Differentiable, OneShot, Plan, SearchBatch
+from archloom.strategies.base import Differentiable, OneShot, Plan, PosteriorStrategy, SearchBatch
 from archloom.supernet import Gates, SharedWeights, path_gates
 from archloom.supernet.ranks import ALONE
 from archloom.tasks import CLASSIFICATION, Task
@@ -135,6 +138,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         race: RaceRunner | None = None,
         budget: Budget | None = None,
         monitor: Monitor | None = None,
+        posterior: PosteriorPhaseSettings | None = None,
         target: Target | None = None,
         limit: Limit | None = None,
         build_weights: BuildWeights | None = None,  # of later stages; needed where a strategy has several
@@ -144,6 +148,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         super().__init__(space, **common)
         self.strategy, self.weights, self._task = strategy, weights, task
         self._target, self._limit, self._strict_share = target, limit, strict_share
+        self._posterior = posterior
         if target is not None:
             strategy.set_target(target)
         elif limit is not None:
@@ -357,6 +362,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self.emit(Deriving("choosing the final architecture"))
         early_stop, strict = self._roll_back(), self._enforce_target()
         derived = self._fit_limit(self.strategy.best(self._reward, final=True)) if self.total else None
+        sampled = self._sample_posterior()
         decided = self._run_race(derived)
         architecture, race = decided.architecture, decided.race
         described = self.describe(architecture)
@@ -389,9 +395,25 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             finalists=decided.finalists,
             finalists_seconds=decided.seconds,
             early_stop=early_stop,
-            posterior=findings.posterior,
+            posterior=sampled or findings.posterior,
             findings=findings.others,
         )
+
+    def _sample_posterior(self) -> Posterior | None:
+        """Return what parallel chains under the frozen weights say, where that is asked for."""
+        settings, start = self._posterior, self._clock()
+        if settings is None or not settings.phase or not self.total:
+            return None
+        assert isinstance(self.strategy, PosteriorStrategy), "the settings were checked"
+        self.emit(Deriving("drawing from the posterior given the shared weights"))
+        most = settings.most_time * sum(record.seconds for record in self.history)
+
+        def is_over() -> bool:
+            self.stop_if_asked()
+            late = self._budget is not None and self._budget.is_past(POSTERIOR_END)
+            return late or self._clock() - start >= most
+
+        return PosteriorPhase(self.strategy, settings).run(self.weights, self.later_draws(), stop=is_over)
 
     def _describe_quality(self, baseline: BaselineComparison | None, race: RaceResult | None) -> str:
         """Return what comes first in a verdict: the race, or a warning that shared weights learned nothing."""

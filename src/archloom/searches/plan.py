@@ -227,8 +227,9 @@ class _Planner:
 
     def _plan_race(self, draft: _Draft, supernet_seconds: float, cores: int) -> _Draft:
         """Choose the networks of the race, how many there are, and how long each is trained."""
-        time = self._plan_time(supernet_seconds, cores)
         race = draft.resolve().race
+        most = race.most_time * supernet_seconds if race.most_time else 0.0
+        time = self._plan_time(supernet_seconds, cores, most=most or math.inf)
         tried, each = self._try_fidelities(draft, time, units=race.units(ENOUGH[0]))
         contestants, steps = _divide(race, int(time.in_all / each))
         networks = self._describe_networks(tried.resolve(), contestants, steps)
@@ -252,9 +253,9 @@ class _Planner:
             {"search": search, "race": {"steps": steps}, "machine": {"worker_processes": time.workers}}
         ).resolve()
 
-    def _plan_time(self, before: float, cores: int) -> _TrainingTime:
-        """Return the time for short trainings after a phase that takes so many seconds."""
-        seconds = RACE_SLACK * (self._budget.left_until(RACE_END) - before)
+    def _plan_time(self, before: float, cores: int, *, most: float = math.inf) -> _TrainingTime:
+        """Return the time for short trainings after a phase that takes so many seconds, at most `most`."""
+        seconds = min(most, RACE_SLACK * (self._budget.left_until(RACE_END) - before))
         start = WORKER_START / self._budget.core_share
         return _TrainingTime(seconds, start, cores if cores > 1 and seconds > 4 * start else 1)
 

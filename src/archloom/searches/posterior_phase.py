@@ -7,6 +7,7 @@ weights. Chains start apart. Probabilities are stated once R-hat shows that the 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -29,8 +30,12 @@ Progress = Callable[[int, float | None], None]
 
 @dataclass(frozen=True, kw_only=True)
 class PosteriorPhaseSettings:
-    """How long parallel chains run, and when they have converged."""
+    """Whether a search ends with parallel chains, how long they run, and when they have converged."""
 
+    phase: Annotated[
+        bool, Doc("draw from parallel chains under frozen weights at the end of a search; needs strategy gibbs")
+    ] = False
+    most_time: Annotated[float, Doc("of the phase, relative to the training of the shared weights")] = 1.0
     chains: Annotated[int, Doc("parallel chains")] = 4
     draws: Annotated[int, Doc("draws of each chain at most")] = 200
     r_hat: Annotated[float, Doc("chains have converged below this R-hat")] = 1.05
@@ -41,10 +46,23 @@ class PosteriorPhaseSettings:
     def __post_init__(self) -> None:
         require(
             {
-                f"chains must be at least 2, got {self.chains}": self.chains >= 2,
-                f"draws must be at least 20, got {self.draws}": self.draws >= 20,
-                f"r_hat must be above 1, got {self.r_hat}": self.r_hat > 1,
-                f"effective_draws must be above 0, got {self.effective_draws}": self.effective_draws > 0,
+                f"posterior.most_time must be above 0, got {self.most_time}": self.most_time > 0,
+                f"posterior.chains must be at least 2, got {self.chains}": self.chains >= 2,
+                f"posterior.draws must be at least 20, got {self.draws}": self.draws >= 20,
+                f"posterior.r_hat must be above 1, got {self.r_hat}": self.r_hat > 1,
+                f"posterior.effective_draws must be above 0, got {self.effective_draws}": self.effective_draws > 0,
+            }
+        )
+
+    def check(self, strategy: object) -> None:
+        """Raise a SettingError if a search is to end with chains that it cannot run."""
+        draws = isinstance(strategy, PosteriorStrategy) and strategy.draws_posterior
+        has_arviz = importlib.util.find_spec("arviz_stats") is not None
+        require(
+            {
+                "posterior.phase needs a strategy that draws from a posterior: use strategy gibbs with "
+                "strategy.logits.update sample": draws or not self.phase,
+                "posterior.phase measures R-hat with ArviZ; install archloom[chains]": has_arviz or not self.phase,
             }
         )
 
@@ -80,15 +98,15 @@ class PosteriorPhase:
         for number, batch in zip(range(settings.draws), batches, strict=False):
             for chain in chains:
                 chain.draw(frozen, batch)
-            done = number + 1 - adapted  # draws since the curvature is frozen
+            done, stopped = number + 1 - adapted, stop()  # draws since the curvature is frozen
             if done == 0:
                 for chain in chains:
                     chain.freeze_curvature()
-            if done > 0 and (done % CHECKED_EVERY == 0 or number + 1 == settings.draws or stop()):
+            if done > 0 and (done % CHECKED_EVERY == 0 or number + 1 == settings.draws or stopped):
                 found = self._summarize([chain.chain for chain in chains], done)
                 progress(number + 1, None if found.mixing is None else found.mixing.r_hat)
-                if self.has_converged(found) or stop():
-                    break
+            if stopped or (found is not None and self.has_converged(found)):
+                break
         return found or self._summarize([chain.chain for chain in chains], 1)
 
     def has_converged(self, posterior: Posterior) -> bool:

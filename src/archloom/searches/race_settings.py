@@ -64,6 +64,9 @@ class RaceSettings:
     size: Annotated[
         float, Doc("bonus on the logarithm of the parameters, in units of the loss: short trainings favour small ones")
     ] = 0.3
+    most_time: Annotated[
+        float, Doc("with a budget: of the race, relative to the training of the supernet; 0: what the budget leaves")
+    ] = 0.0
     held_out: Annotated[
         int | None, Doc("validation images that only the race and the verdict use; left out: at most half, 2,000")
     ] = None
@@ -77,6 +80,7 @@ class RaceSettings:
             {f"race.{n} must be at least {least[n]}, got {v}": v >= least[n] for n, v in values.items()}
             | {
                 f"race.learning_rate must be above 0, got {self.learning_rate}": self.learning_rate > 0,
+                f"race.most_time must be 0 (no bound) or more, got {self.most_time}": self.most_time >= 0,
                 f"race.size must be 0 or more, got {self.size}": self.size >= 0,
             }
         )

@@ -42,7 +42,7 @@ def share_text(posterior: Posterior, share: float) -> str:
 
 def describe_posterior(posterior: Posterior) -> list[str]:
     """Return sentences: how many draws there are, what they settle, and how far to trust them."""
-    sentences = [_amount_sentence(posterior), _settled_sentence(posterior)]
+    sentences = [_amount_sentence(posterior), _settled_sentence(posterior), *excluded_sentences(posterior)]
     if not posterior.sampled:
         return [*sentences, "The logits moved without noise: these are positions of a deterministic path, not "
                             "probabilities. They show where the path went, not how certain the result is."]  # fmt: skip
@@ -63,6 +63,12 @@ def _settled_sentence(posterior: Posterior) -> str:
         f"Decisions with a single option in their {CREDIBLE} credible set: {single} of {len(posterior.decisions)}. "
         f"Different architectures among all draws: {whole(posterior.different_architectures)}."
     )
+
+
+def excluded_sentences(posterior: Posterior) -> list[str]:
+    """Return a sentence on options that cannot win; none where every option can."""
+    names = " and ".join(posterior.excluded)
+    return [f"Shares leave out {names}, which cannot win here (strategy.keep_none)."] if names else []
 
 
 def _mixing_sentences(posterior: Posterior) -> list[str]:

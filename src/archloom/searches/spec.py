@@ -47,6 +47,7 @@ from archloom.objectives.target import TargetSettings
 from archloom.searches.final_network import FinalSettings, resize
 from archloom.searches.monitor import MonitorSettings
 from archloom.searches.plugin_check import check_space, is_plugin
+from archloom.searches.posterior_phase import PosteriorPhaseSettings
 from archloom.searches.race_settings import RaceSettings
 from archloom.searches.search_settings import TRACKERS, SearchSettings, absolute
 from archloom.spaces import SPACES, SearchSpace
@@ -67,10 +68,12 @@ SECTIONS = (
     "limit",
     "final",
     "monitor",
+    "posterior",
     "machine",
 )
 NOT_DETERMINING = (
     "machine.",
+    "posterior.",
     "data.directory",
     "search.trials",
     "search.study",
@@ -119,6 +122,7 @@ class SearchSpec:
     limit: LimitSettings
     final: FinalSettings
     monitor: MonitorSettings
+    posterior: PosteriorPhaseSettings
     machine: Machine
     data: DataSettings | TextSettings
     data_set: Component  # its name and its own settings
@@ -172,6 +176,8 @@ class SearchSpec:
             sections.attempt("search", lambda: strategy.stages(made["search"].epochs))
         if made["search"] is not None and made["race"] is not None:
             sections.attempt("search", lambda: _check_epochs(made["search"], made["race"]))
+        if made["posterior"] is not None and strategy is not None:
+            sections.attempt("posterior", lambda: made["posterior"].check(strategy))
         if made["race"] is not None and not len(sections.problems):
             sections.attempt("race", lambda: _try_race(made["race"], parts["space"], parts["network"]))
         if made["final"] is not None:
@@ -259,6 +265,7 @@ SECTION_TYPES: Mapping[str, type] = {
     "limit": LimitSettings,
     "final": FinalSettings,
     "monitor": MonitorSettings,
+    "posterior": PosteriorPhaseSettings,
     "machine": Machine,
 }
 

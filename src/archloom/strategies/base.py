@@ -83,6 +83,10 @@ class PosteriorStrategy(Protocol):
 
     chain: Chain
 
+    @property
+    def draws_posterior(self) -> bool:
+        """Return whether updates have the noise that makes them draws."""
+
     def summarize_chains(
         self, chains: Sequence[Chain], *, runs: Sequence[str] = (), burn_in: float | None = None
     ) -> Posterior:

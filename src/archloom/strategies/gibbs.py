@@ -327,13 +327,18 @@ class Gibbs(Differentiable):
         """Return the posterior as far as it was sampled; without noise it shows where updates went, not certainty."""
         return StrategyFindings(self.summarize_chains([self.chain]) if len(self.chain) else None)
 
+    @property
+    def draws_posterior(self) -> bool:
+        """Return whether the logits move with the noise of their posterior."""
+        return self._logits.update == "sample"
+
     def start_chains(self, count: int) -> list[LogitChain]:
         """Return parallel chains around the mean of the draws so far, each with a start and noise of its own.
 
         Raises:
             SettingError: the logits move without noise, so there is no posterior to draw from.
         """
-        if self._logits.update != "sample" or not isinstance(self.optimizer, BfgsPosterior):
+        if not self.draws_posterior or not isinstance(self.optimizer, BfgsPosterior):
             raise SettingError(f"strategy.logits.update must be sample for a posterior, got '{self._logits.update}'")
         seeds = torch.Generator().set_state(self.generator.get_state())  # a copy: the search itself does not change
         draws = self.chain.last(1 - self._posterior.burn_in) if len(self.chain) else self.policy.values[None].detach()

@@ -39,6 +39,7 @@ class LogitChain:
         self._sampler = make_sampler(self._policy, generator)
         self._sampler.start_from(curvature)
         self.chain = Chain(centre.numel())
+        self._adapting, self._mean_curvature = True, torch.zeros_like(curvature)  # over the adaptation
         self._start_around(centre, generator)
 
     @torch.no_grad()
@@ -55,7 +56,15 @@ class LogitChain:
         complete = partial(self._complete, policy)
         self._sampler.step(LogitGradient(weights, policy, batches, images=self._images, complete=complete))
         self.chain.append(policy.values)
+        if self._adapting:
+            self._mean_curvature.lerp_(self._sampler.inverse.matrix, 1 / len(self.chain))
 
     def freeze_curvature(self) -> None:
-        """End the adaptation: from now on the chain has the posterior as its stationary law."""
+        """End the adaptation: from now on the chain has the posterior as its stationary law.
+
+        Its curvature is the mean over the adaptation: the last one has the noise of its batches.
+        """
+        if self._adapting and len(self.chain) > 0:
+            self._sampler.start_from(self._mean_curvature)
+        self._adapting = False
         self._sampler.freeze_curvature()

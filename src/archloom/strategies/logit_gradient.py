@@ -18,6 +18,8 @@ class LogitGradient:
     It is a `BatchedClosure`: the gradients of single batches show how noisy their mean is.
     """
 
+    in_turn = True  # the loader shuffles once per pass over the images
+
     def __init__(
         self,
         weights: SharedWeights,
