@@ -10,6 +10,7 @@ import pytest
 from archloom.core.settings import Settings, merge
 from archloom.data import load
 from archloom.data.source import ImageData
+from archloom.pipelines import spec as spec_module
 from archloom.pipelines.final_plan import FinalPlan, plan_final
 from archloom.pipelines.spec import PipelineSpec
 from archloom.retrainings import auto
@@ -17,6 +18,7 @@ from archloom.retrainings.build import cost_of_model
 from archloom.retrainings.run import resolve_request
 from archloom.retrainings.spec import RetrainSpec
 from archloom.searches.final_network import FinalNetwork
+from archloom.searches.plan import Planned
 from archloom.searches.spec import SearchSpec
 from archloom.spaces import Architecture
 
@@ -91,6 +93,24 @@ def test_the_retraining_keeps_to_the_size(digits: ImageData) -> None:
         assert chosen.spec.network.settings["channels"] == final["channels"]
         assert chosen.spec.build_space() == replace(asked.search.build_space(), cells_per_stage=final["depth"])
         assert chosen.size.reason.startswith("its size was given")
+
+
+def test_a_pipeline_writes_the_planned_size_and_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[SearchSpec] = []
+
+    def complete(search: SearchSpec, data: ImageData, note: object) -> Planned:
+        planned.append(search)
+        return Planned(search, None)
+
+    monkeypatch.setattr(spec_module, "complete_search", complete)
+    given = {"budget": "20m", "retrain": {"recipe": "auto"}, "search": pipeline().settings.search}
+    begun, folder = PipelineSpec.open(given, tmp_path)
+    size, final = begun.retrain, planned[0].final
+    assert (size["space"]["cells_per_stage"], size["network"]["channels"]) == (final.depth, final.channels)
+    assert begun.retrainings(folder, [0])[0].settings["network"] == size["network"]
+    begun.write(folder)
+    resumed, _ = PipelineSpec.open(given, tmp_path)
+    assert (resumed.retrain, len(planned)) == (size, 1)
 
 
 @pytest.mark.parametrize(("channels", "depth", "drop_path"), [(8, 1, 0.0), (16, 5, 0.1)])

@@ -282,7 +282,7 @@ def _with_epochs(pipeline: PipelineSpec, folder: Path, note: Callable[[str], Non
         budgeted = _set_search(pipeline, merge(pipeline.search.given, {"search": {"budget": format_duration(seconds)}}))
         data = budgeted.search.load_data()
         wanted = _with_final(budgeted, data, note)
-        return replace(pipeline, search=complete_search(wanted.search, data, note).spec)
+        return replace(wanted, search=complete_search(wanted.search, data, note).spec)
     epochs = epochs_that_fit(build_search(pipeline.search), seconds, most=most)
     note(f"search: {epochs} of {most} epochs fit into {seconds / 60:.1f} min of {pipeline.settings.budget}")
     return _set_search(pipeline, merge(pipeline.search.to_settings(), {"search": {"epochs": epochs}}))
