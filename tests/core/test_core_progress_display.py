@@ -71,9 +71,28 @@ def test_figures_are_means_since_the_last_epoch() -> None:
     ("position", "place"), [(0, "epoch 1/4"), (1, "epoch 1/4"), (10, "epoch 1/4"), (11, "epoch 2/4"), (40, "epoch 4/4")]
 )
 def test_the_epoch_is_the_one_under_way(position: int, place: str) -> None:
-    pace = Pace()
-    pace.update(Started("step", position, 40, 10, ()))
-    assert pace.place == place
+    pace, resumed = Pace(), Pace()
+    done = (position - 1) // 10 if position else 0
+    resumed.update(Started("step", 10 * done, 40, 10, (make_epoch(),) * done))
+    pace.update(Started("step", 0, 40, 10, ()))
+    for step in range(1, position + 1):
+        for one in (pace, resumed) if step > 10 * done else (pace,):
+            one.update(Advanced(step, 10, LOSSES))
+        if step % 10 == 0 and step < position:
+            pace.update(Recorded(make_epoch()))
+    assert (pace.place, resumed.place) == (place, place)
+
+
+def test_a_line_names_the_epoch_that_ended_however_long_it_was() -> None:
+    """Epochs of 3, 6 and 4 steps, each taken to have 4: by steps, the second would end as the third."""
+    pace, places = Pace(), []
+    pace.update(Started("step", 0, 13, 4, ()))
+    for step in range(1, 14):
+        pace.update(Advanced(step, 10, LOSSES))
+        if step in (3, 9, 13):
+            places.append(pace.place)
+            pace.update(Recorded(make_epoch()))
+    assert places == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
 
 
 def test_time_left_follows_from_what_was_done_since_the_start() -> None:
@@ -189,6 +208,7 @@ def test_perplexities_of_steps_have_a_geometric_mean_and_epochs_of_a_text_may_di
     for position, perplexity in enumerate((100.0, 400.0), start=1):
         pace.update(Advanced(position, 10, {"train_perplexity": perplexity}))
     assert "perplexity train 200.0" in pace.figures and pace.place == "epoch 1/2"
+    pace.update(Recorded(make_epoch()))
     pace.update(Advanced(9, 10, {}))
     assert pace.place == "epoch 2/2"
 

@@ -21,6 +21,7 @@ class Pace:
         self._begun = self._since = self._latest = clock()
         self._first, self.position, self.total, self.each = 0, 0, 1, 1
         self._unit = "step"
+        self._records, self._is_within = 0, False  # complete epochs, and whether one has begun since
         self._images = 0
         self._values: dict[str, list[float]] = {}
         self.status = ""  # of the last complete epoch
@@ -32,15 +33,17 @@ class Pace:
             self._first = self.position = event.position
             self.total, self.each, self._unit = event.total, event.units_per_record, event.unit
             self._begun = self._since = self._clock()
+            self._records, self._is_within = len(event.history), False
         elif isinstance(event, Advanced):
             self._add(event)
         elif isinstance(event, Recorded):
             self._images, self._values = 0, {}
+            self._records, self._is_within = self._records + 1, False
             self._since = self._clock()
             self.status = event.record.status
 
     def _add(self, event: Advanced) -> None:
-        self.position, self._latest = event.position, self._clock()
+        self.position, self._latest, self._is_within = event.position, self._clock(), True
         self._images += event.images
         for name, value in event.metrics.items():  # not every step reports all of them
             self._values.setdefault(name, []).append(additive(name, value))
@@ -53,9 +56,11 @@ class Pace:
     @property
     def place(self) -> str:
         """Return `epoch 3/40` or `trial 12/100`."""
-        name = "epoch" if self._unit == "step" else self._unit
-        records = max(1, round(self.total / self.each))  # epochs of a text may differ in length
-        return f"{name} {min(records, -(-max(1, self.position) // self.each))}/{records}"
+        records = max(1, round(self.total / self.each))
+        if self._unit != "step":
+            return f"{self._unit} {min(records, -(-max(1, self.position) // self.each))}/{records}"
+        epoch = self._records + self._is_within  # counted, as epochs of a text may differ in length
+        return f"epoch {min(records, max(1, epoch))}/{records}"
 
     @property
     def figures(self) -> str:
