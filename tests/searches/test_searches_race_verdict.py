@@ -12,6 +12,7 @@ from archloom.searches.finalist_race import RaceOutcome, pack_bits
 from archloom.searches.race_verdict import (
     RaceResult,
     compare_trainings,
+    list_changes,
     summarize_race,
     yield_to_reference,
 )
@@ -105,8 +106,25 @@ def test_random_contestants_count_after_equally_many_steps() -> None:
     assert found.sentence.startswith("By equal short trainings: 1.0 points above the ResNet block after 2 steps (95 % ")
     assert found.sentence.endswith("better than 2 of 3 random architectures.")
     assert found.trained_text == (
-        "The finalist race trained 5 architectures (7 short trainings). The search alone derived d."
+        "The finalist race trained 5 architectures (7 short trainings). The search alone derived d. "
+        "By the score alone, z would have won."
     )
+
+
+def test_what_the_race_changed_is_said() -> None:
+    derived = Architecture({"0->1": "skip_connect", "0->2": "none", "1->2": "none"})
+    winner = Architecture({"0->1": "nor_conv_3x3", "0->2": "none", "1->2": "skip_connect"})
+    changes = list_changes(derived, winner)
+    assert changes == ("0->1 from skip_connect to nor_conv_3x3", "1->2 from none to skip_connect")
+    records = [record("w", flags(50), origin="proposal"), record("d", flags(40), origin="derived")]
+    found = summarize_race(outcome(*records), derived="d", changes=changes)
+    assert found.trained_text.endswith(
+        "The search alone derived d. "
+        "The race changed 0->1 from skip_connect to nor_conv_3x3, 1->2 from none to skip_connect."
+    )
+    many = summarize_race(outcome(*records), derived="d", changes=tuple("abcdefgh"))
+    assert many.trained_text.endswith("The race changed a, b, c, d, e, f, 2 more.")
+    assert "changed" not in summarize_race(outcome(*records), derived="d").trained_text
 
 
 def test_a_winner_that_is_a_reference_is_named() -> None:

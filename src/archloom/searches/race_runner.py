@@ -14,7 +14,7 @@ from archloom.searches.budget import RACE_END, Budget
 from archloom.searches.finalist_race import FinalistRace, Propose, ShortTraining, TimeIsUpError
 from archloom.searches.race_proposals import Entrant, Knowledge, Proposer, random_proposals
 from archloom.searches.race_settings import RaceSettings, rounds_of
-from archloom.searches.race_verdict import RaceResult, summarize_race, yield_to_reference
+from archloom.searches.race_verdict import RaceResult, list_changes, summarize_race, yield_to_reference
 from archloom.searches.records import FinalistRecord
 from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import OneShot
@@ -88,7 +88,8 @@ class RaceRunner:
         named = tuple(self._name(record) for record in outcome.records)
         text = None if derived is None else self.space.format(derived)
         decided = yield_to_reference(replace(outcome, records=named))
-        return decided.winner, summarize_race(decided, derived=text), named
+        changes = () if derived is None else list_changes(derived, decided.winner)
+        return decided.winner, summarize_race(decided, derived=text, changes=changes), named
 
     def first_reference(self, allowed: Callable[[Architecture], bool]) -> Entrant | None:
         """Return the first reference that may take part: what a user would take without a search."""

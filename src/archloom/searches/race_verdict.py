@@ -17,6 +17,7 @@ from archloom.spaces import Architecture
 from archloom.tasks import CLASSIFICATION, LANGUAGE, TASKS
 
 CONFIDENCE = 0.95
+MOST_CHANGES = 6  # decisions that are named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,8 @@ class RaceResult:
     best_by_score: str  # what would have won by its score alone, without the bonus for size
     references: Sequence[Difference]
     cut_short: bool = False
+    winner: str = ""  # its text form
+    changes: Sequence[str] = ()  # decisions in which the winner differs from what the search alone derived
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
@@ -79,11 +82,27 @@ class RaceResult:
 
     @property
     def trained_text(self) -> str:
-        """Return how many networks were trained and what the search alone derived, in words."""
+        """Return how many networks were trained, what the search alone derived, and what the race changed, in words."""
         cut = "; the time was over before its last round" if self.cut_short else ""
         count = f"{self.contestants} architecture{'' if self.contestants == 1 else 's'}"
         trained = f"The finalist race trained {count} ({self.trained} short trainings){cut}."
-        return trained if self.derived is None else f"{trained} The search alone derived {self.derived}."
+        sentences = [trained]
+        if self.derived is not None:
+            sentences.append(f"The search alone derived {self.derived}.")
+        if self.changes:
+            more = len(self.changes) - MOST_CHANGES
+            shown = [*self.changes[:MOST_CHANGES], *([f"{more} more"] if more > 0 else [])]
+            sentences.append(f"The race changed {', '.join(shown)}.")
+        if self.winner and self.best_by_score not in ("", self.winner):
+            sentences.append(f"By the score alone, {self.best_by_score} would have won.")
+        return " ".join(sentences)
+
+
+def list_changes(derived: Architecture, winner: Architecture) -> tuple[str, ...]:
+    """Return `0->1 from skip_connect to nor_conv_3x3` for every decision that differs."""
+    return tuple(
+        f"{name} from {option} to {winner.get(name)}" for name, option in derived.items() if winner.get(name) != option
+    )
 
 
 def yield_to_reference(outcome: RaceOutcome) -> RaceOutcome:
@@ -99,7 +118,7 @@ def yield_to_reference(outcome: RaceOutcome) -> RaceOutcome:
     return replace(outcome, winner=min(better, key=lambda pair: pair[0])[1]) if better else outcome
 
 
-def summarize_race(outcome: RaceOutcome, *, derived: str | None) -> RaceResult:
+def summarize_race(outcome: RaceOutcome, *, derived: str | None, changes: Sequence[str] = ()) -> RaceResult:
     """Return what a race shows of its winner."""
     records = outcome.records
     own = [record for record in records if record.architecture == outcome.winner]
@@ -117,6 +136,8 @@ def summarize_race(outcome: RaceOutcome, *, derived: str | None) -> RaceResult:
         best_by_score=_best_by_score(records).text,
         references=tuple(difference for difference, _ in _pair_references(outcome, own)),
         cut_short=outcome.cut_short,
+        winner=own[0].text,
+        changes=tuple(changes),
     )
 
 
