@@ -5,8 +5,9 @@
     python benchmarks/quality_figure.py --csv docs/results/own-data.csv  # ends of searches only: a dot per seed
 
 A search that is stopped at any time would return its best network so far: the architecture after an epoch, the best
-trial, or the leader of the finalist race. The table knows the test accuracy of each. A line is the mean over seeds, its
-band reaches from the worst seed to the best. Times of records are shares of the processor time of the whole process.
+trial, or the leader of the finalist race. The table knows the test accuracy of each. A line is the mean over seeds. Its
+band reaches from the worst seed to the best; of fewer than four seeds, each is a thin line. Times of records are shares
+of the processor time of the whole process.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ ROWS: Mapping[str, str] = {  # of benchmarks/own_data.py, and how the picture na
     "evolution": "evolution",
 }
 MOMENTS = 240  # of a line
+FEW_SEEDS = 4  # fewer are drawn one by one
 DEFAULT_SIZE = 0.3  # the race's bonus for size where a configuration has none
 
 Look = Callable[[Architecture], float]
@@ -195,7 +197,12 @@ def draw_points(points: Sequence[Point], figure: Any) -> None:
                       markersize=6, alpha=0.85, label=label)  # fmt: skip
             continue
         moments, means, lows, highs = zip(*average(seeds), strict=True)
-        axes.fill_between(moments, lows, highs, color=colour, alpha=0.13, linewidth=0, step="post")
+        if len(seeds) < FEW_SEEDS:  # a line each, thin: a band of two is no range
+            for own in seeds:
+                axes.step([one.minutes for one in own], [one.test_accuracy for one in own], where="post", color=colour,
+                          linewidth=0.7, alpha=0.4)  # fmt: skip
+        else:
+            axes.fill_between(moments, lows, highs, color=colour, alpha=0.13, linewidth=0, step="post")
         axes.step(moments, means, dash_of(place), where="post", color=colour, linewidth=1.8, label=label)
     axes.set_ylim(*_limits(points))
     axes.set_xlim(left=0)
