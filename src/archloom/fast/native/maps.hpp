@@ -2,7 +2,8 @@
 //
 // A map is [groups of LANES images][height][width + 2][channels][LANES]. All channels and pixels then run the same loops
 // at full width, few channels as well as many. A column of zeros at both ends of a row is the padding of convolutions.
-// Lanes beyond the last image are zero in every map and every gradient.
+// Lanes beyond the last image are zero in every map and every gradient. Some channels of a map are a map, too: its
+// pixels then lie further apart.
 
 #pragma once
 
@@ -18,8 +19,10 @@ struct Map {
     Index offset;    // of its values, in vectors of the workspace
     Index gradient;  // of its gradient, the same way
     Index channels, height, width;
+    Index wide;  // channels from one pixel to the next: more than its own where it is a part of another map
 
-    Index pixel() const { return channels * LANES; }  // floats
+    Index pixel() const { return wide * LANES; }      // floats from one pixel to the next
+    Index depth() const { return channels * LANES; }  // floats of one pixel
     Index pitch() const { return (width + 2) * pixel(); }
     Index rows(Index groups) const { return groups * height; }
 
@@ -119,15 +122,19 @@ inline void read_images(const Pixels& from, const Lot& lot, const Map& map, floa
     }
 }
 
-// out[image][channel] = the mean of all rectified pixels.
-inline void average_rectified(const float* from, const Lot& lot, const Map& map, float* out) {
+// out[image][channel] = the mean of all pixels, rectified or not.
+template <bool RECTIFY>
+inline void average(const float* from, const Lot& lot, const Map& map, float* out) {
     const Vector share_of_one = splat(1.0f / float(map.height * map.width));
     for (Index group = 0; group < lot.groups(); ++group)
         for (Index channel = 0; channel < map.channels; ++channel) {
             Vector sum{};
             for (Index y = 0; y < map.height; ++y) {
                 const float* row = map.row(from, group * map.height + y) + channel * LANES;
-                for (Index x = 0; x < map.width; ++x) sum += rectify(load(row + x * map.pixel()));
+                for (Index x = 0; x < map.width; ++x) {
+                    const Vector value = load(row + x * map.pixel());
+                    sum += RECTIFY ? rectify(value) : value;
+                }
             }
             float lanes[LANES];
             store(lanes, sum * share_of_one);
@@ -136,7 +143,8 @@ inline void average_rectified(const float* from, const Lot& lot, const Map& map,
         }
 }
 
-inline void average_rectified_backward(
+template <bool RECTIFY>
+inline void average_backward(
     const float* by_out, const float* values, const Lot& lot, const Map& map, float* gradient
 ) {
     const Vector share_of_one = splat(1.0f / float(map.height * map.width));
@@ -150,10 +158,44 @@ inline void average_rectified_backward(
                 const Index row = group * map.height + y;
                 const float* value = map.row(values, row) + channel * LANES;
                 float* to = map.row(gradient, row) + channel * LANES;
-                for (Index x = 0; x < map.width; ++x)
-                    store(to + x * map.pixel(), where_positive(load(value + x * map.pixel()), given));
+                for (Index x = 0; x < map.width; ++x) {
+                    const Index place = x * map.pixel();
+                    store(to + place, RECTIFY ? where_positive(load(value + place), given) : given);
+                }
             }
         }
+}
+
+// Write a map to a tensor [images][height][width][channels].
+inline void write_pixels(const float* from, const Lot& lot, const Map& map, float* to) {
+    for (Index number = 0; number < map.rows(lot.groups()); ++number) {
+        const Index group = number / map.height, y = number % map.height;
+        const float* row = map.row(from, number);
+        for (Index lane = 0; lane < lot.in_group(group); ++lane) {
+            float* image = to + ((group * LANES + lane) * map.height + y) * map.width * map.channels;
+            for (Index x = 0; x < map.width; ++x)
+                for (Index channel = 0; channel < map.channels; ++channel)
+                    *image++ = row[x * map.pixel() + channel * LANES + lane];
+        }
+    }
+}
+
+// Add such a tensor to a map, or replace the map by it; null stands for zeros.
+inline void read_pixels(const float* from, const Lot& lot, const Map& map, float* to, bool add) {
+    if (from == nullptr && add) return;
+    for (Index number = 0; number < map.rows(lot.groups()); ++number) {
+        const Index group = number / map.height, y = number % map.height;
+        float* row = map.row(to, number);
+        for (Index x = 0; x < map.width; ++x)
+            for (Index channel = 0; channel < map.channels; ++channel) {
+                float lanes[LANES] = {};
+                if (from != nullptr)
+                    for (Index lane = 0; lane < lot.in_group(group); ++lane)
+                        lanes[lane] = from[(((group * LANES + lane) * map.height + y) * map.width + x) * map.channels + channel];
+                float* place = row + x * map.pixel() + channel * LANES;
+                store(place, add ? load(place) + load(lanes) : load(lanes));
+            }
+    }
 }
 
 }  // namespace
