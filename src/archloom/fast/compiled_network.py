@@ -100,12 +100,20 @@ class CompiledNetwork:
         return self._plans[key]
 
     def _make_plan(self, kernels: NativeKernels, shape: torch.Size, *, keeps: bool) -> _Prepared | None:
-        planner = NetworkPlanner(shape, kernels.lanes)
-        try:
-            last = self._describe(planner)
-            return _Prepared(planner.finish(last, keeps=keeps, rectified=self._rectified))
-        except UnplannableError:
-            return None
+        for segments in list_segments(shape[0], kernels.lanes):
+            try:
+                planner = NetworkPlanner(shape, kernels.lanes, segments)
+                last = self._describe(planner)
+                return _Prepared(planner.finish(last, keeps=keeps, rectified=self._rectified))
+            except UnplannableError:
+                continue
+        return None
+
+
+def list_segments(images: int, lanes: int) -> list[int]:
+    """Return into how many parts images may be cut, first what leaves the fewest lanes empty."""
+    spent = {segments: -(-images * segments // lanes) / segments for segments in (1, 2, 4)}
+    return [segments for segments in sorted(spent, key=lambda one: (spent[one], one)) if spent[segments] <= spent[1]]
 
 
 class _Prepared:

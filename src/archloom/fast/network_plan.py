@@ -112,13 +112,20 @@ class NetworkPlanner:
 
     Args:
         images: shape of the batch: images, channels, height, width.
-        lanes: images that a vector of the library holds.
+        lanes: numbers that a vector of the library holds.
+        segments: parts of an image, side by side, that lie in lanes of their own; 1 for whole images.
+
+    Raises:
+        UnplannableError: images cannot be cut into so many segments.
     """
 
-    def __init__(self, images: Sequence[int], lanes: int) -> None:
+    def __init__(self, images: Sequence[int], lanes: int, segments: int = 1) -> None:
         self._count, channels, height, width = images
-        self._groups = -(-self._count // lanes)
-        self._lanes = lanes
+        if lanes % segments != 0 or width % segments != 0:
+            raise UnplannableError
+        self._groups = -(-self._count * segments // lanes)
+        self._lanes, self.segments = lanes, segments
+        width //= segments
         self.maps: list[FeatureMap] = []
         self.steps: list[_Step] = []
         self.norms: list[tuple[nn.BatchNorm2d, FeatureMap]] = []
@@ -132,8 +139,10 @@ class NetworkPlanner:
         """Return the convolved map, of the rectified source if asked for."""
         _check_convolution(convolution, source)
         assert isinstance(convolution, nn.Conv2d)
+        if self.segments > 1 and convolution.kernel_size[0] > 1 and source is not self.images:
+            raise UnplannableError  # only images come with the columns of their neighbours
         stride = convolution.stride[0]
-        target = self._new_map(convolution.out_channels, *_halved(source, stride))
+        target = self._new_map(convolution.out_channels, *self._halved(source, stride))
         self.steps.append(_Step(CONVOLVE, source, target, convolution, rectified, stride=stride))
         return target
 
@@ -142,10 +151,11 @@ class NetworkPlanner:
         source = read.source
         _check_depthwise(depthwise, source)
         assert isinstance(depthwise, nn.Conv2d)
-        if read.kind == POOLED:
+        reach = depthwise.padding[0]
+        if read.kind == POOLED or (self.segments > 1 and isinstance(reach, int) and reach > source.width):
             raise UnplannableError
         stride = depthwise.stride[0]
-        between = self._new_map(source.channels, *_halved(source, stride))
+        between = self._new_map(source.channels, *self._halved(source, stride))
         between.is_replaced = True
         passed = self._new_map(*source.shape) if read.kind == NORMALIZED else None
         step = _Step(
@@ -160,7 +170,7 @@ class NetworkPlanner:
             _check_convolution(convolution, source, known=((1, 2),))
         assert isinstance(even, nn.Conv2d)
         assert isinstance(odd, nn.Conv2d)
-        target = self._new_map(even.out_channels + odd.out_channels, *_halved(source, 2))
+        target = self._new_map(even.out_channels + odd.out_channels, *self._halved(source, 2))
         first = 0
         for shift, convolution in enumerate((even, odd)):
             part = self.part_of(target, first, convolution.out_channels)
@@ -170,7 +180,7 @@ class NetworkPlanner:
 
     def pool_to_map(self, source: FeatureMap, pool: Pool) -> FeatureMap:
         """Return a map, pooled 3x3 with the border left out."""
-        target = self._new_map(source.channels, *_halved(source, pool.stride), has_gradient=source.has_gradient)
+        target = self._new_map(source.channels, *self._halved(source, pool.stride), has_gradient=source.has_gradient)
         kind = AVERAGE_POOL if pool.kind == "average" else MAX_POOL
         self.steps.append(_Step(kind, source, target, stride=pool.stride))
         return target
@@ -204,15 +214,15 @@ class NetworkPlanner:
         """Return the means over squares of 2x2 pixels."""
         if not isinstance(pool, nn.AvgPool2d) or not pool.ceil_mode or pool.divisor_override is not None:
             raise UnplannableError
-        if (pool.kernel_size, pool.stride, pool.padding) != (2, 2, 0):
+        if (pool.kernel_size, pool.stride, pool.padding) != (2, 2, 0) or self.segments > 1:
             raise UnplannableError
-        target = self._new_map(source.channels, *_halved(source, 2), has_gradient=source.has_gradient)
+        target = self._new_map(source.channels, *self._halved(source, 2), has_gradient=source.has_gradient)
         self.steps.append(_Step(HALVE, source, target, stride=2))
         return target
 
     def normalize(self, source: FeatureMap, norm: nn.Module) -> SumTerm:
         """Return a normalised map as a term; nothing else may read that map."""
-        _check_norm(norm, source, values=self._count * source.height * source.width)
+        _check_norm(norm, source, values=self._count * self.segments * source.height * source.width)
         assert isinstance(norm, nn.BatchNorm2d)
         assert source.norm < 0
         if source.whole is not None:
@@ -223,7 +233,9 @@ class NetworkPlanner:
         return SumTerm(NORMALIZED, source, source.norm)
 
     def pool(self, source: FeatureMap) -> SumTerm:
-        """Return a map, pooled 3x3 with the border left out, as a term."""
+        """Return a map, averaged over 3x3 pixels with the border left out, as a term."""
+        if self.segments > 1:
+            return self.keep(self.pool_to_map(source, Pool("average", 1, False)))
         return SumTerm(POOLED, source)
 
     def keep(self, source: FeatureMap) -> SumTerm:
@@ -254,6 +266,11 @@ class NetworkPlanner:
         return self._sum([self.keep(source)])
 
     # --- maps
+
+    def _halved(self, source: FeatureMap, stride: int) -> tuple[int, int]:
+        if self.segments > 1 and source.width % stride != 0:
+            raise UnplannableError
+        return -(-source.height // stride), -(-source.width // stride)
 
     def _sum(self, terms: Sequence[SumTerm], into: FeatureMap | None = None) -> FeatureMap:
         has_gradient = any(term.source.has_gradient or term.kind == NORMALIZED for term in terms)
@@ -385,7 +402,7 @@ class _PlanStruct(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("maps", "steps")),
         ("count", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("terms", "norms", "numbers")),
-        *((name, ctypes.c_int64) for name in ("first", "last", "rectified")),
+        *((name, ctypes.c_int64) for name in ("first", "last", "rectified", "segments")),
     )
 
 
@@ -405,7 +422,10 @@ class NetworkPlan:
         self, planner: NetworkPlanner, last: FeatureMap, moments: Sequence[int], workspace: int, *, rectified: bool
     ) -> None:
         self.workspace, self.channels = workspace, last.channels
-        self.shown = None if planner.shown is None else planner.shown.shape
+        self.shown: tuple[int, int, int] | None = None
+        if planner.shown is not None:
+            channels, height, width = planner.shown.shape
+            self.shown = channels, height, planner.segments * width
         self.factors = planner.factors
         self.convolutions = [step.convolution for step in planner.steps if step.convolution is not None]
         self.norms = [norm for norm, _ in planner.norms]
@@ -436,8 +456,9 @@ class NetworkPlan:
         self._tables = maps, steps, terms, norms, numbers  # the struct has their addresses
         addresses = [table.buffer_info()[0] for table in self._tables]
         self._struct = _PlanStruct(
-            *addresses[:2], len(planner.steps), *addresses[2:], planner.images.number, last.number, rectified
-        )
+            *addresses[:2], len(planner.steps), *addresses[2:], planner.images.number, last.number, rectified,
+            planner.segments,
+        )  # fmt: skip
 
     @property
     def address(self) -> int:
@@ -512,10 +533,6 @@ def _describe_pool(planner: NetworkPlanner, parts: list[nn.Module], source: Feat
         return planner.pool(source)
     pooled = planner.pool_to_map(source, pool)
     return planner.keep(pooled) if len(parts) == 1 else planner.normalize(pooled, parts[1])
-
-
-def _halved(source: FeatureMap, stride: int) -> tuple[int, int]:
-    return -(-source.height // stride), -(-source.width // stride)
 
 
 DENSE = (1, 1), (3, 1), (3, 2)  # kernel and stride

@@ -68,9 +68,18 @@ struct Reader {
     }
 };
 
-inline void clear_ends(float* to, Index pad, Index width, Index depth) {
-    std::memset(to, 0, std::size_t(pad * depth) * sizeof(float));
-    std::memset(to + (pad + width) * depth, 0, std::size_t(pad * depth) * sizeof(float));
+// Fill both ends of a row: with zeros, or with what the neighbouring segments have there.
+inline void fill_ends(float* to, Index pad, Index width, Index depth, const Lot& lot) {
+    float *first = to + pad * depth, *end = first + width * depth;
+    if (lot.segments == 1) {
+        std::memset(to, 0, std::size_t(pad * depth) * sizeof(float));
+        std::memset(end, 0, std::size_t(pad * depth) * sizeof(float));
+        return;
+    }
+    for (Index place = 0; place < pad * depth; place += LANES) {
+        store(to + place, lot.from_left(load(end - pad * depth + place)));
+        store(end + place, lot.from_right(load(first + place)));
+    }
 }
 
 // --- results
@@ -174,12 +183,12 @@ struct DepthwiseForward {
     void copy_row(Index number, float* to) const {
         const Index depth = of.in.depth(), pad = of.pad();
         const Vector mask = lot.mask(number / of.in.height);
-        clear_ends(to, pad, of.in.width, depth);
         const float* from = of.in.row(in, number);
-        to += pad * depth;
-        for (Index x = 0; x < of.in.width; ++x, from += of.in.pixel(), to += depth)
+        float* pixel = to + pad * depth;
+        for (Index x = 0; x < of.in.width; ++x, from += of.in.pixel(), pixel += depth)
             for (Index channel = 0; channel < of.in.channels; ++channel)
-                store(to + channel * LANES, reader.read(from + channel * LANES, channel, mask));
+                store(pixel + channel * LANES, reader.read(from + channel * LANES, channel, mask));
+        fill_ends(to, pad, of.in.width, depth, lot);
     }
 };
 
@@ -198,7 +207,7 @@ struct DepthwiseBackward {
     Index columns() const { return of.in.width + 2 * of.pad(); }
     Index room() const { return RowRing::floats(of.span(), columns(), of.in.depth()); }
     RowRing make_ring(float* data) const { return {data, of.span(), columns(), of.in.depth()}; }
-    bool is_direct() const { return of.stride == 1 && of.pad() == 1; }  // a map has such zeros
+    bool is_direct() const { return of.stride == 1 && of.pad() == 1 && lot.segments == 1; }  // a map has such zeros
 
     TapRows rows(Index number, RowRing& ring) const {
         const Index depth = is_direct() ? of.out.pixel() : of.out.depth();
@@ -230,13 +239,11 @@ struct DepthwiseBackward {
     void spread_row(Index number, float* to) const {
         const Index depth = of.out.depth();
         const float* from = of.out.row(gradient, number);
-        if (of.stride != 1)
-            std::memset(to, 0, std::size_t(columns() * depth) * sizeof(float));
-        else
-            clear_ends(to, of.pad(), of.in.width, depth);
-        to += of.pad() * depth;
+        if (of.stride != 1) std::memset(to, 0, std::size_t(columns() * depth) * sizeof(float));
+        float* first = to + of.pad() * depth;
         for (Index x = 0; x < of.out.width; ++x)
-            std::memcpy(to + x * of.stride * depth, from + x * of.out.pixel(), std::size_t(depth) * sizeof(float));
+            std::memcpy(first + x * of.stride * depth, from + x * of.out.pixel(), std::size_t(depth) * sizeof(float));
+        fill_ends(to, of.pad(), of.in.width, depth, lot);
     }
 
     template <int P, int K, int D>

@@ -12,50 +12,80 @@ struct MapPool {
     Map in, out;
     Index stride;
     bool largest;  // else averages
+    Lot lot;
+
+    float beyond() const { return largest ? -std::numeric_limits<float>::infinity() : 0.0f; }
 };
 
-struct Window {  // the pixels of a window that are inside the image
+struct Window {  // the pixels of a window; columns before the first and after the last lie in neighbouring segments
     Index top, bottom, left, right;  // the last of each is one too many
+    bool before, after;              // whether it reaches beyond the first and the last column
 
     Window(const MapPool& pool, Index y, Index x)
         : top(y * pool.stride > 0 ? y * pool.stride - 1 : 0), bottom(y * pool.stride + 2),
-          left(x * pool.stride > 0 ? x * pool.stride - 1 : 0), right(x * pool.stride + 2) {
+          left(x * pool.stride - 1), right(x * pool.stride + 2) {
         if (bottom > pool.in.height) bottom = pool.in.height;
-        if (right > pool.in.width) right = pool.in.width;
+        before = left < 0;
+        after = right > pool.in.width;
+        if (pool.lot.segments > 1) return;
+        if (before) left = 0;
+        if (after) right = pool.in.width;
     }
 
-    float share() const { return 1.0f / float((bottom - top) * (right - left)); }
+    // 1 / pixels that are inside the image.
+    Vector share(const Lot& lot) const {
+        float lanes[LANES];
+        for (Index lane = 0; lane < LANES; ++lane) {
+            Index columns = right - left;
+            if (lot.segments > 1) columns -= (before && lot.segment(lane) == 0) + (after && lot.segment(lane) + 1 == lot.segments);
+            lanes[lane] = 1.0f / float((bottom - top) * columns);
+        }
+        return load(lanes);
+    }
 };
 
 // NaN counts as the largest, as in torch.
 ALWAYS auto is_larger(Vector value, Vector than) { return (value > than) | (value != value); }
 
-// Call body(first float of a pixel of the window): rows are numbered over all groups.
+struct WindowPixel {  // where a pixel of a window lies, and whether in the segment before or after
+    Index place, neighbour;
+
+    Vector get(const MapPool& pool, const float* image) const {
+        const Vector value = load(image + place);
+        if (neighbour == 0) return value;
+        return neighbour < 0 ? pool.lot.from_left(value, pool.beyond()) : pool.lot.from_right(value, pool.beyond());
+    }
+
+    // Add to where the pixel comes from; what is given beyond the image is lost.
+    void give(const Lot& lot, float* image, Vector value) const {
+        if (neighbour != 0) value = neighbour < 0 ? lot.from_right(value) : lot.from_left(value);
+        store(image + place, load(image + place) + value);
+    }
+};
+
+// Call body(pixel) for the pixels of a window; rows are numbered over all groups.
 template <class Body>
-ALWAYS void each_pixel_inside(const Map& map, const Window& window, Index group, const Body& body) {
+ALWAYS void each_pixel_of_window(const Map& map, const Window& window, Index group, const Body& body) {
     for (Index y = window.top; y < window.bottom; ++y)
-        for (Index x = window.left; x < window.right; ++x) body((group * map.height + y) * map.pitch() + (x + 1) * map.pixel());
+        for (Index x = window.left; x < window.right; ++x) {
+            const Index neighbour = x < 0 ? -1 : x >= map.width ? 1 : 0, own = x - neighbour * map.width;
+            body(WindowPixel{(group * map.height + y) * map.pitch() + (own + 1) * map.pixel(), neighbour});
+        }
 }
 
 inline void map_pool_row(const MapPool& pool, const float* image, Index number, float* to) {
     const Index group = number / pool.out.height, y = number % pool.out.height;
     for (Index x = 0; x < pool.out.width; ++x, to += pool.out.pixel()) {
         const Window window(pool, y, x);
-        bool first = true;
-        each_pixel_inside(pool.in, window, group, [&](Index pixel) {
+        for (Index place = 0; place < pool.in.depth(); place += LANES) store(to + place, splat(pool.beyond()));
+        each_pixel_of_window(pool.in, window, group, [&](const WindowPixel& pixel) {
             for (Index place = 0; place < pool.in.depth(); place += LANES) {
-                const Vector value = load(image + pixel + place);
-                if (first) {
-                    store(to + place, value);
-                } else {
-                    const Vector known = load(to + place);
-                    store(to + place, !pool.largest ? known + value : is_larger(value, known) ? value : known);
-                }
+                const Vector value = pixel.get(pool, image + place), known = load(to + place);
+                store(to + place, !pool.largest ? known + value : is_larger(value, known) ? value : known);
             }
-            first = false;
         });
         if (pool.largest) continue;
-        const Vector share_of_one = splat(window.share());
+        const Vector share_of_one = window.share(pool.lot);
         for (Index place = 0; place < pool.in.depth(); place += LANES) store(to + place, load(to + place) * share_of_one);
     }
 }
@@ -64,16 +94,16 @@ inline void map_pool_row(const MapPool& pool, const float* image, Index number, 
 inline void give_to_largest(
     const MapPool& pool, const Window& window, Index group, const float* image, Vector given, float* by_in
 ) {
-    Vector best = splat(-std::numeric_limits<float>::infinity());
-    each_pixel_inside(pool.in, window, group, [&](Index pixel) {
-        const Vector value = load(image + pixel);
+    Vector best = splat(pool.beyond());
+    each_pixel_of_window(pool.in, window, group, [&](const WindowPixel& pixel) {
+        const Vector value = pixel.get(pool, image);
         best = is_larger(value, best) ? value : best;
     });
     Vector left = given;  // in lanes whose largest pixel has not come yet
-    each_pixel_inside(pool.in, window, group, [&](Index pixel) {
-        const Vector value = load(image + pixel);
+    each_pixel_of_window(pool.in, window, group, [&](const WindowPixel& pixel) {
+        const Vector value = pixel.get(pool, image);
         const auto here = (value == best) | (value != value);
-        store(by_in + pixel, load(by_in + pixel) + (here ? left : Vector{}));
+        pixel.give(pool.lot, by_in, here ? left : Vector{});
         left = here ? Vector{} : left;
     });
 }
@@ -89,12 +119,10 @@ inline void map_pool_backward(const MapPool& pool, const float* image, const flo
                     give_to_largest(pool, window, group, image + place, load(given + place), by_in + place);
                 continue;
             }
-            const Vector share_of_one = splat(window.share());
-            each_pixel_inside(pool.in, window, group, [&](Index pixel) {
-                for (Index place = 0; place < pool.in.depth(); place += LANES) {
-                    float* to = by_in + pixel + place;
-                    store(to, load(to) + load(given + place) * share_of_one);
-                }
+            const Vector share_of_one = window.share(pool.lot);
+            each_pixel_of_window(pool.in, window, group, [&](const WindowPixel& pixel) {
+                for (Index place = 0; place < pool.in.depth(); place += LANES)
+                    pixel.give(pool.lot, by_in + place, load(given + place) * share_of_one);
             });
         }
     }

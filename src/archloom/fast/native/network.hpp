@@ -43,6 +43,7 @@ struct Plan {
     const float* numbers;
     Index first, last;  // the map of the images, and the one that is averaged in the end
     Index rectified;    // whether it is rectified before
+    Index segments;     // of an image, in lanes of their own
 };
 
 inline Dense dense_of(const Plan& plan, const Step& step) {
@@ -92,7 +93,7 @@ struct Needs {
 class Executor {
   public:
     Executor(const Plan& plan, Index images, float* workspace, void* const* pointers, Index threads)
-        : plan_(plan), lot_{images}, groups_(lot_.groups()), workspace_(workspace), pointers_(pointers),
+        : plan_(plan), lot_{images, plan.segments}, groups_(lot_.groups()), workspace_(workspace), pointers_(pointers),
           threads_(threads), needs_(plan, groups_), packed_(needs_.weights), packed_depthwise_(needs_.depthwise),
           kept_sums_(needs_.kept_sums), kept_weights_(needs_.kept_weights), spread_(needs_.spread),
           rooms_(needs_.row * (threads > 1 ? threads : 1)), rings_(needs_.ring * (threads > 1 ? threads : 1)),
@@ -167,7 +168,7 @@ class Executor {
     // What a term is multiplied by, for the images of a group.
     Vector lanes_of(const SumTerm& term, Index group) const {
         if (term.factors < 0) return lot_.mask(group);
-        return load_part(pointer<float>(term.factors) + group * LANES, lot_.in_group(group));
+        return lot_.spread(pointer<float>(term.factors), group);
     }
 
     // --- forward
@@ -242,7 +243,7 @@ class Executor {
     }
 
     MapPool pool_of(const Step& step) const {
-        return {map(step.source), map(step.target), step.stride, step.kind == MAX_POOL};
+        return {map(step.source), map(step.target), step.stride, step.kind == MAX_POOL, lot_};
     }
 
     void pool(const Step& step) {

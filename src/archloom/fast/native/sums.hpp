@@ -90,21 +90,23 @@ inline Moments merge_lanes(const Map& map, const Bands& bands, const Lot& lot, c
     double mean = 0.0, squares = 0.0, spread = 0.0;
     for (Index group = 0; group < lot.groups(); ++group) {
         const float* means = kept + group * step + channel * LANES;
-        for (Index lane = 0; lane < lot.in_group(group); ++lane) {
+        for (Index lane = 0; lane < LANES; ++lane) {
+            if (!lot.has(group, lane)) continue;
             mean += double(means[lane]);
             squares += double(means[map.depth() + lane]);
         }
     }
-    mean /= double(lot.images);
+    mean /= double(lot.parts());
     for (Index group = 0; group < lot.groups(); ++group) {
         const float* means = kept + group * step + channel * LANES;
-        for (Index lane = 0; lane < lot.in_group(group); ++lane) {
+        for (Index lane = 0; lane < LANES; ++lane) {
+            if (!lot.has(group, lane)) continue;
             const double distance = double(means[lane]) - mean;
             spread += distance * distance;
         }
     }
     const double pixels = double(map.height * map.width);
-    return {mean, (squares + pixels * spread) / (pixels * double(lot.images))};
+    return {mean, (squares + pixels * spread) / (pixels * double(lot.parts()))};
 }
 
 inline void update_running(const NormParameters& of, Index channel, const Moments& found, double count, float momentum) {
@@ -121,7 +123,7 @@ inline void finish_moments(
 ) {
     const Bands bands(map, lot.groups());
     merge_bands(map, bands, kept);
-    const double count = double(lot.images * map.height * map.width);
+    const double count = double(lot.parts() * map.height * map.width);
     for (Index channel = 0; channel < map.channels; ++channel) {
         const Moments found = merge_lanes(map, bands, lot, kept, channel);
         const double deviation = 1.0 / std::sqrt(found.variance + double(epsilon));
@@ -255,7 +257,7 @@ inline NormGradient finish_products(
         products += add_lanes(load(of + map.depth()));
     }
     const double deviation = double(tables.deviation[channel]);
-    const double count = double(lot.images * map.height * map.width);
+    const double count = double(lot.parts() * map.height * map.width);
     if (by_scale != nullptr) by_scale[channel] = float(products * deviation);
     if (by_shift != nullptr) by_shift[channel] = float(sum);
     return {tables.scale[channel], float(sum / count), float(products * deviation * deviation / count)};
