@@ -5,25 +5,22 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
 from archloom.data.loader import Batch
 from archloom.families import build_network
 from archloom.fast import KernelChoice, use_kernels
-from archloom.fast.native import NativeKernels, available_levels
 from archloom.searches.short_training import build_standalone
 from archloom.spaces import Nb201
 from archloom.supernet import EveryOption, Only, SharedWeights, WeightSettings, path_gates
 from archloom.tasks import ImageShape
+from compiled_networks import Counter, agree, evaluate, exact_of, levels, needs_library, results_agree
 
-LEVELS = available_levels()
-NONE_BUILT = "no compiled kernels here: they are built when the package is installed where there is a C++ compiler"
 SPACE = Nb201(cells_per_stage=1)
 RESIDUAL = "|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|skip_connect~0|nor_conv_3x3~1|nor_conv_1x1~2|"
 ARCHITECTURES = {
@@ -37,12 +34,6 @@ ARCHITECTURES = {
     "zeros alone": "|none~0|+|none~0|none~1|+|none~0|none~1|none~2|",
 }
 SHAPES = [(32, 16, 16, 8), (5, 7, 9, 6), (17, 8, 5, 5), (4, 8, 8, 16)]  # images, height, width, channels
-TOLERANCE = 2e-5  # of the largest entry; a sign that rounding flips before ReLU would be seen at 1e-3
-
-levels = pytest.mark.parametrize(
-    "level", LEVELS or [pytest.param("none", marks=pytest.mark.skip(reason=NONE_BUILT))], ids=str
-)
-needs_library = pytest.mark.skipif(not LEVELS, reason=NONE_BUILT)
 
 
 @pytest.fixture(autouse=True)
@@ -72,60 +63,6 @@ def network_of(
 
 def batch_of(images: int = 8, height: int = 8, width: int = 8) -> Batch:
     return Batch(torch.randn(images, 3, height, width), torch.randint(10, (images,)))
-
-
-@dataclass
-class Result:
-    loss: Tensor
-    gradients: dict[str, Tensor | None]
-    buffers: dict[str, Tensor]
-
-
-def evaluate(network: nn.Module, batch: Batch, choice: KernelChoice) -> Result:
-    """Loss, gradients of all parameters, and the buffers afterwards."""
-    with use_kernels(choice):
-        loss = F.cross_entropy(network(batch.inputs), batch.labels)
-    named = dict(network.named_parameters())
-    found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-    return Result(loss.detach(), dict(zip(named, found, strict=True)), dict(network.named_buffers()))
-
-
-def exact_of(network: nn.Module, batch: Batch) -> Result:
-    double = Batch(batch.inputs.double(), batch.labels)
-    return evaluate(copy.deepcopy(network).double(), double, "plain")
-
-
-def agree(found: Tensor, exact: Tensor, *, size: float = 1e-2) -> None:
-    largest = max(float(exact.abs().max()), size)
-    torch.testing.assert_close(
-        found.double(), exact.double(), rtol=0.0, atol=TOLERANCE * largest, check_stride=False, equal_nan=True
-    )
-
-
-def results_agree(found: Result, exact: Result) -> None:
-    agree(found.loss, exact.loss)
-    for name, gradient in found.gradients.items():
-        expected = exact.gradients[name]
-        assert (gradient is None) == (expected is None), name
-        if gradient is not None and expected is not None:
-            agree(gradient, expected)
-    assert found.buffers.keys() == exact.buffers.keys()
-    for name, buffer in found.buffers.items():
-        agree(buffer, exact.buffers[name])
-
-
-class Counter:
-    """Counts the runs of the executor."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.runs = 0
-        original = NativeKernels.run_network
-
-        def run(*arguments: object) -> None:
-            self.runs += 1
-            original(*arguments)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(NativeKernels, "run_network", run)
 
 
 @pytest.fixture
@@ -263,7 +200,7 @@ def test_results_do_not_depend_on_threads(
     outcomes = []
     for threads in (1, 2, 3):
         set_threads(threads)
-        features = network._compiled.run(images)  # type: ignore[operator, union-attr]
+        features = network._compiled.run(images).means  # type: ignore[operator, union-attr]
         found = torch.autograd.grad(features.square().sum(), list(network.parameters()), allow_unused=True)
         outcomes.append([features.detach(), *(gradient for gradient in found if gradient is not None)])
     for outcome in outcomes[1:]:
@@ -383,7 +320,6 @@ MODULES_RUN: dict[str, Callable[[], nn.Module]] = {
     "double precision": lambda: network_of().double(),
     "hooks": lambda: watch_one_module(network_of()),
     "auxiliary head": lambda: network_of(auxiliary=True),
-    "drop path": lambda: network_of(drop_path=0.1),
     "supernet": lambda: build_network(SPACE, EveryOption(), classes=10, colours=3, channels=8),
 }
 

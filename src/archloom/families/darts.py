@@ -32,6 +32,8 @@ from archloom.families.cell_source import (
     write_node,
 )
 from archloom.families.regularization import DropoutRate, DropPathRate, check_rates, drop_edges, flatten
+from archloom.fast.compiled_network import CompiledNetwork
+from archloom.fast.network_plan import FeatureMap, NetworkPlanner, UnplannableError, describe_operation
 from archloom.operations import (
     BARE_POOLS,
     DARTS_OPERATIONS,
@@ -114,9 +116,13 @@ class DartsNetwork(nn.Module):
             else None
         )
         drop_edges(self, drop_path)
+        self._compiled = CompiledNetwork(self, self.describe)
 
     def forward(self, images: Tensor, gates: Gates | None = None) -> Tensor | Prediction:
         """Return the result along the paths that the gates open."""
+        features = None if gates else self._compiled.run(images)
+        if features is not None:
+            return self._predict(self.head[1:](features.means), features.shown)
         before = self.stem(images)
         last = before if self.second_stem is None else self.second_stem(before)
         early: Tensor | None = None  # what the auxiliary head reads
@@ -124,10 +130,25 @@ class DartsNetwork(nn.Module):
             before, last = last, cell(before, last, gates)
             if position == self._auxiliary_after:
                 early = last
-        logits: Tensor = self.head(last)
+        return self._predict(self.head(last), early)
+
+    def _predict(self, logits: Tensor, early: Tensor | None) -> Tensor | Prediction:
         if self.auxiliary is None or not self.training:
             return logits
         return Prediction(logits, self.auxiliary(early))
+
+    def describe(self, planner: NetworkPlanner) -> FeatureMap:
+        """Write down everything before the last layer for the compiled executor."""
+        if self.second_stem is not None:
+            raise UnplannableError
+        stem = planner.convolve(planner.images, self.stem[0], rectified=False)
+        before = last = planner.add([planner.normalize(stem, self.stem[1])], like=stem)
+        for position, cell in enumerate(self.cells):
+            assert isinstance(cell, DartsCell)
+            before, last = last, cell.describe(planner, before, last)
+            if position == self._auxiliary_after and self.auxiliary is not None and self.training:
+                planner.show(last)
+        return last
 
 
 def _stem(colours: int, width: int, resolve: Resolve) -> nn.Sequential:
@@ -176,6 +197,14 @@ class DartsCell(nn.Module):
             return reduced
         nodes: list[Tensor] = self.dag(inputs, gates)
         return torch.cat(nodes, dim=1)
+
+    def describe(self, planner: NetworkPlanner, before: FeatureMap, last: FeatureMap) -> FeatureMap:
+        """Write down the cell for the compiled executor."""
+        if self.dag is None:
+            raise UnplannableError
+        terms = (describe_operation(planner, *pair) for pair in ((self.first, before), (self.second, last)))
+        inputs = [planner.add([term], like=term.source) for term in terms]
+        return self.dag.describe_concatenation(planner, inputs)
 
 
 def _graph(space: Darts, slot: CellSlot, channels: int, resolve: Resolve, operations: Mapping[str, Make]) -> Dag:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
+import torch
 from annotated_doc import Doc
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -54,6 +55,10 @@ class DropPath(nn.Dropout):
             return x
         one_per_image = x.new_ones(len(x), *[1] * (x.dim() - 1))
         return x * F.dropout(one_per_image, self.p)
+
+    def draw_factors(self, images: int) -> Tensor | None:
+        """Return what `forward` would multiply the images by, None where that is nothing."""
+        return None if not self.training or self.p == 0 else F.dropout(torch.ones(images), self.p)
 
 
 def flatten(dropout: float) -> nn.Module:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,15 @@ from archloom.supernet.normalization import refuse_second_derivative
 
 _Entries = list[tuple[Mapping[str, Tensor | None], str]]
 Describe = Callable[[NetworkPlanner], FeatureMap]
+
+
+class Features(NamedTuple):
+    """What the body of a network gives: a mean for each image and channel, and a map that it shows on the way."""
+
+    means: Tensor
+    shown: Tensor | None
+
+
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 MOST_PLANS = 4  # batch sizes of a training: its own, its last, and those of evaluations
@@ -35,11 +44,12 @@ class CompiledNetwork:
 
     Args:
         network: its modules own all parameters.
-        describe: writes down the body of the network, and returns the map whose rectified mean is the result.
+        describe: writes down the body of the network, and returns the map whose mean is the result.
+        rectified: whether the map is rectified before.
     """
 
-    def __init__(self, network: nn.Module, describe: Describe) -> None:
-        self._network, self._describe = network, describe
+    def __init__(self, network: nn.Module, describe: Describe, *, rectified: bool = False) -> None:
+        self._network, self._describe, self._rectified = network, describe, rectified
         self._forget()
 
     def _forget(self) -> None:
@@ -47,14 +57,14 @@ class CompiledNetwork:
         self._hooks: list[Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:  # a copy makes its own plans
-        return {"_network": self._network, "_describe": self._describe}
+        return {name: self.__dict__[name] for name in ("_network", "_describe", "_rectified")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._forget()
 
-    def run(self, images: Tensor) -> Tensor | None:
-        """Return the mean of the last map for each image and channel, None where the modules must run."""
+    def run(self, images: Tensor) -> Features | None:
+        """Return what the body gives, None where the modules must run."""
         kernels = current_kernels()
         if not isinstance(kernels, NativeKernels) or not _is_readable(images) or self._is_watched():
             return None
@@ -64,9 +74,8 @@ class CompiledNetwork:
         if prepared is None or parameters is None:
             return None
         run = _Run(prepared, kernels, images)
-        if not keeps:
-            return run.forward()
-        return _Function.apply(run, *parameters)  # type: ignore[no-any-return, no-untyped-call]
+        found = run.forward() if not keeps else _Function.apply(run, *parameters)  # type: ignore[no-untyped-call]
+        return Features(*found)
 
     def _is_watched(self) -> bool:
         """Return whether hooks or modes must see the modules run."""
@@ -91,11 +100,20 @@ class CompiledNetwork:
         return self._plans[key]
 
     def _make_plan(self, kernels: NativeKernels, shape: torch.Size, *, keeps: bool) -> _Prepared | None:
-        planner = NetworkPlanner(shape, kernels.lanes)
-        try:
-            return _Prepared(planner.finish(self._describe(planner), keeps=keeps))
-        except UnplannableError:
-            return None
+        for segments in list_segments(shape[0], kernels.lanes):
+            try:
+                planner = NetworkPlanner(shape, kernels.lanes, segments)
+                last = self._describe(planner)
+                return _Prepared(planner.finish(last, keeps=keeps, rectified=self._rectified))
+            except UnplannableError:
+                continue
+        return None
+
+
+def list_segments(images: int, lanes: int) -> list[int]:
+    """Return into how many parts images may be cut, first what leaves the fewest lanes empty."""
+    spent = {segments: -(-images * segments // lanes) / segments for segments in (1, 2, 4)}
+    return [segments for segments in sorted(spent, key=lambda one: (spent[one], one)) if spent[segments] <= spent[1]]
 
 
 class _Prepared:
@@ -124,10 +142,19 @@ class _Prepared:
         ]
         return parameters if readable else None
 
-    def read_pointers(self) -> array[int]:
-        """Return the addresses of parameters and running statistics, in the order of the plan."""
+    def read_pointers(self, factors: Tensor) -> array[int]:
+        """Return the addresses of parameters, running statistics and factors, in the order of the plan."""
         values = [entries[name] for entries, name in self._pointers]
-        return array("q", [0 if value is None else value.data_ptr() for value in values])
+        return array("q", [0 if value is None else value.data_ptr() for value in [*values, *factors.unbind()]])
+
+    def draw_factors(self, images: int) -> Tensor:
+        """Return a row of numbers for every drop path, drawn as modules draw them."""
+        factors = torch.ones(len(self.plan.factors), images)
+        for row, module in zip(factors, self.plan.factors, strict=True):
+            found = module.draw_factors(images)
+            if found is not None:
+                row.copy_(found)
+        return factors
 
     def take_workspace(self, kernels: NativeKernels) -> Tensor:
         return self._workspaces.pop() if self._workspaces else kernels.make_workspace(self.plan.workspace)
@@ -141,20 +168,24 @@ class _Run:
 
     def __init__(self, prepared: _Prepared, kernels: NativeKernels, images: Tensor) -> None:
         self._prepared, self._kernels, self._images = prepared, kernels, images
-        self._pointers = prepared.read_pointers()
+        self._factors = prepared.draw_factors(len(images))  # the pointers lead there
+        self._pointers = prepared.read_pointers(self._factors)
         self._workspace: Tensor | None = prepared.take_workspace(kernels)
 
-    def forward(self) -> Tensor:
+    def forward(self) -> tuple[Tensor, Tensor | None]:
         """Return the result; without a backward pass to come, the workspace is free again."""
         plan, images = self._prepared.plan, self._images
         out = torch.empty(len(images), plan.channels)
+        shown = None
+        if plan.shown is not None:
+            shown = torch.empty(len(images), *plan.shown, memory_format=torch.channels_last)
         assert self._workspace is not None
-        self._kernels.run_network(plan.address, self._workspace, self._pointers, images, out)
+        self._kernels.run_network(plan.address, self._workspace, self._pointers, images, out, shown)
         if not torch.is_grad_enabled():
             self.release()
-        return out
+        return out, shown
 
-    def backward(self, gradient: Tensor) -> list[Tensor | None]:
+    def backward(self, by_means: Tensor | None, by_shown: Tensor | None) -> list[Tensor | None]:
         """Return the gradients of all parameters, None where the result does not depend on one."""
         plan = self._prepared.plan
         if self._workspace is None:
@@ -162,8 +193,10 @@ class _Run:
                 "a compiled network has one backward pass; use archloom.fast.use_kernels('plain') for more of them"
             )
         found = torch.empty(plan.gradient_size)
+        by_means = torch.zeros(len(self._images), plan.channels) if by_means is None else by_means.contiguous()
+        by_shown = None if by_shown is None else by_shown.contiguous(memory_format=torch.channels_last)
         self._kernels.run_network_backward(
-            plan.address, self._workspace, self._pointers, len(self._images), gradient.contiguous(), found
+            plan.address, self._workspace, self._pointers, len(self._images), by_means, by_shown, found
         )
         self.release()
         return [
@@ -179,7 +212,7 @@ class _Run:
 
 class _Function(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, run: _Run, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, run: _Run, *parameters: Tensor) -> tuple[Tensor, Tensor | None]:
         ctx.run = run
         ctx.save_for_backward(*parameters)
         ctx.set_materialize_grads(False)
@@ -187,12 +220,12 @@ class _Function(torch.autograd.Function):
             return run.forward()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, by_means: Tensor | None, by_shown: Tensor | None) -> tuple[Tensor | None, ...]:
         refuse_second_derivative()
-        if gradient is None:
+        if by_means is None and by_shown is None:
             return (None,) * (1 + len(ctx.saved_tensors))
         _ = ctx.saved_tensors  # raises where one has changed since
-        return None, *ctx.run.backward(gradient)
+        return None, *ctx.run.backward(by_means, by_shown)
 
 
 def _is_readable(images: Tensor) -> bool:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from archloom.fast.network_plan import FeatureMap, NetworkPlanner, SumTerm
 from archloom.operations.place import Place
 
 
@@ -76,3 +77,7 @@ class FactorizedReduce(nn.Module):
         shifted = F.pad(x, (0, 1, 0, 1))[:, :, 1:, 1:]  # the padding lets odd sizes give equal halves
         result: Tensor = self.normalize(torch.cat([self.even(x), self.odd(shifted)], dim=1))
         return result
+
+    def describe(self, planner: NetworkPlanner, source: FeatureMap) -> SumTerm:
+        """Write down the reduction for the compiled executor."""
+        return planner.normalize(planner.halve_convolved(source, self.even, self.odd), self.normalize)

@@ -141,9 +141,8 @@ class Fixed(nn.Module):
 
     def describe(self, planner: NetworkPlanner, source: FeatureMap) -> list[SumTerm]:
         """Write down the fixed option for the compiled executor; no term is zero."""
-        if self.drop_path is not None:
-            raise UnplannableError
-        return [describe_operation(planner, module, source) for module in self.candidates.values()]
+        terms = [describe_operation(planner, module, source) for module in self.candidates.values()]
+        return terms if self.drop_path is None else [planner.drop(term, self.drop_path) for term in terms]
 
 
 class Dag(nn.Module):
@@ -193,15 +192,33 @@ class Dag(nn.Module):
         """Write down a cell of one input and one output, whose options are fixed, for the compiled executor."""
         states = {0: source}
         for target in sorted(self._incoming):
-            terms: list[SumTerm] = []
-            for number in self._incoming[target]:
-                edge = self.edges[f"{number}->{target}"]
-                if not isinstance(edge, Fixed):
-                    raise UnplannableError
-                terms += edge.describe(planner, states[number])
-            states[target] = planner.add(terms, like=source)
+            states[target] = planner.add(self._describe_terms(planner, states, target), like=source)
         (output,) = self._outputs
         return states[output]
+
+    def describe_concatenation(self, planner: NetworkPlanner, inputs: Sequence[FeatureMap]) -> FeatureMap:
+        """Write down a cell whose outputs are concatenated, which are all states but its inputs."""
+        states = dict(enumerate(inputs))
+        if self._outputs != tuple(sorted(self._incoming)):
+            raise UnplannableError
+        parts: list[FeatureMap] = []
+        for number, target in enumerate(self._outputs):
+            terms = self._describe_terms(planner, states, target)
+            if not terms:
+                raise UnplannableError
+            if not parts:
+                parts = planner.concatenate(terms[0].source, len(self._outputs))
+            states[target] = planner.add(terms, like=parts[number], into=parts[number])
+        return parts[0].root
+
+    def _describe_terms(self, planner: NetworkPlanner, states: Mapping[int, FeatureMap], target: int) -> list[SumTerm]:
+        terms: list[SumTerm] = []
+        for number in self._incoming[target]:
+            edge = self.edges[f"{number}->{target}"]
+            if not isinstance(edge, Fixed):
+                raise UnplannableError
+            terms += edge.describe(planner, states[number])
+        return terms
 
     def _run_fast(self, inputs: list[Tensor], gates: Gates | None) -> dict[int, Tensor] | None:
         """Return the states by the compiled or fused cell, None where these gates have neither."""

@@ -1,7 +1,8 @@
 // Convolutions of feature maps (see maps.hpp), 1x1 and 3x3, forward and backward.
 //
 // A tile is a few pixels by a few channels, whose sums stay in registers. Every value that is loaded serves all channels
-// of the tile, every weight all its pixels. ReLU before a convolution is applied as values are loaded.
+// of the tile, every weight all its pixels. ReLU before a convolution is applied as values are loaded. A 1x1 convolution
+// of stride 2 may read odd pixels instead of even ones (`shift`); beyond the border there are zeros.
 
 #pragma once
 
@@ -16,6 +17,7 @@ struct Dense {
     Map in, out;
     Index kernel, stride;
     bool rectified;
+    Index shift;
 
     Index taps() const { return kernel * kernel; }
     Index weights() const { return in.channels * out.channels * taps(); }
@@ -30,6 +32,7 @@ struct Weights {  // [out][in][rows][columns], in any layout
 };
 
 struct Taps3 {  // the rows that one row of results reads, each with its row of the kernel
+    Index pixel;  // floats from one pixel to the next
     const float* start[3];
     Index tap[3];
     int count = 0;
@@ -56,7 +59,7 @@ inline void pack(float* to, Index results, Index read, Index kernel, Get get) {
 template <int P, int C, int K, int S, bool RECTIFY>
 ALWAYS void dense_tile(const Taps3& rows, Index start, Index channels, const float* weights, Vector (&sums)[P][C]) {
     constexpr int SPAN = (P - 1) * S + K;
-    const Index pixel = channels * LANES;
+    const Index pixel = rows.pixel;
     for (int row = 0; row < rows.count; ++row) {
         const float* in = rows.start[row] + start * pixel;
         const float* weight = weights + rows.tap[row] * channels * K * C;
@@ -117,8 +120,9 @@ inline void dense_row(
 // --- forward
 
 inline Taps3 rows_read(const Dense& dense, const float* in, Index number) {
-    Taps3 rows;
-    const Index group = number / dense.out.height, y = number % dense.out.height, pad = dense.kernel / 2;
+    Taps3 rows{dense.in.pixel(), {}, {}};
+    const Index group = number / dense.out.height, y = number % dense.out.height;
+    const Index pad = dense.kernel / 2 - dense.shift;
     for (Index tap = 0; tap < dense.kernel; ++tap) {
         const Index from = y * dense.stride + tap - pad;
         if (from < 0 || from >= dense.in.height) continue;
@@ -141,6 +145,8 @@ void dense_forward_row(const Dense& dense, const float* in, const float* packed,
 using ForwardRow = void (*)(const Dense&, const float*, const float*, float*, Index);
 
 inline ForwardRow forward_row_of(const Dense& dense) {
+    if (dense.kernel == 1 && dense.stride == 2)
+        return dense.rectified ? dense_forward_row<1, 2, true> : dense_forward_row<1, 2, false>;
     if (dense.kernel == 1) return dense.rectified ? dense_forward_row<1, 1, true> : dense_forward_row<1, 1, false>;
     if (dense.stride == 1) return dense.rectified ? dense_forward_row<3, 1, true> : dense_forward_row<3, 1, false>;
     return dense.rectified ? dense_forward_row<3, 2, true> : dense_forward_row<3, 2, false>;
@@ -163,7 +169,7 @@ inline void pack_backward(const Dense& dense, const Weights& weights, float* pac
 
 // Where a convolution has stride 2, its gradient as rows of the width that was read, zero in every second pixel.
 inline Map spread_map(const Dense& dense) {
-    return {0, 0, dense.out.channels, dense.out.height, dense.in.width};
+    return {0, 0, dense.out.channels, dense.out.height, dense.in.width, dense.out.channels};
 }
 
 inline void spread_columns(const Dense& dense, const float* gradient, float* spread, Index groups, Index threads) {
@@ -172,17 +178,20 @@ inline void spread_columns(const Dense& dense, const float* gradient, float* spr
         float* to = wide.row(spread, number);
         const float* from = dense.out.row(gradient, number);
         std::memset(to - wide.pixel(), 0, std::size_t(wide.pitch()) * sizeof(float));
-        for (Index x = 0; x < dense.out.width; ++x)
-            std::memcpy(to + 2 * x * wide.pixel(), from + x * wide.pixel(), std::size_t(wide.pixel()) * sizeof(float));
+        for (Index x = 0; x < dense.out.width && 2 * x + dense.shift < wide.width; ++x)
+            std::memcpy(
+                to + (2 * x + dense.shift) * wide.pixel(), from + x * dense.out.pixel(),
+                std::size_t(wide.pixel()) * sizeof(float)
+            );
     });
 }
 
 // The rows of the gradient that a row of the image gets something from.
 inline Taps3 rows_of_gradient(const Dense& dense, const Map& map, const float* gradient, Index number) {
-    Taps3 rows;
+    Taps3 rows{map.pixel(), {}, {}};
     const Index group = number / dense.in.height, y = number % dense.in.height, pad = dense.kernel / 2;
     for (Index tap = 0; tap < dense.kernel; ++tap) {
-        const Index reach = y + pad - tap;
+        const Index reach = y + pad - tap - dense.shift;
         if (reach < 0 || reach % dense.stride != 0 || reach / dense.stride >= map.height) continue;
         rows.start[rows.count] = map.row(gradient, group * map.height + reach / dense.stride) - pad * map.pixel();
         rows.tap[rows.count++] = tap;
@@ -274,7 +283,7 @@ void weight_tile(const WeightSums& all, Index number, Index tap, Index out, Inde
         each_sum<C, I, K>([&](int i, int column, int c, Index place) { sums[i][column][c] = load(kept + place); });
     const Index rows = dense.out.rows(all.groups), first = number * all.chunk;
     const Index last = first + all.chunk < rows ? first + all.chunk : rows;
-    const Index in_pixel = dense.in.pixel(), out_pixel = dense.out.pixel(), pad = K / 2;
+    const Index in_pixel = dense.in.pixel(), out_pixel = dense.out.pixel(), pad = K / 2 - dense.shift;
     for (Index row = first; row < last; ++row) {
         const Index group = row / dense.out.height, from = row % dense.out.height * S + tap - pad;
         if (from < 0 || from >= dense.in.height) continue;
@@ -331,6 +340,8 @@ void weight_tiles(const WeightSums& all, Index number, Index tap, Index out, con
 using WeightTiles = void (*)(const WeightSums&, Index, Index, Index, const Weights&);
 
 inline WeightTiles weight_tiles_of(const Dense& dense) {
+    if (dense.kernel == 1 && dense.stride == 2)
+        return dense.rectified ? weight_tiles<1, 2, true> : weight_tiles<1, 2, false>;
     if (dense.kernel == 1) return dense.rectified ? weight_tiles<1, 1, true> : weight_tiles<1, 1, false>;
     if (dense.stride == 1) return dense.rectified ? weight_tiles<3, 1, true> : weight_tiles<3, 1, false>;
     return dense.rectified ? weight_tiles<3, 2, true> : weight_tiles<3, 2, false>;

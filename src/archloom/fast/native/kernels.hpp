@@ -27,7 +27,7 @@ int unless_out_of_memory(Function function) {
 }  // namespace
 
 // Increase it whenever a signature below changes: a library of an older build is then not loaded.
-EXPORTED int archloom_interface() { return 6; }
+EXPORTED int archloom_interface() { return 7; }
 
 EXPORTED void archloom_use_threads(void* parallel, void* number) {
     start_threads = reinterpret_cast<StartThreads>(parallel);
@@ -143,19 +143,19 @@ EXPORTED int archloom_clear(float* memory, Index floats) {
 
 EXPORTED int archloom_network(
     const Plan* plan, Index images, float* workspace, void* const* pointers, const float* inputs, const Index* strides,
-    float* out, Index threads
+    float* out, float* shown, Index threads
 ) {
     return unless_out_of_memory([&] {
-        Executor(*plan, images, workspace, pointers, threads).forward({inputs, strides}, out);
+        Executor(*plan, images, workspace, pointers, threads).forward({inputs, strides}, out, shown);
     });
 }
 
 EXPORTED int archloom_network_backward(
-    const Plan* plan, Index images, float* workspace, void* const* pointers, const float* by_out, float* by_parameters,
-    Index threads
+    const Plan* plan, Index images, float* workspace, void* const* pointers, const float* by_out,
+    const float* by_shown, float* by_parameters, Index threads
 ) {
     return unless_out_of_memory([&] {
-        Executor(*plan, images, workspace, pointers, threads).backward(by_out, by_parameters);
+        Executor(*plan, images, workspace, pointers, threads).backward(by_out, by_shown, by_parameters);
     });
 }
 

@@ -19,7 +19,7 @@ from archloom.fast.native.arguments import WIDEST, address_of, check_memory, is_
 from archloom.fast.native.recurrent import NativeSegment
 from archloom.fast.recurrent_segment import Cell, SegmentRunner, SegmentTensors
 
-INTERFACE = 6  # of the library; kernels.hpp has the same number
+INTERFACE = 7  # of the library; kernels.hpp has the same number
 
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 _IMAGE = (_POINTER, _NUMBER)  # first pixel, floats from one pixel to the next
@@ -41,8 +41,8 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "inner_products": (_POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
     "clear": (_POINTER, _NUMBER),
     "lanes": (),
-    "network": (_POINTER, _NUMBER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
-    "network_backward": (_POINTER, _NUMBER, _POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
+    "network": (_POINTER, _NUMBER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
+    "network_backward": (_POINTER, _NUMBER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
     "recurrent": (_POINTER, _POINTER, _NUMBER),
     "recurrent_backward": (_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
     "recurrent_weights": (_POINTER, _POINTER, _POINTER, _NUMBER),
@@ -65,24 +65,33 @@ class NativeKernels(Kernels):
         self._functions["clear"](workspace.data_ptr(), floats)
         return workspace
 
-    def run_network(self, plan: int, workspace: Tensor, pointers: array[int], images: Tensor, out: Tensor) -> None:
-        """Write the result of a planned network (`fast.network_plan`), and leave what its backward pass reads."""
+    def run_network(
+        self, plan: int, workspace: Tensor, pointers: array[int], images: Tensor, out: Tensor, shown: Tensor | None
+    ) -> None:
+        """Write the results of a planned network (`fast.network_plan`), and leave what its backward pass reads."""
         strides = array("q", images.stride())
         check_memory(
             self._functions["network"](
                 plan, len(images), workspace.data_ptr(), address_of(pointers), images.data_ptr(), address_of(strides),
-                out.data_ptr(), torch.get_num_threads(),
+                out.data_ptr(), pointer_to(shown), torch.get_num_threads(),
             )
         )  # fmt: skip
 
     def run_network_backward(
-        self, plan: int, workspace: Tensor, pointers: array[int], images: int, gradient: Tensor, out: Tensor
+        self,
+        plan: int,
+        workspace: Tensor,
+        pointers: array[int],
+        images: int,
+        by_means: Tensor,
+        by_shown: Tensor | None,
+        out: Tensor,
     ) -> None:
         """Write the gradients of all parameters that the result depends on."""
         check_memory(
             self._functions["network_backward"](
-                plan, images, workspace.data_ptr(), address_of(pointers), gradient.data_ptr(), out.data_ptr(),
-                torch.get_num_threads(),
+                plan, images, workspace.data_ptr(), address_of(pointers), by_means.data_ptr(), pointer_to(by_shown),
+                out.data_ptr(), torch.get_num_threads(),
             )
         )  # fmt: skip
 

@@ -2,7 +2,11 @@
 //
 // A map is [groups of LANES images][height][width + 2][channels][LANES]. All channels and pixels then run the same loops
 // at full width, few channels as well as many. A column of zeros at both ends of a row is the padding of convolutions.
-// Lanes beyond the last image are zero in every map and every gradient.
+// Lanes beyond the last image are zero in every map and every gradient. Some channels of a map are a map, too: its
+// pixels then lie further apart.
+//
+// Where a batch has few images, a vector holds columns of each side by side, `segments` of them: a lane is a part of an
+// image. Convolutions and pools then read beyond the ends of a row what lies in the neighbouring lanes.
 
 #pragma once
 
@@ -18,8 +22,10 @@ struct Map {
     Index offset;    // of its values, in vectors of the workspace
     Index gradient;  // of its gradient, the same way
     Index channels, height, width;
+    Index wide;  // channels from one pixel to the next: more than its own where it is a part of another map
 
-    Index pixel() const { return channels * LANES; }  // floats
+    Index pixel() const { return wide * LANES; }      // floats from one pixel to the next
+    Index depth() const { return channels * LANES; }  // floats of one pixel
     Index pitch() const { return (width + 2) * pixel(); }
     Index rows(Index groups) const { return groups * height; }
 
@@ -31,17 +37,43 @@ struct Map {
 };
 
 struct Lot {  // the images of a batch
-    Index images;
+    Index images, segments;
 
-    Index groups() const { return (images + LANES - 1) / LANES; }
+    Index per_group() const { return LANES / segments; }  // images
+    Index groups() const { return (images + per_group() - 1) / per_group(); }
     Index in_group(Index group) const {
-        const Index left = images - group * LANES;
-        return left < LANES ? left : LANES;
+        const Index left = images - group * per_group();
+        return left < per_group() ? left : per_group();
     }
+    Index parts() const { return images * segments; }
+    Index image(Index group, Index lane) const { return group * per_group() + lane % per_group(); }
+    Index segment(Index lane) const { return lane / per_group(); }
+    bool has(Index group, Index lane) const { return lane % per_group() < in_group(group); }
     Vector mask(Index group) const {  // 1 where a lane has an image
         float lanes[LANES];
-        for (Index lane = 0; lane < LANES; ++lane) lanes[lane] = lane < in_group(group) ? 1.0f : 0.0f;
+        for (Index lane = 0; lane < LANES; ++lane) lanes[lane] = has(group, lane) ? 1.0f : 0.0f;
         return load(lanes);
+    }
+    // Of the first pixel of a row of a lane in a tensor [images][height][width].
+    Index place(const Map& map, Index group, Index lane, Index y) const {
+        return ((image(group, lane) * map.height + y) * segments + segment(lane)) * map.width;
+    }
+    Vector spread(const float* numbers, Index group) const {  // a number for every image
+        float lanes[LANES];
+        for (Index lane = 0; lane < LANES; ++lane) lanes[lane] = has(group, lane) ? numbers[image(group, lane)] : 0.0f;
+        return load(lanes);
+    }
+    // What lies left and right of a segment: the values of the one before and after it, or what is beyond the image.
+    Vector from_left(Vector value, float beyond = 0.0f) const { return neighbour(value, -per_group(), beyond); }
+    Vector from_right(Vector value, float beyond = 0.0f) const { return neighbour(value, per_group(), beyond); }
+
+  private:
+    static Vector neighbour(Vector value, Index distance, float beyond) {
+        float lanes[3 * LANES];
+        store(lanes, splat(beyond));
+        store(lanes + LANES, value);
+        store(lanes + 2 * LANES, splat(beyond));
+        return load(lanes + LANES + distance);
     }
 };
 
@@ -108,52 +140,96 @@ struct Pixels {  // a tensor [images][channels][height][width] in any layout
 
 inline void read_images(const Pixels& from, const Lot& lot, const Map& map, float* to) {
     for (Index number = 0; number < map.rows(lot.groups()); ++number) {
-        const Index group = number / map.height, y = number % map.height, images = lot.in_group(group);
+        const Index group = number / map.height, y = number % map.height;
         float* row = map.row(to, number);
-        for (Index lane = 0; lane < images; ++lane) {
-            const float* image = from.data + (group * LANES + lane) * from.strides[0] + y * from.strides[2];
-            for (Index x = 0; x < map.width; ++x)
+        for (Index lane = 0; lane < LANES; ++lane) {
+            if (!lot.has(group, lane)) continue;
+            const float* image = from.data + lot.image(group, lane) * from.strides[0] + y * from.strides[2];
+            const Index segment = lot.segment(lane), start = segment * map.width;
+            for (Index x = segment > 0 ? -1 : 0; x < map.width + (segment + 1 < lot.segments ? 1 : 0); ++x)
                 for (Index channel = 0; channel < map.channels; ++channel)
-                    row[x * map.pixel() + channel * LANES + lane] = image[x * from.strides[3] + channel * from.strides[1]];
+                    row[x * map.pixel() + channel * LANES + lane] =
+                        image[(start + x) * from.strides[3] + channel * from.strides[1]];
         }
     }
 }
 
-// out[image][channel] = the mean of all rectified pixels.
-inline void average_rectified(const float* from, const Lot& lot, const Map& map, float* out) {
-    const Vector share_of_one = splat(1.0f / float(map.height * map.width));
+// out[image][channel] = the mean of all pixels, rectified or not.
+template <bool RECTIFY>
+inline void average(const float* from, const Lot& lot, const Map& map, float* out) {
+    const Vector share_of_one = splat(1.0f / float(map.height * map.width * lot.segments));
     for (Index group = 0; group < lot.groups(); ++group)
         for (Index channel = 0; channel < map.channels; ++channel) {
             Vector sum{};
             for (Index y = 0; y < map.height; ++y) {
                 const float* row = map.row(from, group * map.height + y) + channel * LANES;
-                for (Index x = 0; x < map.width; ++x) sum += rectify(load(row + x * map.pixel()));
+                for (Index x = 0; x < map.width; ++x) {
+                    const Vector value = load(row + x * map.pixel());
+                    sum += RECTIFY ? rectify(value) : value;
+                }
             }
             float lanes[LANES];
             store(lanes, sum * share_of_one);
+            for (Index lane = lot.per_group(); lane < LANES; ++lane) lanes[lane % lot.per_group()] += lanes[lane];
             for (Index lane = 0; lane < lot.in_group(group); ++lane)
-                out[(group * LANES + lane) * map.channels + channel] = lanes[lane];
+                out[lot.image(group, lane) * map.channels + channel] = lanes[lane];
         }
 }
 
-inline void average_rectified_backward(
+template <bool RECTIFY>
+inline void average_backward(
     const float* by_out, const float* values, const Lot& lot, const Map& map, float* gradient
 ) {
-    const Vector share_of_one = splat(1.0f / float(map.height * map.width));
+    const Vector share_of_one = splat(1.0f / float(map.height * map.width * lot.segments));
     for (Index group = 0; group < lot.groups(); ++group)
         for (Index channel = 0; channel < map.channels; ++channel) {
             float lanes[LANES] = {};
-            for (Index lane = 0; lane < lot.in_group(group); ++lane)
-                lanes[lane] = by_out[(group * LANES + lane) * map.channels + channel];
+            for (Index lane = 0; lane < LANES; ++lane)
+                if (lot.has(group, lane)) lanes[lane] = by_out[lot.image(group, lane) * map.channels + channel];
             const Vector given = load(lanes) * share_of_one;
             for (Index y = 0; y < map.height; ++y) {
                 const Index row = group * map.height + y;
                 const float* value = map.row(values, row) + channel * LANES;
                 float* to = map.row(gradient, row) + channel * LANES;
-                for (Index x = 0; x < map.width; ++x)
-                    store(to + x * map.pixel(), where_positive(load(value + x * map.pixel()), given));
+                for (Index x = 0; x < map.width; ++x) {
+                    const Index place = x * map.pixel();
+                    store(to + place, RECTIFY ? where_positive(load(value + place), given) : given);
+                }
             }
         }
+}
+
+// Write a map to a tensor [images][height][width][channels].
+inline void write_pixels(const float* from, const Lot& lot, const Map& map, float* to) {
+    for (Index number = 0; number < map.rows(lot.groups()); ++number) {
+        const Index group = number / map.height, y = number % map.height;
+        const float* row = map.row(from, number);
+        for (Index lane = 0; lane < LANES; ++lane) {
+            if (!lot.has(group, lane)) continue;
+            float* image = to + lot.place(map, group, lane, y) * map.channels;
+            for (Index x = 0; x < map.width; ++x)
+                for (Index channel = 0; channel < map.channels; ++channel)
+                    *image++ = row[x * map.pixel() + channel * LANES + lane];
+        }
+    }
+}
+
+// Add such a tensor to a map, or replace the map by it; null stands for zeros.
+inline void read_pixels(const float* from, const Lot& lot, const Map& map, float* to, bool add) {
+    if (from == nullptr && add) return;
+    for (Index number = 0; number < map.rows(lot.groups()); ++number) {
+        const Index group = number / map.height, y = number % map.height;
+        float* row = map.row(to, number);
+        for (Index x = 0; x < map.width; ++x)
+            for (Index channel = 0; channel < map.channels; ++channel) {
+                float lanes[LANES] = {};
+                for (Index lane = 0; lane < LANES; ++lane)
+                    if (from != nullptr && lot.has(group, lane))
+                        lanes[lane] = from[(lot.place(map, group, lane, y) + x) * map.channels + channel];
+                float* place = row + x * map.pixel() + channel * LANES;
+                store(place, add ? load(place) + load(lanes) : load(lanes));
+            }
+    }
 }
 
 }  // namespace

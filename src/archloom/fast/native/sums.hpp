@@ -35,7 +35,7 @@ struct NormParameters {  // null where a normalisation has none
 
 // Statistics of some rows, for every channel and lane: rows of means, then of squared distances.
 inline void add_row_statistics(const Map& map, const float* values, float* kept, Index before) {
-    const Index pixel = map.pixel();
+    const Index pixel = map.pixel(), depth = map.depth();
     const float width = float(map.width), part = width / (width + float(before));
     for (Index channel = 0; channel < map.channels; ++channel) {
         const float* start = values + channel * LANES;
@@ -46,7 +46,7 @@ inline void add_row_statistics(const Map& map, const float* values, float* kept,
             const Vector distance = load(start + x * pixel) - mean;
             squares += distance * distance;
         }
-        float *means = kept + channel * LANES, *distances = means + pixel;
+        float *means = kept + channel * LANES, *distances = means + depth;
         if (before == 0) {
             store(means, mean);
             store(distances, squares);
@@ -60,7 +60,7 @@ inline void add_row_statistics(const Map& map, const float* values, float* kept,
 
 // Merge the bands of each group into its first.
 inline void merge_bands(const Map& map, const Bands& bands, float* kept) {
-    const Index floats = 2 * map.pixel();
+    const Index floats = 2 * map.depth();
     for (Index band = 0; band < bands.count; ++band) {
         const Index first = bands.group(band) * bands.per_group;
         if (band == first) continue;
@@ -68,13 +68,13 @@ inline void merge_bands(const Map& map, const Bands& bands, float* kept) {
         const float more = float((bands.last(band) - bands.first(band)) * map.width), part = more / (more + before);
         float* means = kept + first * floats;
         const float* others = kept + band * floats;
-        for (Index place = 0; place < map.pixel(); place += LANES) {
+        for (Index place = 0; place < map.depth(); place += LANES) {
             const Vector known = load(means + place), step = load(others + place) - known;
-            float* distances = means + map.pixel() + place;
+            float* distances = means + map.depth() + place;
             store(means + place, known + step * splat(part));
             store(
                 distances,
-                load(distances) + load(others + map.pixel() + place) + step * step * splat(part * before)
+                load(distances) + load(others + map.depth() + place) + step * step * splat(part * before)
             );
         }
     }
@@ -86,25 +86,27 @@ struct Moments {
 
 // Lanes have as many pixels each, so their means count equally.
 inline Moments merge_lanes(const Map& map, const Bands& bands, const Lot& lot, const float* kept, Index channel) {
-    const Index step = 2 * map.pixel() * bands.per_group;
+    const Index step = 2 * map.depth() * bands.per_group;
     double mean = 0.0, squares = 0.0, spread = 0.0;
     for (Index group = 0; group < lot.groups(); ++group) {
         const float* means = kept + group * step + channel * LANES;
-        for (Index lane = 0; lane < lot.in_group(group); ++lane) {
+        for (Index lane = 0; lane < LANES; ++lane) {
+            if (!lot.has(group, lane)) continue;
             mean += double(means[lane]);
-            squares += double(means[map.pixel() + lane]);
+            squares += double(means[map.depth() + lane]);
         }
     }
-    mean /= double(lot.images);
+    mean /= double(lot.parts());
     for (Index group = 0; group < lot.groups(); ++group) {
         const float* means = kept + group * step + channel * LANES;
-        for (Index lane = 0; lane < lot.in_group(group); ++lane) {
+        for (Index lane = 0; lane < LANES; ++lane) {
+            if (!lot.has(group, lane)) continue;
             const double distance = double(means[lane]) - mean;
             spread += distance * distance;
         }
     }
     const double pixels = double(map.height * map.width);
-    return {mean, (squares + pixels * spread) / (pixels * double(lot.images))};
+    return {mean, (squares + pixels * spread) / (pixels * double(lot.parts()))};
 }
 
 inline void update_running(const NormParameters& of, Index channel, const Moments& found, double count, float momentum) {
@@ -121,7 +123,7 @@ inline void finish_moments(
 ) {
     const Bands bands(map, lot.groups());
     merge_bands(map, bands, kept);
-    const double count = double(lot.images * map.height * map.width);
+    const double count = double(lot.parts() * map.height * map.width);
     for (Index channel = 0; channel < map.channels; ++channel) {
         const Moments found = merge_lanes(map, bands, lot, kept, channel);
         const double deviation = 1.0 / std::sqrt(found.variance + double(epsilon));
@@ -135,24 +137,31 @@ inline void finish_moments(
     if (of.batches != nullptr) ++*of.batches;
 }
 
-// --- rows of terms
+// --- rows of terms, each times a number per image: 0 for lanes beyond the last
 
 template <bool ADD>
 ALWAYS void write(float* to, Vector value) {
     store(to, ADD ? load(to) + value : value);
 }
 
+struct Strides {  // floats from pixel to pixel
+    Index from, to;
+};
+
 template <bool ADD>
-void add_as_it_is(const Map& map, const float* from, float* to) {
-    for (Index place = 0; place < map.width * map.pixel(); place += LANES) write<ADD>(to + place, load(from + place));
+void add_as_it_is(const Map& map, const Strides& strides, const float* from, Vector lanes, float* to) {
+    for (Index x = 0; x < map.width; ++x, from += strides.from, to += strides.to)
+        for (Index place = 0; place < map.depth(); place += LANES) write<ADD>(to + place, load(from + place) * lanes);
 }
 
 template <bool ADD>
-void add_normalized(const Map& map, const float* from, const NormTables& tables, Vector mask, float* to) {
-    for (Index x = 0; x < map.width; ++x, from += map.pixel(), to += map.pixel())
+void add_normalized(
+    const Map& map, const Strides& strides, const float* from, const NormTables& tables, Vector lanes, float* to
+) {
+    for (Index x = 0; x < map.width; ++x, from += strides.from, to += strides.to)
         for (Index channel = 0; channel < map.channels; ++channel) {
-            const Vector shift = splat(tables.shift[channel]) * mask;
-            write<ADD>(to + channel * LANES, load(from + channel * LANES) * splat(tables.scale[channel]) + shift);
+            const Vector value = load(from + channel * LANES) * splat(tables.scale[channel]);
+            write<ADD>(to + channel * LANES, (value + splat(tables.shift[channel])) * lanes);
         }
 }
 
@@ -160,68 +169,76 @@ inline Index inside_window(Index place, Index size) {  // pixels of a window of 
     return 1 + (place > 0) + (place + 1 < size);
 }
 
-// Room for a row of sums over three rows, with a column of zeros at both ends.
+// Room for a row of sums over three rows, with a column of zeros at both ends; pixels follow each other there.
 inline float* join_rows(const Map& map, const float* image, Index number, float* room, bool divide) {
-    const Index y = number % map.height, floats = map.width * map.pixel();
-    std::memset(room, 0, std::size_t(map.pixel()) * sizeof(float));
-    float* joined = room + map.pixel();
-    std::memset(joined + floats, 0, std::size_t(map.pixel()) * sizeof(float));
-    for (Index step = y > 0 ? -1 : 0; step <= (y + 1 < map.height ? 1 : 0); ++step) {
+    const Index y = number % map.height, depth = map.depth();
+    std::memset(room, 0, std::size_t(depth) * sizeof(float));
+    float* joined = room + depth;
+    std::memset(joined + map.width * depth, 0, std::size_t(depth) * sizeof(float));
+    const Index first = y > 0 ? -1 : 0;
+    for (Index step = first; step <= (y + 1 < map.height ? 1 : 0); ++step) {
         const float* row = map.row(image, number + step);
         const Vector factor = splat(divide ? 1.0f / float(inside_window(y + step, map.height)) : 1.0f);
-        if (step == (y > 0 ? -1 : 0))
-            for (Index place = 0; place < floats; place += LANES) store(joined + place, load(row + place) * factor);
-        else
-            for (Index place = 0; place < floats; place += LANES)
-                store(joined + place, load(joined + place) + load(row + place) * factor);
+        for (Index x = 0; x < map.width; ++x)
+            for (Index place = 0; place < depth; place += LANES) {
+                const Vector value = load(row + x * map.pixel() + place) * factor;
+                float* sum = joined + x * depth + place;
+                store(sum, step == first ? value : load(sum) + value);
+            }
     }
     return joined;
 }
 
 template <bool ADD>
-void add_pooled(const Map& map, const float* image, Index number, float* room, float* to) {
+void add_pooled(const Map& map, Index to_pixel, const float* image, Index number, float* room, Vector lanes, float* to) {
     const float* joined = join_rows(map, image, number, room, false);
-    const Index rows = inside_window(number % map.height, map.height), pixel = map.pixel();
-    for (Index x = 0; x < map.width; ++x) {
-        const Vector factor = splat(1.0f / float(rows * inside_window(x, map.width)));
-        for (Index place = x * pixel; place < (x + 1) * pixel; place += LANES)
-            write<ADD>(
-                to + place, (load(joined + place - pixel) + load(joined + place) + load(joined + place + pixel)) * factor
-            );
+    const Index rows = inside_window(number % map.height, map.height), depth = map.depth();
+    for (Index x = 0; x < map.width; ++x, joined += depth, to += to_pixel) {
+        const Vector factor = splat(1.0f / float(rows * inside_window(x, map.width))) * lanes;
+        for (Index place = 0; place < depth; place += LANES) {
+            const float* middle = joined + place;
+            write<ADD>(to + place, (load(middle - depth) + load(middle) + load(middle + depth)) * factor);
+        }
     }
 }
 
+// given: the map of the gradient, of the shape of the pooled one.
 template <bool ADD>
-void add_pooled_backward(const Map& map, const float* gradient, Index number, float* room, float* to) {
-    float* joined = join_rows(map, gradient, number, room, true);
-    const Index pixel = map.pixel();
-    for (Index x = 0; x < map.width; ++x) {
-        const Vector factor = splat(1.0f / float(inside_window(x, map.width)));
-        for (Index place = x * pixel; place < (x + 1) * pixel; place += LANES)
+void add_pooled_backward(
+    const Map& given, Index to_pixel, const float* gradient, Index number, float* room, Vector lanes, float* to
+) {
+    float* joined = join_rows(given, gradient, number, room, true);
+    const Index depth = given.depth();
+    for (Index x = 0; x < given.width; ++x) {
+        const Vector factor = splat(1.0f / float(inside_window(x, given.width))) * lanes;
+        for (Index place = x * depth; place < (x + 1) * depth; place += LANES)
             store(joined + place, load(joined + place) * factor);
     }
-    for (Index place = 0; place < map.width * pixel; place += LANES)
-        write<ADD>(to + place, load(joined + place - pixel) + load(joined + place) + load(joined + place + pixel));
+    for (Index x = 0; x < given.width; ++x, joined += depth, to += to_pixel)
+        for (Index place = 0; place < depth; place += LANES) {
+            const float* middle = joined + place;
+            write<ADD>(to + place, load(middle - depth) + load(middle) + load(middle + depth));
+        }
 }
 
 // --- backward of a normalisation
 
 // Add up a row of the gradient, and of its products with the distances from the mean, for every channel and lane.
 inline void add_row_products(
-    const Map& map, const float* gradient, const float* values, const NormTables& tables, float* kept
+    const Map& map, Index gradient_pixel, const float* gradient, const float* values, const NormTables& tables,
+    Vector lanes, float* kept
 ) {
-    const Index pixel = map.pixel();
     for (Index channel = 0; channel < map.channels; ++channel) {
         const Index start = channel * LANES;
         const Vector mean = splat(tables.mean[channel]);
-        Vector sum = load(kept + start), products = load(kept + pixel + start);
+        Vector sum{}, products{};
         for (Index x = 0; x < map.width; ++x) {
-            const Vector given = load(gradient + x * pixel + start);
+            const Vector given = load(gradient + x * gradient_pixel + start);
             sum += given;
-            products += given * (load(values + x * pixel + start) - mean);
+            products += given * (load(values + x * map.pixel() + start) - mean);
         }
-        store(kept + start, sum);
-        store(kept + pixel + start, products);
+        store(kept + start, load(kept + start) + sum * lanes);
+        store(kept + map.depth() + start, load(kept + map.depth() + start) + products * lanes);
     }
 }
 
@@ -235,27 +252,28 @@ inline NormGradient finish_products(
 ) {
     double sum = 0.0, products = 0.0;
     for (Index band = 0; band < bands.count; ++band) {
-        const float* of = kept + band * 2 * map.pixel() + channel * LANES;
+        const float* of = kept + band * 2 * map.depth() + channel * LANES;
         sum += add_lanes(load(of));
-        products += add_lanes(load(of + map.pixel()));
+        products += add_lanes(load(of + map.depth()));
     }
     const double deviation = double(tables.deviation[channel]);
-    const double count = double(lot.images * map.height * map.width);
+    const double count = double(lot.parts() * map.height * map.width);
     if (by_scale != nullptr) by_scale[channel] = float(products * deviation);
     if (by_shift != nullptr) by_shift[channel] = float(sum);
     return {tables.scale[channel], float(sum / count), float(products * deviation * deviation / count)};
 }
 
-// Replace a row of values by its gradient.
+// Replace a row of values by its gradient. mask: 1 where a lane has an image; lanes: what the gradient is multiplied by.
 inline void replace_by_gradient(
-    const Map& map, const float* gradient, float* values, const NormTables& tables, const NormGradient* of, Vector mask
+    const Map& map, Index gradient_pixel, const float* gradient, float* values, const NormTables& tables,
+    const NormGradient* of, Vector mask, Vector lanes
 ) {
-    for (Index x = 0; x < map.width; ++x, gradient += map.pixel(), values += map.pixel())
+    for (Index x = 0; x < map.width; ++x, gradient += gradient_pixel, values += map.pixel())
         for (Index channel = 0; channel < map.channels; ++channel) {
             const Index place = channel * LANES;
             const Vector distance = load(values + place) - splat(tables.mean[channel]);
             const Vector rest = splat(of[channel].mean) + distance * splat(of[channel].slope);
-            store(values + place, (load(gradient + place) - rest) * (splat(of[channel].factor) * mask));
+            store(values + place, (load(gradient + place) * lanes - rest) * (splat(of[channel].factor) * mask));
         }
 }
 
@@ -268,7 +286,7 @@ inline void halve_row(const Map& in, const Map& out, const float* image, Index n
     for (Index x = 0; x < out.width; ++x) {
         const Index columns = in_pair(x, in.width);
         const Vector factor = splat(1.0f / float(rows * columns));
-        for (Index place = 0; place < in.pixel(); place += LANES) {
+        for (Index place = 0; place < in.depth(); place += LANES) {
             Vector sum{};
             for (Index row = 0; row < rows; ++row)
                 for (Index column = 0; column < columns; ++column)
@@ -284,8 +302,8 @@ void halve_backward_row(const Map& in, const Map& out, const float* gradient, In
     const float* from = out.row(gradient, group * out.height + y / 2);
     for (Index x = 0; x < in.width; ++x) {
         const Vector factor = splat(1.0f / float(rows * in_pair(x / 2, in.width)));
-        for (Index place = 0; place < in.pixel(); place += LANES)
-            write<ADD>(to + x * in.pixel() + place, load(from + x / 2 * in.pixel() + place) * factor);
+        for (Index place = 0; place < in.depth(); place += LANES)
+            write<ADD>(to + x * in.pixel() + place, load(from + x / 2 * out.pixel() + place) * factor);
     }
 }
 
