@@ -90,6 +90,27 @@ def test_a_reference_that_is_clearly_better_is_returned() -> None:
     assert yield_to_reference(outcome(*rival)).winner == Architecture({"a": "w"})
 
 
+@pytest.mark.parametrize(
+    ("right", "of", "winner"),
+    [
+        (53, 100, "r"),  # 3 points of 100 images are nothing
+        (30, 100, "r"),  # nor is it worse
+        (95, 100, "w"),  # evidence counts, however few images there are
+        (265, 500, "w"),  # as many images as it takes to tell
+    ],
+)
+def test_few_images_return_a_reference_unless_another_is_shown_to_be_better(right: int, of: int, winner: str) -> None:
+    for origin in ("proposal", "largest"):
+        own, other = (
+            record("w", flags(right, of), origin=origin),
+            record("r", flags(of // 2, of), origin="ResNet block"),
+        )
+        decided = yield_to_reference(outcome(own, other, record("x", flags(of // 3, of), origin="largest")))
+        assert decided.winner == Architecture({"a": winner})
+        said = "no other contestant is shown to beat this reference by so few held-out images (ResNet block)"
+        assert (said in summarize_race(decided, derived=None).sentence) == (winner == "r")
+
+
 def test_random_contestants_count_after_equally_many_steps() -> None:
     records = [
         record("w", flags(50), origin="derived", steps=2),

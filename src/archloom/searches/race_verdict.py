@@ -10,13 +10,14 @@ from typing import Self
 
 from archloom.core.json_object import JsonObject, from_json_object
 from archloom.core.score_names import rename_scores
-from archloom.searches.finalist_race import RaceOutcome, is_reference, unpack_bits
+from archloom.searches.finalist_race import NOT_REFERENCES, RaceOutcome, is_reference, unpack_bits
 from archloom.searches.race_proposals import LARGEST, RANDOM
 from archloom.searches.records import FinalistRecord
 from archloom.spaces import Architecture
 from archloom.tasks import CLASSIFICATION, LANGUAGE, TASKS
 
 CONFIDENCE = 0.95
+FEW_HELD_OUT = 500  # images, or words; fewer have an error of two points and more for a difference
 MOST_CHANGES = 6  # decisions that are named
 
 
@@ -75,7 +76,9 @@ class RaceResult:
         """Return the first sentence of a verdict."""
         parts = [difference.text for difference in self.references]
         if self.winner_origin not in ("derived", "sample", "proposal", RANDOM):
-            parts.insert(0, f"no other contestant beat this reference ({self.winner_origin})")
+            few = any(difference.images < FEW_HELD_OUT for difference in self.references)
+            what = "is shown to beat this reference by so few held-out images" if few else "beat this reference"
+            parts.insert(0, f"no other contestant {what} ({self.winner_origin})")
         if self.random:
             parts.append(f"better than {self.beaten_random} of {self.random} random architectures")
         return f"By equal short trainings: {', '.join(parts)}." if parts else ""
@@ -110,8 +113,16 @@ def yield_to_reference(outcome: RaceOutcome) -> RaceOutcome:
 
     The race counts the size of a network, as short trainings favour small ones. That must not return a network which
     the trainings themselves clearly rank below what the user would have taken anyway.
+
+    Few held-out images cannot tell the best of many contestants from a lucky one. There a reference of the space wins
+    unless the race shows that another contestant is better.
     """
     own = [record for record in outcome.records if record.architecture == outcome.winner]
+    usual = [pair for pair in _pair_references(outcome, own) if pair[0].other != LARGEST]
+    if usual and own[0].origin in (*NOT_REFERENCES, LARGEST):
+        difference, reference = max(usual, key=lambda pair: -pair[0].points)  # the best of them
+        if difference.images < FEW_HELD_OUT and difference.low <= 0:
+            return replace(outcome, winner=reference)
     if is_reference(own[0]):
         return outcome
     better = [(one.points, theirs) for one, theirs in _pair_references(outcome, own) if one.high < 0]
