@@ -29,7 +29,7 @@ from archloom.core.durations import parse_duration
 from archloom.data.cifar import cifar10
 from archloom.data.source import ImageData
 from archloom.export.prediction import Predictor, open_predictor
-from archloom.pipelines.spec import RETRAIN_SHARE
+from archloom.pipelines.spec import SHARE_FOR_FEW, TOGETHER
 
 EACH, FIRST_SEED, CHUNK = 100, 70, 500
 REFERENCE = "nb201_residual"
@@ -44,7 +44,7 @@ class Control:
     share: float
 
 
-CONTROLS = (Control("as long as the retraining", RETRAIN_SHARE), Control("as long as the run", 1.0))
+CONTROLS = (Control("as long as the retraining", TOGETHER - SHARE_FOR_FEW), Control("as long as the run", 1.0))
 
 
 def write_pictures(folder: Path, data: ImageData) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from archloom.core.durations import parse_duration
 from archloom.core.settings import Settings, merge
 from archloom.data import load
 from archloom.data.source import ImageData
@@ -111,6 +112,37 @@ def test_a_pipeline_writes_the_planned_size_and_keeps_it(tmp_path: Path, monkeyp
     begun.write(folder)
     resumed, _ = PipelineSpec.open(given, tmp_path)
     assert (resumed.retrain, len(planned)) == (size, 1)
+
+
+@pytest.mark.parametrize(
+    ("few", "own", "search", "retrain"),
+    [(2_500, {}, 240, "840s"), (1_000, {}, 480, "600s"), (2_500, {"search_share": 0.3}, 360, "720s")],
+)
+def test_few_images_leave_more_time_for_training(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    few: int,
+    own: Settings,
+    search: int,
+    retrain: str,
+) -> None:
+    """Of 20 minutes, searches of few images get a fifth, others two; a tenth is for evaluation and exports."""
+    planned: list[SearchSpec] = []
+
+    def complete(search: SearchSpec, data: ImageData, note: object) -> Planned:
+        planned.append(search)
+        return Planned(search, None)
+
+    monkeypatch.setattr(spec_module, "complete_search", complete)
+    monkeypatch.setattr(spec_module, "FEW_IMAGES", few)  # there are 1,437
+    monkeypatch.setattr(spec_module, "plan_final", lambda *_: None)
+    given = {"budget": "20m", "retrain": {"recipe": "auto"}, "search": pipeline().settings.search, "searches": 1, **own}
+    begun, folder = PipelineSpec.open({**given, "retrainings": 1}, tmp_path)
+    assert parse_duration(planned[0].search.budget or "") == search
+    assert begun.retrainings(folder, [0])[0].budget == retrain
+    begun.write(folder)
+    resumed, _ = PipelineSpec.open({**given, "retrainings": 1}, tmp_path)
+    assert resumed.retrainings(folder, [0])[0].budget == retrain
 
 
 @pytest.mark.parametrize(("channels", "depth", "drop_path"), [(8, 1, 0.0), (16, 5, 0.1)])

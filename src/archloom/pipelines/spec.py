@@ -43,7 +43,14 @@ from archloom.strategies.base import BlackBox
 
 MOST_RUNS = 1000  # of a kind
 FORMATS = ("onnx", "torch", "standalone")
-SEARCH_SHARE, RETRAIN_SHARE = 0.4, 0.5  # of a budget; the rest is for reading, evaluation and exports
+SEARCH_SHARE, TOGETHER = (
+    0.4,
+    0.9,
+)  # of a budget: of searches, and with retrainings; the rest is for evaluation and exports
+FEW_IMAGES, SHARE_FOR_FEW = (
+    2_500,
+    0.2,
+)  # few images hardly tell architectures apart: their time is better spent on training
 SPENT = 0.8  # of the time of a search, by its timed steps; the rest is for evaluation and a machine that slows down
 FEWEST_EPOCHS = 3
 TIMED_STEPS, STEPS_BEFORE = 6, 3  # the first steps of a process are slow
@@ -72,6 +79,9 @@ class PipelineSettings:
     budget: Annotated[
         str | None, Doc("time for all of it, as 15m; fits epochs of the search and what the recipe auto trains")
     ] = None
+    search_share: Annotated[
+        float | None, Doc("of the budget, for searches; left out: 0.4, and 0.2 where there are fewer than 2,500 images")
+    ] = None
     search: Annotated[Settings, Doc("sections of a search, over those of `recipe`")] = field(default_factory=dict)
     retrain: Annotated[Settings, Doc("sections of a retraining, over those of `recipe`")] = field(default_factory=dict)
 
@@ -82,6 +92,9 @@ class PipelineSettings:
                 f"searches must lie in 1..{MOST_RUNS}, got {self.searches}": 1 <= self.searches <= MOST_RUNS,
                 f"retrainings must lie in 1..{MOST_RUNS}, got {self.retrainings}": 1 <= self.retrainings <= MOST_RUNS,
                 f"pick_epochs must be 0 or more, got {self.pick_epochs}": self.pick_epochs >= 0,
+                f"search_share must lie in (0, {TOGETHER}), got {self.search_share}": (
+                    self.search_share is None or 0 < self.search_share < TOGETHER
+                ),
                 **{f"export: unknown format '{name}'{suggestion(name, FORMATS)}": False for name in unknown},
             }
         )
@@ -210,10 +223,28 @@ class PipelineSpec:
         overrides = merge({"data": {"name": search.data_set.name, **known}}, self.retrain)
         return resolve_request(json.dumps(content, default=str), recipe=self.recipe, overrides=overrides)
 
+    def with_search_share(self, share: float | None) -> PipelineSpec:
+        """Return the pipeline with a share of the budget for searches, unless the user wrote one."""
+        if share is None or self.settings.search_share is not None:
+            return self
+        return replace(self, settings=replace(self.settings, search_share=share))
+
     @property
     def picks(self) -> bool:
         """Return whether one search must be chosen among several."""
         return self.settings.protocol == "best_of_searches" and len(self.seeds) > 1
+
+    @property
+    def search_share(self) -> float:
+        """Return the share of the budget that searches get."""
+        return SEARCH_SHARE if self.settings.search_share is None else self.settings.search_share
+
+    @property
+    def search_seconds(self) -> float:
+        """Return the time of each search within the budget."""
+        assert self.settings.budget is not None, "there is a budget"
+        rounds = math.ceil(len(self.seeds) / self.search_jobs)
+        return self.search_share * parse_duration(self.settings.budget) / rounds
 
     @property
     def most_retrainings(self) -> int:
@@ -231,7 +262,8 @@ class PipelineSpec:
         """Return the time that each of so many retrainings has; None where the recipe says how long it trains."""
         if self.settings.budget is None or self.recipe != AUTO:
             return None
-        seconds = RETRAIN_SHARE * parse_duration(self.settings.budget) / math.ceil(count / self.retrain_jobs(count))
+        seconds = (TOGETHER - self.search_share) * parse_duration(self.settings.budget)
+        seconds /= math.ceil(count / self.retrain_jobs(count))
         return f"{max(1, round(seconds))}s"
 
     @property
@@ -273,19 +305,24 @@ def _with_epochs(pipeline: PipelineSpec, folder: Path, note: Callable[[str], Non
     if (folder / FILE_NAME).is_file():
         begun = read_toml(folder / FILE_NAME)
         if begun.get("budget") == pipeline.settings.budget:
+            pipeline = pipeline.with_search_share(begun.get("search_share"))
             planned = {name: value for name, value in begun["retrain"].items() if name != "recipe"}
             return _set_search(replace(pipeline, retrain=merge(planned, pipeline.retrain)), begun["search"])
-    most = pipeline.search.search.epochs
-    rounds = math.ceil(len(pipeline.seeds) / pipeline.search_jobs)
-    seconds = SEARCH_SHARE * parse_duration(pipeline.settings.budget) / rounds
     if "search.epochs" not in flatten(pipeline.search.given):
-        budgeted = _set_search(pipeline, merge(pipeline.search.given, {"search": {"budget": format_duration(seconds)}}))
-        data = budgeted.search.load_data()
-        wanted = _with_final(budgeted, data, note)
-        return replace(wanted, search=complete_search(wanted.search, data, note).spec)
+        return _with_plan(pipeline, note)
+    most, seconds = pipeline.search.search.epochs, pipeline.search_seconds
     epochs = epochs_that_fit(build_search(pipeline.search), seconds, most=most)
     note(f"search: {epochs} of {most} epochs fit into {seconds / 60:.1f} min of {pipeline.settings.budget}")
     return _set_search(pipeline, merge(pipeline.search.to_settings(), {"search": {"epochs": epochs}}))
+
+
+def _with_plan(pipeline: PipelineSpec, note: Callable[[str], None]) -> PipelineSpec:
+    data = pipeline.search.load_data()
+    few = isinstance(data, ImageData) and len(data.train) < FEW_IMAGES
+    shared = pipeline.with_search_share(SHARE_FOR_FEW if few else SEARCH_SHARE)
+    budget = {"search": {"budget": format_duration(shared.search_seconds)}}
+    wanted = _with_final(_set_search(shared, merge(shared.search.given, budget)), data, note)
+    return replace(wanted, search=complete_search(wanted.search, data, note).spec)
 
 
 def _with_final(pipeline: PipelineSpec, data: DataSet, note: Callable[[str], None]) -> PipelineSpec:
