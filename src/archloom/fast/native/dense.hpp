@@ -275,6 +275,37 @@ ALWAYS void each_sum(const Body& body) {
             for (int c = 0; c < C; ++c) body(i, column, c, Index(((i * K + column) * C + c) * LANES));
 }
 
+// Add a row of pixels. Three neighbours are kept from pixel to pixel, so each value is loaded and rectified once.
+template <int C, int I, bool RECTIFY>
+ALWAYS void add_weight_row(
+    const float* values, Index in_pixel, const float* given, Index out_pixel, Index width, Vector (&sums)[I][3][C]
+) {
+    const auto read = [=](Index column, int i) __attribute__((always_inline)) {
+        const Vector value = load(values + column * in_pixel + i * LANES);
+        return RECTIFY ? rectify(value) : value;
+    };
+    Vector left[I], middle[I];
+#pragma GCC unroll 4
+    for (int i = 0; i < I; ++i) left[i] = read(0, i), middle[i] = read(1, i);
+    for (Index x = 0; x < width; ++x, given += out_pixel) {
+        Vector right[I];
+#pragma GCC unroll 4
+        for (int i = 0; i < I; ++i) right[i] = read(x + 2, i);
+#pragma GCC unroll 4
+        for (int c = 0; c < C; ++c) {
+            const Vector gradient = load(given + c * LANES);
+#pragma GCC unroll 4
+            for (int i = 0; i < I; ++i) {
+                sums[i][0][c] += left[i] * gradient;
+                sums[i][1][c] += middle[i] * gradient;
+                sums[i][2][c] += right[i] * gradient;
+            }
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < I; ++i) left[i] = middle[i], middle[i] = right[i];
+    }
+}
+
 template <int C, int I, int K, int S, bool RECTIFY>
 void weight_tile(const WeightSums& all, Index number, Index tap, Index out, Index in, float* kept, const Weights& result) {
     const Dense& dense = all.dense;
@@ -289,6 +320,10 @@ void weight_tile(const WeightSums& all, Index number, Index tap, Index out, Inde
         if (from < 0 || from >= dense.in.height) continue;
         const float* values = dense.in.row(all.in, group * dense.in.height + from) - pad * in_pixel + in * LANES;
         const float* given = dense.out.row(all.gradient, row) + out * LANES;
+        if constexpr (K == 3 && S == 1 && LANES == 16) {  // fewer registers than 32 would not hold so much
+            add_weight_row<C, I, RECTIFY>(values, in_pixel, given, out_pixel, dense.out.width, sums);
+            continue;
+        }
         for (Index x = 0; x < dense.out.width; ++x, values += S * in_pixel, given += out_pixel) {
             Vector gradients[C];
 #pragma GCC unroll 4

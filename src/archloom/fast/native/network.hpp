@@ -9,6 +9,7 @@
 #include "dense.hpp"
 #include "map_pools.hpp"
 #include "sums.hpp"
+#include "winograd.hpp"
 
 namespace {
 
@@ -72,6 +73,10 @@ struct Needs {
             if (step.kind != CONVOLVE) continue;
             const Dense dense = dense_of(plan, step);
             raise(weights, dense.weights());
+            if (fits_winograd(dense)) {
+                raise(weights, winograd_weights(dense));
+                raise(ring, winograd_room(dense));
+            }
             if (WeightSums::rows_at_once(dense) < out.rows(groups)) raise(kept_weights, dense.weights() * LANES);
             if (step.stride != 1) raise(spread, spread_map(dense).pitch() * spread_map(dense).rows(groups));
         }
@@ -177,7 +182,15 @@ class Executor {
         const Dense one = dense_of(plan_, step);
         const float* in = values(step.source);
         float* out = values(step.target);
-        pack_forward(one, {pointer<float>(step.weight), step.strides}, packed_.at(0));
+        const Weights weights{pointer<float>(step.weight), step.strides};
+        if (fits_winograd(one)) {
+            pack_winograd_forward(one, weights, packed_.at(0));
+            return write_rows(step, [&](Index row, int share_number, None&) {
+                if (row % 2 == 0)
+                    winograd_forward(one, in, packed_.at(0), out, row, rings_.at(share_number * needs_.ring));
+            });
+        }
+        pack_forward(one, weights, packed_.at(0));
         const ForwardRow run = forward_row_of(one);
         if (before.kind != DEPTHWISE)
             return write_rows(step, [&](Index row, int, None&) { run(one, in, packed_.at(0), out, row); });
@@ -358,10 +371,23 @@ class Executor {
             one, in, given, kept_weights_.at(0), {by_parameters_ + step.by_weight, step.strides}, groups_, threads_
         );
         if (!step.passes) return;
-        pack_backward(one, {pointer<float>(step.weight), step.strides}, packed_.at(0));
+        const Weights weights{pointer<float>(step.weight), step.strides};
+        if (fits_winograd(one)) return winograd_backward(step, one, weights);
+        pack_backward(one, weights, packed_.at(0));
         dense_backward(
             one, given, packed_.at(0), spread_.at(0), in, gradient(step.source), step.adds != 0, groups_, threads_
         );
+    }
+
+    void winograd_backward(const Step& step, const Dense& one, const Weights& weights) {
+        pack_winograd_backward(one, weights, packed_.at(0));
+        const WinogradBackward run = winograd_backward_of(one.rectified, step.adds != 0);
+        const Index pairs = one.in.rows(groups_) / 2;
+        share(pairs, threads_for(one.in, pairs), [&](Index first, Index last, int share_number) {
+            for (Index pair = first; pair < last; ++pair)
+                run(one, gradient(step.target), packed_.at(0), values(step.source), gradient(step.source), 2 * pair,
+                    rings_.at(share_number * needs_.ring));
+        });
     }
 
     void depthwise_backward(const Step& step) {
