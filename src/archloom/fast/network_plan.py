@@ -113,7 +113,7 @@ class NetworkPlanner:
     Args:
         images: shape of the batch: images, channels, height, width.
         lanes: numbers that a vector of the library holds.
-        segments: parts of an image, side by side, that lie in lanes of their own; 1 for whole images.
+        segments: neighbouring parts of an image that lie in lanes of their own; 1 for whole images.
 
     Raises:
         UnplannableError: images cannot be cut into so many segments.
