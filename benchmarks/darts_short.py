@@ -1,22 +1,25 @@
 """The DARTS space judged by short trainings: published cells, random cells, and cells that searches found.
 
     archloom compare darts_short --data-dir DIR --out runs/compare-darts_short
-    python benchmarks/darts_short.py --compared runs/compare-darts_short --data-dir DIR --out runs/darts_short
+    python benchmarks/darts_short.py --compared runs/compare-darts_short --data-dir DIR --out runs/darts_short \\
+        --table docs/results/darts-short.csv
 
-Every cell trains by the recipe `darts_short`, with two seeds. Reported are validation accuracies: the mean and the
-spread over seeds, Kendall's tau between published and short accuracies, and whether the cells of a search beat the
-random ones (permutation test, Welch interval). Finished trainings are kept. Writes `summary.json` beside them.
+Every cell trains by the recipe `darts_short`, with two seeds: first all cells with one seed, then with the other.
+Reported are validation accuracies: the mean and the spread over seeds, Kendall's tau between published and short
+accuracies, and whether the cells of a search beat the random ones (permutation test, Welch interval). A training is
+written into the table when it ends, and one that stands there is not repeated. So the work may take several sittings.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -25,6 +28,7 @@ from scipy import stats
 import archloom
 from archloom.comparisons.statistics import Pair, compare_pairs
 from archloom.core.errors import SettingError
+from archloom.core.files import write_atomically
 from archloom.core.settings import Settings, merge, parse_assignments
 from archloom.spaces.published import PUBLISHED
 
@@ -49,6 +53,23 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Training:
+    """A cell, the seed of one training, and the validation accuracy after it: a line of the table."""
+
+    group: str
+    name: str
+    seed: int
+    accuracy: float
+    parameters: int
+    text: str
+
+    @property
+    def cell(self) -> Cell:
+        """Return what was trained."""
+        return Cell(self.group, self.name, self.text)
+
+
+@dataclass(frozen=True)
 class TrainedCell:
     """A cell and its validation accuracies, one per training seed."""
 
@@ -62,29 +83,34 @@ class TrainedCell:
         return statistics.mean(self.accuracies)
 
     @property
-    def spread(self) -> float:
-        """Return the standard deviation over training seeds; 0 for one seed."""
-        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else 0.0
+    def spread(self) -> float | None:
+        """Return the standard deviation over training seeds; None for one seed."""
+        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else None
 
 
 def main() -> None:
     options = _options()
-    trained = [_train(cell, options) for cell in [*published_cells(), *found_cells(options.compared)]]
-    summary = summarize(trained)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "summary.json").write_text(json.dumps(summary, indent=1))
-    _print(trained, summary, Console(width=120))
+    done = read_table(options.table)
+    found = found_cells(options.compared) if options.compared else []
+    for cell, seed in list_missing([*published_cells(), *found], done, options.seeds):
+        done.append(_train(cell, seed, options))
+        write_table(options.table, done)
+    trained = gather(done)
+    _print(trained, Console(width=140))
 
 
 def _options() -> argparse.Namespace:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--compared", type=Path, required=True, metavar="FOLDER", help="of `archloom compare`")
+    arguments.add_argument(
+        "--compared", type=Path, metavar="FOLDER", help="of `archloom compare`; train its cells, too"
+    )
     arguments.add_argument("--data-dir", type=Path, required=True)
     arguments.add_argument("--out", type=Path, required=True)
+    arguments.add_argument("--table", type=Path, required=True, metavar="CSV", help="trainings; those in it are kept")
     arguments.add_argument("--seeds", type=int, nargs="+", default=[0, 1], help="of the trainings")
     arguments.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every training")
     options = arguments.parse_args()
-    if not (options.compared / "runs").is_dir():
+    if options.compared and not (options.compared / "runs").is_dir():
         arguments.error(f"--compared {options.compared} is not the folder of a comparison: it has no folder 'runs'")
     return options
 
@@ -105,15 +131,55 @@ def found_cells(compared: Path) -> list[Cell]:
     return cells
 
 
-def _train(cell: Cell, options: argparse.Namespace) -> TrainedCell:
+def read_table(path: Path) -> list[Training]:
+    """Return the trainings that a table holds; none where there is no such file."""
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        return [
+            Training(
+                line["group"],
+                line["name"],
+                int(line["seed"]),
+                float(line["accuracy"]),
+                int(line["parameters"]),
+                line["text"],
+            )
+            for line in csv.DictReader(file)
+        ]
+
+
+def write_table(path: Path, trainings: Sequence[Training]) -> None:
+    """Write trainings to a table."""
+    text = io.StringIO()
+    names = [field.name for field in fields(Training)]
+    csv.writer(text, lineterminator="\n").writerows([names, *map(astuple, trainings)])
+    write_atomically(path, text.getvalue().encode())
+
+
+def list_missing(cells: Sequence[Cell], done: Sequence[Training], seeds: Sequence[int]) -> list[tuple[Cell, int]]:
+    """Return the trainings that are missing, of given cells and of those in the table: seed after seed."""
+    known = {(one.name, one.seed) for one in done}
+    every: dict[str, Cell] = {}
+    for cell in [*cells, *(one.cell for one in done)]:
+        if every.setdefault(cell.name, cell).text != cell.text:
+            raise SettingError(f"two cells have the name {cell.name}; give --table another file")
+    return [(cell, seed) for seed in seeds for cell in every.values() if (cell.name, seed) not in known]
+
+
+def gather(done: Sequence[Training]) -> list[TrainedCell]:
+    """Return every cell with its accuracies."""
+    found: dict[str, list[Training]] = {}
+    for one in done:
+        found.setdefault(one.name, []).append(one)
+    return [TrainedCell(of[0].cell, tuple(one.accuracy for one in of), of[0].parameters) for of in found.values()]
+
+
+def _train(cell: Cell, seed: int, options: argparse.Namespace) -> Training:
     settings = settings_of(options.set, options.data_dir)
-    results = [
-        archloom.retrain(
-            cell.text, recipe="darts_short", seed=seed, out=options.out / f"{cell.name}-{seed}", settings=settings
-        )
-        for seed in options.seeds
-    ]
-    return TrainedCell(cell, tuple(result.valid.top1 for result in results), results[0].cost.parameters)
+    out = options.out / f"{cell.name}-{seed}"
+    result = archloom.retrain(cell.text, recipe="darts_short", seed=seed, out=out, settings=settings)
+    return Training(cell.group, cell.name, seed, round(result.valid.top1, 2), result.cost.parameters, cell.text)
 
 
 def settings_of(given: Sequence[str], data_dir: Path) -> Settings:
@@ -124,13 +190,7 @@ def settings_of(given: Sequence[str], data_dir: Path) -> Settings:
     return merge({"space": {"name": "darts"}, "data": {"directory": str(data_dir)}}, settings)
 
 
-def summarize(trained: Sequence[TrainedCell]) -> dict[str, Any]:
-    """Return rows, the agreement with published accuracies, and a verdict for every strategy."""
-    rows = [{**asdict(one), "mean": one.mean, "spread": one.spread} for one in trained]
-    return {"cells": rows, "kendall": _agreement(trained), "verdicts": _verdicts(trained)}
-
-
-def _agreement(trained: Sequence[TrainedCell]) -> Mapping[str, float] | None:
+def find_agreement(trained: Sequence[TrainedCell]) -> Mapping[str, float] | None:
     """Return Kendall's tau between published and short accuracies of the published cells."""
     pairs = [(PRINTED[one.cell.name], one.mean) for one in trained if one.cell.group == "published"]
     if len(pairs) < 3:
@@ -139,7 +199,7 @@ def _agreement(trained: Sequence[TrainedCell]) -> Mapping[str, float] | None:
     return {"tau": float(found.statistic), "p": float(found.pvalue), "cells": len(pairs)}
 
 
-def _verdicts(trained: Sequence[TrainedCell]) -> dict[str, str]:
+def find_verdicts(trained: Sequence[TrainedCell]) -> dict[str, str]:
     """Return how the cells of each strategy, and the published ones, do against the random ones."""
     groups: dict[str, list[float]] = {}
     for one in trained:
@@ -149,17 +209,17 @@ def _verdicts(trained: Sequence[TrainedCell]) -> dict[str, str]:
     return {name: verdict.sentence for name, verdict in compare_pairs(pairs, against=RANDOM).items()}
 
 
-def _print(trained: Sequence[TrainedCell], summary: Mapping[str, Any], console: Console) -> None:
+def _print(trained: Sequence[TrainedCell], console: Console) -> None:
     table = Table("cell", "from", "validation accuracy", "parameters", "published")
     for one in sorted(trained, key=lambda one: -one.mean):
         printed = f"{PRINTED[one.cell.name]:.2f}" if one.cell.group == "published" else ""
-        accuracy = f"{one.mean:.2f} ± {one.spread:.2f}"
+        accuracy = f"{one.mean:.2f}" if one.spread is None else f"{one.mean:.2f} ± {one.spread:.2f}"
         table.add_row(one.cell.name, one.cell.group, accuracy, f"{one.parameters:,}", printed)
     console.print(table)
-    if summary["kendall"] is not None:
-        found = summary["kendall"]
+    found = find_agreement(trained)
+    if found is not None:
         console.print(f"Kendall's tau between published and short accuracies: {found['tau']:.2f}, p = {found['p']:.2f}")
-    for name, sentence in summary["verdicts"].items():
+    for name, sentence in find_verdicts(trained).items():
         console.print(f"{name}: {sentence}")
 
 
