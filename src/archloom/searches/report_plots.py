@@ -18,6 +18,7 @@ from archloom.reports.figures import (
     draw_line,
     grid,
     legend_above,
+    legend_columns,
     legend_text,
     make_figure,
     svg,
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 MOST_PANELS = 28  # the edges of a DARTS search; above it, one row of colour per decision
 MOST_ROW_NAMES = 24
-CURVE_HEIGHT = 3.3  # inches
+CURVE_HEIGHT, LEGEND_ROW = 3.3, 0.17  # inches
+MOST_LEGEND_COLUMNS = 8
 
 
 # --- the result
@@ -248,7 +250,10 @@ def _shared_legend(figure: Figure, options: Sequence[str], colours: dict[str, st
 
     handles = [Line2D([], [], color=colours[one], linestyle=dashes[one], linewidth=2.5) for one in options]
     names = [legend_text(option) for option in options]
-    figure.legend(handles, names, loc="outside upper center", ncols=min(len(options), 8))
+    columns = legend_columns(len(options), most=MOST_LEGEND_COLUMNS)
+    rows = math.ceil(len(options) / columns)
+    figure.set_figheight(figure.get_figheight() + LEGEND_ROW * (rows - 1))  # else it takes the place of the panels
+    figure.legend(handles, names, loc="outside upper center", ncols=columns)
 
 
 def _entropy_map(epochs: Sequence[EpochRecord], decisions: Sequence[Decision], entropies: Sequence[list[float]]) -> str:
