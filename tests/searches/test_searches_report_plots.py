@@ -14,7 +14,15 @@ from archloom.reports.curves import learning_curves
 from archloom.reports.figures import narrow_figures
 from archloom.searches.history import epochs_of, metric_series
 from archloom.searches.records import EpochRecord
-from archloom.searches.report_plots import plot_history, probabilities, result_curve, stability_curve, trial_scores
+from archloom.searches.report_plots import (
+    LEGEND_HANDLE,
+    LEGEND_LINE,
+    plot_history,
+    probabilities,
+    result_curve,
+    stability_curve,
+    trial_scores,
+)
 from archloom.spaces import Architecture, Decision
 from search_runs import make_entry, make_epoch
 
@@ -123,7 +131,12 @@ def test_names_of_options_fit_on_a_narrow_page() -> None:
     width = float(root.attrib["viewBox"].split()[2])
     found = [element for element in root.iter(f"{SVG}text") if (element.text or "").strip() in options]
     starts = [float(element.attrib["x"]) for element in found]
-    assert len(starts) == 5 and max(starts) < 0.65 * width
+    assert len(starts) == 5 and max(starts) < 0.7 * width
+
+
+def test_a_legend_shows_a_whole_dash_and_its_dot() -> None:
+    period = LEGEND_LINE * sum(matplotlib.rcParamsDefault["lines.dashdot_pattern"])
+    assert 1.4 * period < LEGEND_HANDLE * 8.0  # letters of 8 points
 
 
 def test_probabilities_survive_rows_of_another_length_and_nan() -> None:
