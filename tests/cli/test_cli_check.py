@@ -51,3 +51,11 @@ def test_what_is_no_plugin_is_one_line(archloom) -> None:
     finished = archloom("check", "plugin", "no_such_module:Thing")
     assert finished.code == 2
     assert finished.lines == ["error: space 'no_such_module:Thing': no module named 'no_such_module' can be imported"]
+
+
+def test_a_name_that_is_no_plugin_says_how_plugins_are_named(archloom) -> None:
+    finished = archloom("check", "plugin", "chain")
+    assert finished.code == 2
+    assert finished.lines == [
+        "error: a plug-in must be named module:Class (or module:function for a data set), got 'chain'"
+    ]

@@ -27,6 +27,13 @@ def test_no_arguments_print_the_help(archloom: Callable[..., Any]) -> None:
     assert (finished.code, finished.out) == (0, archloom("--help").out)
 
 
+@pytest.mark.parametrize("group", ["benchmark", "check", "latency", "space"])
+def test_a_group_of_commands_alone_prints_its_help(archloom: Callable[..., Any], group: str) -> None:
+    finished = archloom(group)
+    assert (finished.code, finished.out) == (0, archloom(group, "--help").out)
+    assert "Commands" in finished.out
+
+
 def test_help_teaches_with_examples_that_name_real_commands(archloom: Callable[..., Any]) -> None:
     finished = archloom("--help")
     assert finished.code == 0

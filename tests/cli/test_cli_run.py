@@ -121,6 +121,8 @@ def test_mistakes_are_lines(archloom: Archloom, file: Path) -> None:
     assert archloom("run", file, "--export", "onx", "--dry-run").lines == [
         "error: export: unknown format 'onx'; did you mean 'onnx'?"
     ]
+    twice = archloom("run", "digits", "--data", "strokes", "--dry-run")
+    assert twice.lines == ["error: data must be named once, got 'digits' and --data 'strokes'"]
     missing = archloom("run", "folder", "--path", "no_such_folder")
     assert missing.code == 2 and "no_such_folder" in missing.lines[-1] and missing.lines[-1].startswith("error: ")
     unsaid = archloom("run", "folder")

@@ -123,6 +123,7 @@ def test_every_option_reaches_the_configuration(
         ),
         (["--preset", "papre"], ["unknown preset 'papre' of the strategy; did you mean 'paper'?"]),
         (["firts"], ["no recipe or data set 'firts'; did you mean 'first'? (or a path of data or of a .toml file)"]),
+        (["digits", "--data", "strokes"], ["data must be named once, got 'digits' and --data 'strokes'"]),
         (["nowhere/mine.toml"], ["no file nowhere/mine.toml; there is no folder nowhere"]),
         (["--data", "cifar10"], ["data set 'cifar10' needs a data folder; give --data-dir or set ARCHLOOM_DATA"]),
         (["--device", "gpu"], ["machine.device must be auto, cpu, cuda, cuda:N or mps, got 'gpu'"]),
@@ -135,6 +136,22 @@ def test_bad_input_is_a_line_each(archloom: Archloom, tmp_path: Path, arguments:
     errors = [line for line in finished.lines if line.startswith("error: ")]
     assert errors == [f"error: {line}" for line in lines]
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("typed", ["picturs", "picturs/"])
+def test_the_nearest_folder_is_suggested(
+    archloom: Archloom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pictures").mkdir()
+    finished = archloom("search", typed)
+    assert finished.code == 2 and len(finished.lines) == 1
+    assert "; did you mean 'pictures'?" in finished.lines[0]
+
+
+def test_a_recipe_takes_other_data_by_an_option() -> None:
+    spec = resolve_search("cifar10/gdas", {"data": {"name": "digits"}}, [])
+    assert spec.title == "gdas on nb201, digits, seed 0"
 
 
 def test_a_data_folder_that_is_not_there_is_a_line(archloom: Archloom, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from archloom.core.errors import SettingError
-from archloom.data.places import absolute_path, is_data_path, locate_data, recognize
+from archloom.data.places import absolute_path, is_data_path, locate_data, recognize, suggest_path
 
 
 def test_a_folder_of_pictures_is_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +50,18 @@ def test_what_is_missing_or_no_data_is_refused_in_one_line(tmp_path: Path) -> No
     (tmp_path / "mine.toml").write_text("")
     with pytest.raises(SettingError, match="is a recipe, not data"):
         recognize(tmp_path / "mine.toml")
+
+
+def test_the_nearest_folder_or_file_is_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "mydata.npz").touch()
+    (tmp_path / "mydata.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingError, match=r"there are no data at 'picturs/'; did you mean 'pictures'\?$"):
+        recognize("picturs/")
+    assert suggest_path("mydat.npz") == "; did you mean 'mydata.npz'?"
+    assert suggest_path(f"{tmp_path}/picture") == f"; did you mean '{tmp_path}/pictures'?"
+    assert suggest_path("zebra") == suggest_path("nowhere/picture") == ""
 
 
 def test_only_a_name_that_is_a_path_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,7 @@ class Broken(Rows):
         (Endless(), "got an IterableDataset, which only goes from front to back; pass a map-style Dataset"),
         (DataLoader(Endless()), "got an IterableDataset"),
         (PIXELS, r"data must have labels, too: pass a pair \(images, labels\), got one ndarray"),
+        ([PIXELS, LABELS, LABELS], r"data must be a pair \(images, labels\), got 3 entries, the first one an array"),
         (Rows(), "item 0 is a mapping of image, label; save a Hugging Face data set with save_to_disk"),
         (Broken(), "item 0 of the data cannot be read: RuntimeError: no such file"),
         ({"pictures": PIXELS}, "a mapping of data must hold 'images' and 'labels' or 'x_train' and 'y_train', got pic"),

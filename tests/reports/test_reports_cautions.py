@@ -17,6 +17,12 @@ def test_warnings_leave_the_verdict_and_the_rest_stays() -> None:
     assert rest == "In the table it has 88.51 % test accuracy. It is fine."
 
 
+def test_a_sentence_that_begins_with_a_number_is_no_part_of_a_warning() -> None:
+    warning = "The network has learned nothing: its accuracy, 39.2 % of 120 images, is no better than 40.8 %."
+    limit = "5.595M multiply-adds in the final network, at most 5.595M allowed."
+    assert split_warnings(f"{warning} {limit}") == ([warning], limit)
+
+
 def test_a_verdict_without_warnings_stays_as_it_is() -> None:
     assert split_warnings("It is better than 6 of 6. Rank 4 of 125.") == (
         [],

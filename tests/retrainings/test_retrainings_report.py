@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from archloom.core.errors import CheckpointError, SettingError
 from archloom.core.trust import trusting
 from archloom.execution.run_folder import RunFolder
 from archloom.retrainings.evaluation import Evaluation
+from archloom.retrainings.records import RetrainRecord
 from archloom.retrainings.report import wilson_interval, write_retrain_report, write_verdict
+from archloom.retrainings.report_curves import list_metrics
 from archloom.spaces import SPACES
 
 
@@ -160,6 +163,13 @@ def test_curves_show_percent_as_recorded(tmp_path: Path) -> None:
     page = write_retrain_report(folder).read_text()
     assert "accuracy, %" in page
     assert "<td>87.5</td>" in page and "<td>99</td>" in page and "<td>0.01</td>" in page
+
+
+def test_the_top_five_of_few_classes_are_not_drawn() -> None:
+    common = {"seconds": 1.0, "images_per_second": 9.0, "learning_rate": 0.1, "train_loss": 1.0, "train_score": 50.0}
+    records = [RetrainRecord(epoch=number, valid_score=60.0, valid_top5=100.0, **common) for number in range(3)]
+    assert list(list_metrics(records)) == ["learning_rate", "train_loss", "train_accuracy", "valid_accuracy"]
+    assert "top5_valid_accuracy" in list_metrics([*records[:2], replace(records[2], valid_top5=99.0)])
 
 
 def test_an_unfinished_run_has_curves_and_no_verdict(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_limit_counts_the_final_network() -> None:
     limit = _limit(1e9)
     for architecture in SPACE.enumerate():
         assert limit.cost(architecture) == FINAL.cost_table().cost(architecture).multiply_adds
-    assert limit.source.provenance == "counted in the final network: 1 cells per stage, 4 channels, 8x8 images"
+    assert limit.source.provenance == "counted in the final network: 1 cell per stage, 4 channels, 8x8 images"
 
 
 def test_a_limit_below_the_cheapest_architecture_is_refused_with_its_cost() -> None:
@@ -99,6 +99,6 @@ def test_no_result_exceeds_the_limit(strategy: str, more: dict[str, Any], value:
     result = archloom.search("nb201_mini", strategy, "digits", seed=0, out=tmp_path / "run", settings=settings)
     assert result.cost.multiply_adds <= value and result.space.prune(result.architecture) == result.architecture
     assert result.limit is not None and result.limit.cost == result.cost.multiply_adds
-    assert "at most" in result.verdict and result.cost_text.endswith("1 cells per stage, 4 channels, 8x8 images")
+    assert "at most" in result.verdict and result.cost_text.endswith("1 cell per stage, 4 channels, 8x8 images")
     read = read_result(RunFolder(result.folder), result.space)
     assert read is not None and (read.limit, read.final_network) == (result.limit, result.final_network)

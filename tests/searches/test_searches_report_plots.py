@@ -11,9 +11,18 @@ import matplotlib
 import pytest
 
 from archloom.reports.curves import learning_curves
+from archloom.reports.figures import narrow_figures
 from archloom.searches.history import epochs_of, metric_series
 from archloom.searches.records import EpochRecord
-from archloom.searches.report_plots import plot_history, probabilities, result_curve, stability_curve, trial_scores
+from archloom.searches.report_plots import (
+    LEGEND_HANDLE,
+    LEGEND_LINE,
+    plot_history,
+    probabilities,
+    result_curve,
+    stability_curve,
+    trial_scores,
+)
 from archloom.spaces import Architecture, Decision
 from search_runs import make_entry, make_epoch
 
@@ -111,6 +120,23 @@ def test_many_decisions_are_drawn_as_entropy(make_run: Any) -> None:
     assert "entropy: 0 decided, 1 undecided" in texts(svg)
     assert "data:image/png" in svg
     assert run.space.decisions[0].name in texts(svg)
+
+
+def test_names_of_options_fit_on_a_narrow_page() -> None:
+    options = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
+    history = with_probabilities([[0.2] * 5, [0.1, 0.3, 0.2, 0.2, 0.2]])
+    with narrow_figures():
+        svg = probabilities(history, [Decision("edge", options)])
+    root = ElementTree.fromstring(svg)
+    width = float(root.attrib["viewBox"].split()[2])
+    found = [element for element in root.iter(f"{SVG}text") if (element.text or "").strip() in options]
+    starts = [float(element.attrib["x"]) for element in found]
+    assert len(starts) == 5 and max(starts) < 0.7 * width
+
+
+def test_a_legend_shows_a_whole_dash_and_its_dot() -> None:
+    period = LEGEND_LINE * sum(matplotlib.rcParamsDefault["lines.dashdot_pattern"])
+    assert 1.4 * period < LEGEND_HANDLE * 8.0  # letters of 8 points
 
 
 def test_probabilities_survive_rows_of_another_length_and_nan() -> None:

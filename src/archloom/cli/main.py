@@ -37,6 +37,7 @@ from archloom.cli.serve import (
 from archloom.cli.trust import (
     add_plugins_option,
 )
+from archloom.cli.usage import UsageError, describe_usage_error
 from archloom.core.errors import ArchloomError, RunLostError, one_line
 from archloom.core.memory import is_refused_memory
 from archloom.core.renames import RenamedSettingWarning
@@ -110,16 +111,22 @@ app.add_typer(latency.app, name="latency")
 app.command()(draw)
 app.command()(doctor)
 add_plugins_option(app)
+GROUPS = [group.name for group in app.registered_groups]
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """Run the `archloom` script; `arguments` replace those of the process. Without any, print the help."""
-    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    """Run the `archloom` script; `arguments` replace those of the process. Without a command, print the help."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or (len(words) == 1 and words[0] in GROUPS):
+        words.append("--help")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", RenamedSettingWarning)
             warnings.showwarning = partial(_show_warning, warnings.showwarning)
-            app(args=words, prog_name="archloom")
+            sys.exit(app(args=words, prog_name="archloom", standalone_mode=False) or 0)
+    except UsageError as error:
+        print_line(f"error: {describe_usage_error(error, words)}", console=open_message_console())
+        sys.exit(USER_ERROR)
     except ArchloomError as error:
         for line in str(error).splitlines():
             print_line(f"error: {line}", console=open_message_console())

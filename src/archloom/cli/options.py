@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from archloom.core.errors import SettingError, suggestion
 from archloom.core.recipes import recipes, shipped
 from archloom.core.settings import Settings, merge, parse_assignments
 from archloom.data import DATA
-from archloom.data.places import is_data_path
+from archloom.data.places import is_data_path, suggest_path
 
 what_option = partial(typer.Option, rich_help_panel="What to run")
 how_option = partial(typer.Option, rich_help_panel="How to run it")
@@ -94,9 +94,15 @@ def split_recipe_and_data(given: str | None) -> tuple[str | None, str | None]:
     if given in DATA or is_data_path(given):
         return None, given
     known = [*recipes(), *DATA]
-    raise SettingError(
-        f"no recipe or data set '{given}'{suggestion(given, known)} (or a path of data or of a .toml file)"
-    )
+    near = suggest_path(given) or suggestion(given, known)
+    raise SettingError(f"no recipe or data set '{given}'{near} (or a path of data or of a .toml file)")
+
+
+def refuse_second_data(first: str | None, options: Mapping[str, str | Path | None]) -> None:
+    """Raise a SettingError where the first argument named data, and an option names data again."""
+    again = next((f"{name} '{value}'" for name, value in options.items() if value is not None), None)
+    if again is not None and first is not None:
+        raise SettingError(f"data must be named once, got '{first}' and {again}")
 
 
 def recipe_or_folder(metavar: str, kind: str) -> Any:

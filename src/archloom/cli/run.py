@@ -31,13 +31,14 @@ from archloom.cli.options import (
     how_option,
     limit_settings,
     merge_options,
+    refuse_second_data,
     what_option,
 )
 from archloom.core.events import JobListener
 from archloom.core.job_display import show_job_progress
 from archloom.core.lazy_imports import lazy_imports
 from archloom.core.recipes import RUNS
-from archloom.pipelines.source import find_pipeline_source
+from archloom.pipelines.source import find_pipeline_source, names_data
 
 with lazy_imports():  # help needs no torch
     import archloom.pipelines.report as pipeline_report
@@ -84,6 +85,7 @@ def run(
 
     Finished runs are kept and interrupted ones resume: repeat the command, or name the folder.
     """
+    refuse_second_data(recipe if names_data(recipe) else None, {"--data": data, "--path": path})
     sections = {"data": data_settings(data, data_dir, path), "limit": limit_settings(at_most, latency_source)}
     options = {"budget": budget, "seeds": seeds, "retrainings": retrainings, "export": export, "search": sections}
     note, overrides = note_unless(quiet), merge_options(options, assignments)

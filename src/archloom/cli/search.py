@@ -29,6 +29,7 @@ from archloom.cli.options import (
     how_option,
     limit_settings,
     parse_cost,
+    refuse_second_data,
     split_recipe_and_data,
     what_option,
     where_option,
@@ -145,6 +146,7 @@ def search(
 def resolve_search(recipe: str | None, options: Settings, assignments: list[str]) -> search_spec.SearchSpec:
     """Return the search that a user asks for; a SettingError lists everything that is wrong with it."""
     recipe, data = split_recipe_and_data(recipe)
+    refuse_second_data(data, {"--data": options.get("data", {}).get("name")})
     given = {} if recipe is None else read_toml(find_recipe(recipe))
     named = {} if data is None else {"data": {"name": data}}
     assigned, problems = parse_assignments(assignments)

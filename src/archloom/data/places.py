@@ -5,6 +5,7 @@ The settings of a data set are the same either way: `name = "pictures/"` stands 
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 from archloom.core.errors import SettingError
@@ -34,7 +35,7 @@ def recognize(given: str | Path) -> Settings:
     """
     path = expand(given).absolute()
     if not exists(path):
-        raise SettingError(f"there are no data at '{given}'; data are {KINDS}")
+        raise SettingError(f"there are no data at '{given}'{suggest_path(str(given)) or f'; data are {KINDS}'}")
     if path.is_dir():
         return _recognize_folder(path)
     if path.suffix == ".npz":
@@ -44,6 +45,17 @@ def recognize(given: str | Path) -> Settings:
     raise SettingError(
         f"'{given}' must be a folder of pictures or an .npz file, got a file '{path.suffix or path.name}'"
     )
+
+
+def suggest_path(given: str) -> str:
+    """Return '; did you mean ...?' for the nearest folder or .npz file where the user is typing, or nothing."""
+    path = expand(given)
+    try:
+        files = [file for file in path.parent.iterdir() if file.suffix == ".npz" or file.is_dir()]
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(path.name, [file.name for file in files], n=1)
+    return f"; did you mean '{path.parent / near[0]}'?" if near else ""
 
 
 def _recognize_folder(path: Path) -> Settings:

@@ -52,6 +52,8 @@ def as_data_set(data: Any) -> DataSet | None:
     if isinstance(data, tuple | list) and len(data) == 2 and all(map(_is_pair, data)):
         (images, labels), test = data
         return _from_pair(images, labels, test=test)
+    if isinstance(data, tuple | list) and data and isinstance(data[0], Tensor | np.ndarray):
+        raise DataError(f"data must be a pair (images, labels), got {len(data)} entries, the first one an array")
     if isinstance(data, Tensor | np.ndarray):
         raise DataError(f"data must have labels, too: pass a pair (images, labels), got one {type(data).__name__}")
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):

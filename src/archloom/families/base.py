@@ -70,19 +70,23 @@ class Depth:
 
     Attributes:
         count: the number of units.
-        unit: the name of a unit.
+        unit: the name of the units, in the plural.
 
     Examples:
         >>> import archloom
         >>> print(archloom.Depth(5, "cells per stage"))
         5 cells per stage
+        >>> print(archloom.Depth(1, "cells per stage"))
+        1 cell per stage
     """
 
     count: int
     unit: str
 
     def __str__(self) -> str:
-        return f"{self.count} {self.unit}"
+        noun, _, rest = self.unit.partition(" ")
+        words = (noun.removesuffix("s") if self.count == 1 else noun, rest)
+        return " ".join([str(self.count), *filter(None, words)])
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def find_pipeline_source(
     given: str | Path | Settings, root: Path, *, out: Path | None = None, overrides: Settings
 ) -> tuple[SpecSource, Settings]:
     """Return the file of a pipeline, and what overrides it; the path of data stands for the shipped recipe on them."""
-    if isinstance(given, Mapping) or not _is_data(str(given)):
+    if isinstance(given, Mapping) or not names_data(str(given)):
         return find_spec("run", given, root, out=out), overrides
     source = find_spec("run", FROM_DATA, root, out=out)
     if out is None:  # each data set has a folder of its own: a later call resumes there
@@ -30,7 +30,8 @@ def find_pipeline_source(
     return source, merge({"search": {"data": {"name": name}}}, overrides)
 
 
-def _is_data(given: str) -> bool:
+def names_data(given: str) -> bool:
+    """Return whether the first argument names data: neither a recipe nor the folder of an earlier pipeline."""
     names = shipped()
     if given.endswith(".toml") or given in names or f"{PIPELINES}{given}" in names:
         return False

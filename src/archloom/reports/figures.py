@@ -92,6 +92,11 @@ def legend_above(axes: Axes) -> None:
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns)
 
 
+def legend_columns(count: int, *, most: int) -> int:
+    """Return the columns of a legend over a whole figure: two where it is narrow, since names keep their size."""
+    return min(count, 2 if _IS_NARROW.get() else most)
+
+
 def legend_text(text: str) -> str:
     """Return text that a legend shows: matplotlib leaves out labels that begin with '_'."""
     return " " + make_printable(text) if text.startswith("_") else make_printable(text)

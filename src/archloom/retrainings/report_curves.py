@@ -30,7 +30,12 @@ def list_metrics(history: Sequence[RetrainRecord]) -> dict[str, list[float]]:
     rows = [_list_figures(record) for record in history]
     names = dict.fromkeys(name for row in rows for name in row)
     values = {name: [_known(row.get(name)) for row in rows] for name in names}
-    return {name: series for name, series in values.items() if drop_unknown(series)}
+    return {name: series for name, series in values.items() if drop_unknown(series) and not _is_certain(name, series)}
+
+
+def _is_certain(name: str, series: Sequence[float]) -> bool:
+    """Return whether this is the top-5 accuracy of five classes or fewer, or as good as that: all of it is 100 %."""
+    return name == NAMES["valid_top5"] and min(drop_unknown(series)) == 100
 
 
 def _list_figures(record: RetrainRecord) -> dict[str, float | None]:

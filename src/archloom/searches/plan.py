@@ -203,7 +203,8 @@ class _Planner:
         size = self._family.describe_size(loop.space, spec.network.settings)
         advice = "" if epochs >= min(wanted, FEWEST_EPOCHS) else "; this is little, so use a larger budget"
         taken = format_duration(epochs * each)
-        self._note(f"supernet: {size}, {epochs} epochs of {loop.units_per_record} steps, about {taken}{advice}")
+        length = f"{epochs} {'epoch' if epochs == 1 else 'epochs'} of {loop.units_per_record} steps"
+        self._note(f"supernet: {size}, {length}, about {taken}{advice}")
         return draft.plan({"search": {"epochs": epochs}}), epochs * each
 
     def _wanted_epochs(self, loop: OneShotLoop) -> int:

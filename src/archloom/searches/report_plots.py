@@ -18,6 +18,7 @@ from archloom.reports.figures import (
     draw_line,
     grid,
     legend_above,
+    legend_columns,
     legend_text,
     make_figure,
     svg,
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 
 MOST_PANELS = 28  # the edges of a DARTS search; above it, one row of colour per decision
 MOST_ROW_NAMES = 24
-CURVE_HEIGHT = 3.3  # inches
+CURVE_HEIGHT, LEGEND_ROW = 3.3, 0.17  # inches
+MOST_LEGEND_COLUMNS = 6
+LEGEND_LINE, LEGEND_HANDLE = 1.5, 3.0  # points; letters: long enough for a whole dash and its dot
 
 
 # --- the result
@@ -246,9 +249,12 @@ def _real_options(options: Sequence[str]) -> list[str]:
 def _shared_legend(figure: Figure, options: Sequence[str], colours: dict[str, str], dashes: dict[str, Dash]) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], color=colours[one], linestyle=dashes[one], linewidth=2.5) for one in options]
+    handles = [Line2D([], [], color=colours[one], linestyle=dashes[one], linewidth=LEGEND_LINE) for one in options]
     names = [legend_text(option) for option in options]
-    figure.legend(handles, names, loc="outside upper center", ncols=min(len(options), 8))
+    columns = legend_columns(len(options), most=MOST_LEGEND_COLUMNS)
+    rows = math.ceil(len(options) / columns)
+    figure.set_figheight(figure.get_figheight() + LEGEND_ROW * (rows - 1))  # else it takes the place of the panels
+    figure.legend(handles, names, loc="outside upper center", ncols=columns, handlelength=LEGEND_HANDLE)
 
 
 def _entropy_map(epochs: Sequence[EpochRecord], decisions: Sequence[Decision], entropies: Sequence[list[float]]) -> str:

@@ -67,6 +67,8 @@ def check_plugin(name: str) -> PluginReport:
 
 
 def _find_kind(name: str) -> str:
+    if ":" not in name:
+        raise SettingError(f"a plug-in must be named module:Class (or module:function for a data set), got '{name}'")
     problems: list[str] = []
     for kind, catalogue in KINDS.items():
         try:
