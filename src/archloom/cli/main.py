@@ -131,7 +131,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
         for line in str(error).splitlines():
             print_line(f"error: {line}", console=open_message_console())
         sys.exit(FAILED if isinstance(error, RunLostError) else USER_ERROR)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):  # the latter where a question finds no more input
         sys.exit(INTERRUPTED)
     except (MemoryError, RuntimeError) as error:
         if not is_refused_memory(error):
