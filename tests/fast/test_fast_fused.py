@@ -168,11 +168,11 @@ class Recording(Kernels):
         return super().depthwise(term, weights, geometry, out=out)
 
     def depthwise_backward(
-        self, gradients: Tensor, term: Term, weights: Any, geometry: Any, slot: Slot | None, **wanted: bool
-    ) -> list[Tensor] | None:
-        self.weights_wanted.append(wanted["weights_wanted"])
+        self, gradients: Tensor, term: Term, weights: Any, geometry: Any, slot: Slot | None, by_weights: Any = None
+    ) -> None:
+        self.weights_wanted.append(by_weights is not None)
         self.slots.append(slot is not None)
-        return super().depthwise_backward(gradients, term, weights, geometry, slot, **wanted)
+        super().depthwise_backward(gradients, term, weights, geometry, slot, by_weights)
 
     def mix_backward(self, gradient: Tensor, terms: Any, weights: Tensor, slots: Any, **wanted: bool) -> Tensor | None:
         self.coefficients_wanted.append(wanted["weights_wanted"])
