@@ -33,6 +33,7 @@ class State:
     slot: Slot | None = None  # None where no gradient is needed
     by_rectified: Tensor | None = None  # the gradient of the positive part, not yet passed through ReLU
     _rectified: Tensor | None = field(default=None, repr=False)
+    _rounded: Tensor | None = field(default=None, repr=False)
 
     @property
     def rectified(self) -> Tensor:
@@ -41,9 +42,17 @@ class State:
             self._rectified = F.relu(self.image).contiguous()
         return self._rectified
 
+    def rectified_as(self, dtype: torch.dtype) -> Tensor:
+        """Return the positive part in another precision; rounded once for all branches."""
+        if dtype == self.image.dtype:
+            return self.rectified
+        if self._rounded is None:
+            self._rounded = self.rectified.to(dtype)
+        return self._rounded
+
     def release(self) -> None:
         """Drop the positive part once all groups have run; the backward pass recomputes it cheaply if needed."""
-        self._rectified = None
+        self._rectified = self._rounded = None
 
 
 class BranchGroup(ABC):
@@ -128,7 +137,7 @@ class SingleSlotGroup(BranchGroup):
 
 
 class ConvolutionGroup(SingleSlotGroup):
-    """Compute one convolution of the rectified state, normalised."""
+    """Compute one convolution of the rectified state, normalised. Results keep the precision of the images."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Dense]) -> None:
         super().__init__(kernels, branches)
@@ -144,22 +153,22 @@ class ConvolutionGroup(SingleSlotGroup):
         return 1
 
     def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
-        (self._weight,) = weights
-        like = self._like
-        image = F.conv2d(
-            state.rectified.permute(0, 3, 1, 2), self._weight, None, like.stride, like.padding, like.dilation
-        )
-        self._image = image.permute(0, 2, 3, 1).contiguous()
+        (weight,), like = weights, self._like
+        self._weight = weight.to(self._kernels.convolution_dtype or weight.dtype)
+        rectified = state.rectified_as(self._weight.dtype).permute(0, 3, 1, 2)
+        image = F.conv2d(rectified, self._weight, None, like.stride, like.padding, like.dilation)
+        self._image = image.permute(0, 2, 3, 1).contiguous().to(state.image.dtype)
         return [Term(self._image, normalized=True)]
 
     def _pass_back(self, state: State, slot: Slot, by_weights: Rooms) -> None:
-        like, gradient = self._like, slot.buffer(self._image)
+        like, gradient, dtype = self._like, slot.buffer(self._image), self._weight.dtype
+        wanted = [state.slot is not None, by_weights is not None, False]
         by_image, by_weight, _ = aten.convolution_backward(
-            gradient.permute(0, 3, 1, 2), state.rectified.permute(0, 3, 1, 2), self._weight, None, like.stride,
-            like.padding, like.dilation, False, [0, 0], 1, [state.slot is not None, by_weights is not None, False],
+            gradient.to(dtype).permute(0, 3, 1, 2), state.rectified_as(dtype).permute(0, 3, 1, 2), self._weight, None,
+            like.stride, like.padding, like.dilation, False, [0, 0], 1, wanted,
         )  # fmt: skip
         if state.slot is not None:
-            by_image = by_image.permute(0, 2, 3, 1).contiguous()
+            by_image = by_image.permute(0, 2, 3, 1).contiguous().to(state.image.dtype)
             state.by_rectified = by_image if state.by_rectified is None else state.by_rectified.add_(by_image)
         if by_weights is not None:
             by_weights[0].copy_(by_weight)

@@ -7,6 +7,7 @@ of a wider image. Normalisation is by batch statistics, without scale or shift.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
 
 import torch
@@ -24,6 +25,13 @@ class Kernels:
     """Compute the parts of a fused cell."""
 
     name = "torch"
+    convolution_dtype: torch.dtype | None = None  # of dense convolutions; None: that of the images
+
+    def in_bfloat16(self) -> Kernels:
+        """Return the same kernels, whose dense convolutions round images, weights and gradients to bfloat16."""
+        other = copy(self)
+        other.convolution_dtype = torch.bfloat16
+        return other
 
     # --- recurrent cells
 
