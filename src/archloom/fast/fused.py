@@ -337,7 +337,7 @@ class _Join(torch.autograd.Function):
     def forward(ctx: Any, *parameters: Tensor) -> Tensor:
         ctx.parameters = parameters
         ctx.set_materialize_grads(False)
-        flat = _flatten_dense_tensors(parameters)
+        flat: Tensor = _flatten_dense_tensors(parameters)  # type: ignore[no-untyped-call]
         return flat.clone() if len(parameters) == 1 else flat  # of one tensor it is a view
 
     @staticmethod
@@ -392,4 +392,7 @@ def _is_used(node: Any) -> bool:
 
 def _split(flat: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return the parts of a tensor that `_Join` made, as views with the shapes of these parameters."""
-    return _unflatten_dense_tensors(flat, like) if like else ()
+    if not like:
+        return ()
+    parts: tuple[Tensor, ...] = _unflatten_dense_tensors(flat, like)  # type: ignore[no-untyped-call]
+    return parts
