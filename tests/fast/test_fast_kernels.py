@@ -106,12 +106,14 @@ def test_depthwise_convolutions_of_the_rectified_image(
     gradient = random(*expected.shape, seed=3)
     by_image, *by_weights = torch.autograd.grad(expected, [image, *weights], gradient)
     slot = Slot()
-    found = KERNELS.depthwise_backward(gradient, term, plain, geometry, slot)
+    found = [torch.empty_like(weight) for weight in plain]
+    KERNELS.depthwise_backward(gradient, term, plain, geometry, slot, found)
     torch.testing.assert_close(slot.image, by_image)
-    assert found is not None
     for one, other in zip(found, by_weights, strict=True):
         torch.testing.assert_close(one, other)
-    assert KERNELS.depthwise_backward(gradient, term, plain, geometry, None, weights_wanted=False) is None
+    alone = Slot()
+    KERNELS.depthwise_backward(gradient, term, plain, geometry, alone)
+    torch.testing.assert_close(alone.image, by_image)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -124,6 +126,9 @@ def test_products_of_pixels_with_a_matrix_for_each_branch(shared: bool) -> None:
         torch.testing.assert_close(found[number], images[0 if shared else number] @ matrices[number])
     inner = KERNELS.inner_products(several, images)
     torch.testing.assert_close(inner, torch.einsum("nbhwx,nbhwy->nxy", several, images.expand(3, -1, -1, -1, -1)))
+    room = torch.empty_like(inner)
+    assert KERNELS.inner_products(several, images, out=room) is room
+    assert torch.equal(room, inner)
 
 
 @pytest.mark.parametrize("begun", [False, True])

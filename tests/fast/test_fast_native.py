@@ -257,6 +257,10 @@ def some_kernels(channels: int, stride: int) -> tuple[list[Tensor], list[Geometr
     )
 
 
+def empty_like(values: Sequence[Tensor]) -> list[Tensor]:
+    return [torch.full_like(value, torch.nan) for value in values]
+
+
 def compare_depthwise(
     kernels: Kernels, term: Term, weights: list[Tensor], geometry: list[Geometry], slot: Slot | None, *,
     weights_wanted: bool = True, sliced: bool = False,
@@ -271,17 +275,12 @@ def compare_depthwise(
         agree(term.moments, exact_term.moments)
 
     gradients = image(found.shape, sliced=sliced)
-    by_weight = kernels.depthwise_backward(gradients, term, weights, geometry, slot, weights_wanted=weights_wanted)
-    expected = EXACT.depthwise_backward(
-        doubled(gradients), exact_term, exact_weights, geometry, exact_slot, weights_wanted=weights_wanted
-    )
-    if weights_wanted:
-        assert by_weight is not None
-        assert expected is not None
-        for one, other in zip(by_weight, expected, strict=True):
-            agree(one, other, size=found[0].numel() ** 0.5 / found.shape[-1] ** 0.5)
-    else:
-        assert by_weight is None
+    by_weights = empty_like(weights) if weights_wanted else None
+    expected = empty_like(exact_weights) if weights_wanted else None
+    kernels.depthwise_backward(gradients, term, weights, geometry, slot, by_weights)
+    EXACT.depthwise_backward(doubled(gradients), exact_term, exact_weights, geometry, exact_slot, expected)
+    for one, other in zip(by_weights or [], expected or [], strict=True):
+        agree(one, other, size=found[0].numel() ** 0.5 / found.shape[-1] ** 0.5)
     if slot is not None:
         slots_agree(slot, exact_slot, size=scale)
 
@@ -400,7 +399,11 @@ def test_products_of_pixels(level: str, size: Size, channels: tuple[int, int], c
     agree(found, EXACT.products(images.double(), matrices.double()))
     gradients = torch.randn(count, *size, inner)
     others = torch.randn(1 if shared else count, *size, outer)
-    agree(compiled(level).inner_products(gradients, others), EXACT.inner_products(gradients.double(), others.double()))
+    expected = EXACT.inner_products(gradients.double(), others.double())
+    agree(compiled(level).inner_products(gradients, others), expected)
+    room = torch.full_like(expected, torch.nan, dtype=torch.float32)
+    assert compiled(level).inner_products(gradients, others, out=room) is room
+    agree(room, expected)
 
 
 @native
@@ -481,7 +484,9 @@ def everything(kernels: Kernels, *, stride: int) -> list[Tensor]:
     own_weights, geometry = some_kernels(LARGE[-1], stride)
     for term, slot in zip([Term(gradient, False), terms[0]], slots[3:5], strict=True):
         convolved = kernels.depthwise(term, own_weights, geometry)
-        results += [convolved, *(kernels.depthwise_backward(convolved, term, own_weights, geometry, slot) or [])]
+        by_weights = empty_like(own_weights)
+        kernels.depthwise_backward(convolved, term, own_weights, geometry, slot, by_weights)
+        results += [convolved, *by_weights]
     average, largest = kernels.average_pool(gradient, stride), kernels.max_pool(gradient, stride)
     kernels.average_pool_backward(average, gradient, stride, slots[5])
     kernels.max_pool_backward(largest, gradient, stride, slots[6])

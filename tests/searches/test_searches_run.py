@@ -37,8 +37,9 @@ TINY = {
 FILES = {"config.toml", "metrics.jsonl", "architecture.json", "report.html", "cell.svg", "checkpoints", ".lease-2"}
 
 
-def search(out: Path, strategy: str = "gdas", **options) -> archloom.SearchResult:
-    return archloom.search("nb201", strategy, epochs=2, settings=TINY, out=out, **options)
+def search(out: Path, strategy: str = "gdas", low: bool = False, **options) -> archloom.SearchResult:
+    settings = {**TINY, "weights": {"mixed_precision": low}}
+    return archloom.search("nb201", strategy, epochs=2, settings=settings, out=out, **options)
 
 
 def test_a_search_returns_what_its_folder_holds(tmp_path):
@@ -64,6 +65,12 @@ def without_clock(path: Path) -> dict:
     return stored
 
 
+def records_without_clock(path: Path) -> list[dict]:
+    clocks = ("seconds", "images_per_second", "memory_mb")
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in record.items() if key not in clocks} for record in records]
+
+
 def test_interrupted_in_the_middle_of_an_epoch_and_resumed_gives_the_same_files(tmp_path):
     search(tmp_path / "whole")
     steps = iter([False, False, False, False, True])
@@ -75,14 +82,7 @@ def test_interrupted_in_the_middle_of_an_epoch_and_resumed_gives_the_same_files(
     )
     archloom.resume(tmp_path / "parts")
     assert without_clock(tmp_path / "parts") == without_clock(tmp_path / "whole")
-    records = [
-        [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
-        for name in ("whole", "parts")
-    ]
-    for record in (*records[0], *records[1]):
-        for clock in ("seconds", "images_per_second", "memory_mb"):
-            del record[clock]
-    assert records[0] == records[1]
+    assert records_without_clock(tmp_path / "parts") == records_without_clock(tmp_path / "whole")
 
 
 def test_resuming_a_complete_run_returns_it(tmp_path):
@@ -333,3 +333,22 @@ def test_a_report_that_is_late_has_no_pictures_and_says_so(tmp_path: Path, elaps
     assert "Learning curves" in page and "<svg" in page  # the cells are drawn always
     runs.write_search_report(RunFolder(tmp_path / "run"))
     assert "Not drawn" not in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_convolutions_in_bfloat16_resume_exactly(tmp_path, monkeypatch):
+    monkeypatch.setattr("archloom.execution.survey.has_bfloat16", lambda: True)
+    search(tmp_path / "exact")
+    search(tmp_path / "whole", low=True)
+    steps = iter([False, False, False, False, True])
+    with pytest.raises(Interrupted):
+        search(tmp_path / "parts", low=True, stop=lambda: next(steps))
+    archloom.resume(tmp_path / "parts")
+    assert without_clock(tmp_path / "parts") == without_clock(tmp_path / "whole")
+    whole, parts, exact = (records_without_clock(tmp_path / name) for name in ("whole", "parts", "exact"))
+    assert whole == parts != exact
+
+
+def test_bfloat16_needs_a_processor_that_has_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("archloom.execution.survey.has_bfloat16", lambda: False)
+    with pytest.raises(SettingError, match=r"weights\.mixed_precision must be false on this processor"):
+        search(tmp_path / "run", low=True)

@@ -119,10 +119,6 @@ def assert_same(first: object, second: object) -> None:
         ({"clip": -1.0}, "weights.clip must be 0 (off) or more, got -1.0"),
         ({"auxiliary_weight": -1.0}, "weights.auxiliary_weight must be 0 or more, got -1.0"),
         ({"label_smoothing": 1.0}, "weights.label_smoothing must lie in [0, 1), got 1.0"),
-        (
-            {"mixed_precision": True},
-            "weights.mixed_precision must be false on a CPU, whose fused cells compute in float32; use a GPU",
-        ),
         ({"nesterov": True, "momentum": 0.0}, "weights.nesterov must be false where momentum is 0, got True"),
     ],
 )

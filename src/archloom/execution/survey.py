@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from archloom.core.errors import require
+
 VARIABLES = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 EXTENSIONS = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "sve", "bf16")
 """Instruction sets that inner loops care about, as Linux names them."""
@@ -76,6 +78,15 @@ def has_bfloat16() -> bool:
     """Return whether the processor says that it has instructions for bfloat16."""
     processor = {name.lower(): value for name, value in _fields(PROCESSOR_FILE).items()}
     return any(name in BFLOAT16 for name in _extensions(processor))
+
+
+def require_bfloat16(section: str, *, on_cpu: bool) -> None:
+    """Raise a SettingError if a section asks for bfloat16 on a processor without instructions for it."""
+    rule = (
+        f"{section}.mixed_precision must be false on this processor, which has no instructions for bfloat16 "
+        f"({', '.join(BFLOAT16)}); use false or a GPU"
+    )
+    require({rule: not on_cpu or has_bfloat16()})
 
 
 def usable_cores() -> int:

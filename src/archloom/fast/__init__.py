@@ -29,6 +29,7 @@ compile: mixtures by `torch.compile`, cell by cell, which takes minutes at first
 
 _default: tuple[KernelChoice, bool] = ("auto", False)
 _chosen: ContextVar[tuple[KernelChoice, bool] | None] = ContextVar("kernels", default=None)
+_bfloat16: ContextVar[bool] = ContextVar("bfloat16", default=False)
 
 
 def set_kernels(choice: KernelChoice, *, recompute: bool = False) -> None:
@@ -47,6 +48,16 @@ def use_kernels(choice: KernelChoice, *, recompute: bool = False) -> Iterator[No
         _chosen.reset(token)
 
 
+@contextmanager
+def use_bfloat16(enabled: bool) -> Iterator[None]:
+    """Run the dense convolutions of fused cells in bfloat16 within the context; all else keeps its precision."""
+    token = _bfloat16.set(enabled)
+    try:
+        yield
+    finally:
+        _bfloat16.reset(token)
+
+
 def should_recompute() -> bool:
     """Return whether the backward pass recomputes fused cells."""
     return (_chosen.get() or _default)[1]
@@ -62,7 +73,8 @@ def current_kernels() -> Kernels | None:
     choice, _ = _chosen.get() or _default
     if choice == "plain" or torch.is_autocast_enabled("cuda"):  # modules know which precision is safe for them
         return None
-    return (None if choice == "torch" else _load_native()) or _TORCH
+    kernels = (None if choice == "torch" else _load_native()) or _TORCH
+    return kernels.in_bfloat16() if _bfloat16.get() else kernels
 
 
 def _check(choice: KernelChoice) -> KernelChoice:
@@ -88,5 +100,6 @@ __all__ = [
     "set_kernels",
     "should_compile",
     "should_recompute",
+    "use_bfloat16",
     "use_kernels",
 ]

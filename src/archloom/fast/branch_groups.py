@@ -1,7 +1,7 @@
 """Groups of branches of one kind that start from one state of a cell, computed together.
 
 Images are NHWC, as in `kernels`. In the backward pass, the gradient of every branch is added to its slot first. The
-group then adds it to the gradient of the state the branches start from, and returns the gradients of its weights.
+group then adds it to the gradient of the state the branches start from, and writes the gradients of its weights.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from archloom.fast.kernel_arguments import Slots
 aten = torch.ops.aten
 
 
+Rooms = Sequence[Tensor] | None  # where gradients of weights are written; None: they are not wanted
+
+
 @dataclass
 class State:
     """Hold an image of a cell and its gradient."""
@@ -30,6 +33,7 @@ class State:
     slot: Slot | None = None  # None where no gradient is needed
     by_rectified: Tensor | None = None  # the gradient of the positive part, not yet passed through ReLU
     _rectified: Tensor | None = field(default=None, repr=False)
+    _rounded: Tensor | None = field(default=None, repr=False)
 
     @property
     def rectified(self) -> Tensor:
@@ -38,9 +42,17 @@ class State:
             self._rectified = F.relu(self.image).contiguous()
         return self._rectified
 
+    def rectified_as(self, dtype: torch.dtype) -> Tensor:
+        """Return the positive part in another precision; rounded once for all branches."""
+        if dtype == self.image.dtype:
+            return self.rectified
+        if self._rounded is None:
+            self._rounded = self.rectified.to(dtype)
+        return self._rounded
+
     def release(self) -> None:
         """Drop the positive part once all groups have run; the backward pass recomputes it cheaply if needed."""
-        self._rectified = None
+        self._rectified = self._rounded = None
 
 
 class BranchGroup(ABC):
@@ -54,6 +66,11 @@ class BranchGroup(ABC):
     def parameters(self) -> list[Tensor]:
         return []
 
+    @property
+    def weight_count(self) -> int:
+        """Return the number of parameters."""
+        return 0
+
     @abstractmethod
     def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
         """Return what each branch adds to its target state."""
@@ -63,8 +80,8 @@ class BranchGroup(ABC):
         """Return a slot for the gradient of each branch's term, None where nothing before it needs a gradient."""
 
     @abstractmethod
-    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
-        """Add the gradients in the slots to the state's; return the gradients of the weights, if wanted."""
+    def backward(self, state: State, by_weights: Rooms) -> None:
+        """Add the gradients in the slots to the state's; write the gradients of the weights, if wanted."""
 
 
 class SkipGroup(BranchGroup):
@@ -76,8 +93,8 @@ class SkipGroup(BranchGroup):
     def make_slots(self, state: State, *, weights_wanted: bool) -> Slots:
         return [state.slot] * self.size
 
-    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
-        return []
+    def backward(self, state: State, by_weights: Rooms) -> None:
+        pass
 
 
 class PoolGroup(BranchGroup):
@@ -98,10 +115,9 @@ class PoolGroup(BranchGroup):
         self._slot = None if state.slot is None else Slot()
         return [self._slot] * self.size
 
-    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
+    def backward(self, state: State, by_weights: Rooms) -> None:
         if self._slot is not None and state.slot is not None and self._slot.image is not None:
             self._backward(self._slot.image, state.image, self._pool.stride, state.slot)
-        return []
 
 
 class SingleSlotGroup(BranchGroup):
@@ -111,16 +127,17 @@ class SingleSlotGroup(BranchGroup):
         self._slot = None if state.slot is None and not weights_wanted else Slot()
         return [self._slot]
 
-    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
-        return [] if self._slot is None else self._pass_back(state, self._slot, weights_wanted=weights_wanted)
+    def backward(self, state: State, by_weights: Rooms) -> None:
+        if self._slot is not None:
+            self._pass_back(state, self._slot, by_weights)
 
     @abstractmethod
-    def _pass_back(self, state: State, slot: Slot, *, weights_wanted: bool) -> list[Tensor]:
-        """Return the gradients of the weights, and add that of the image to its slot, as far as they are wanted."""
+    def _pass_back(self, state: State, slot: Slot, by_weights: Rooms) -> None:
+        """Write the gradients of the weights, and add that of the image to its slot, as far as they are wanted."""
 
 
 class ConvolutionGroup(SingleSlotGroup):
-    """Compute one convolution of the rectified state, normalised."""
+    """Compute one convolution of the rectified state, normalised. Results keep the precision of the images."""
 
     def __init__(self, kernels: Kernels, branches: Sequence[Dense]) -> None:
         super().__init__(kernels, branches)
@@ -131,25 +148,30 @@ class ConvolutionGroup(SingleSlotGroup):
     def parameters(self) -> list[Tensor]:
         return [self._like.weight]
 
+    @property
+    def weight_count(self) -> int:
+        return 1
+
     def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
-        (self._weight,) = weights
-        like = self._like
-        image = F.conv2d(
-            state.rectified.permute(0, 3, 1, 2), self._weight, None, like.stride, like.padding, like.dilation
-        )
-        self._image = image.permute(0, 2, 3, 1).contiguous()
+        (weight,), like = weights, self._like
+        self._weight = weight.to(self._kernels.convolution_dtype or weight.dtype)
+        rectified = state.rectified_as(self._weight.dtype).permute(0, 3, 1, 2)
+        image = F.conv2d(rectified, self._weight, None, like.stride, like.padding, like.dilation)
+        self._image = image.permute(0, 2, 3, 1).contiguous().to(state.image.dtype)
         return [Term(self._image, normalized=True)]
 
-    def _pass_back(self, state: State, slot: Slot, *, weights_wanted: bool) -> list[Tensor]:
-        like, gradient = self._like, slot.buffer(self._image)
+    def _pass_back(self, state: State, slot: Slot, by_weights: Rooms) -> None:
+        like, gradient, dtype = self._like, slot.buffer(self._image), self._weight.dtype
+        wanted = [state.slot is not None, by_weights is not None, False]
         by_image, by_weight, _ = aten.convolution_backward(
-            gradient.permute(0, 3, 1, 2), state.rectified.permute(0, 3, 1, 2), self._weight, None, like.stride,
-            like.padding, like.dilation, False, [0, 0], 1, [state.slot is not None, weights_wanted, False],
+            gradient.to(dtype).permute(0, 3, 1, 2), state.rectified_as(dtype).permute(0, 3, 1, 2), self._weight, None,
+            like.stride, like.padding, like.dilation, False, [0, 0], 1, wanted,
         )  # fmt: skip
         if state.slot is not None:
-            by_image = by_image.permute(0, 2, 3, 1).contiguous()
+            by_image = by_image.permute(0, 2, 3, 1).contiguous().to(state.image.dtype)
             state.by_rectified = by_image if state.by_rectified is None else state.by_rectified.add_(by_image)
-        return [by_weight] if weights_wanted else []
+        if by_weights is not None:
+            by_weights[0].copy_(by_weight)
 
 
 class PointwiseGroup(BranchGroup):
@@ -163,6 +185,10 @@ class PointwiseGroup(BranchGroup):
     def parameters(self) -> list[Tensor]:
         return [convolution.weight for convolution in self._convolutions]
 
+    @property
+    def weight_count(self) -> int:
+        return self.size
+
     def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
         self._matrices = _to_matrices(weights)
         transposed = self._matrices.transpose(1, 2).contiguous()
@@ -175,12 +201,12 @@ class PointwiseGroup(BranchGroup):
         self._gradients = torch.empty_like(self._images)
         return [Slot(image) for image in self._gradients]
 
-    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
+    def backward(self, state: State, by_weights: Rooms) -> None:
         if state.slot is not None:
             state.by_rectified = self._kernels.summed_products(self._gradients, self._matrices, state.by_rectified)
-        if not weights_wanted:
-            return []
-        return list(self._kernels.inner_products(self._gradients, state.rectified.unsqueeze(0)))
+        if by_weights is not None:
+            room = _to_matrices(by_weights)
+            self._kernels.inner_products(self._gradients, state.rectified.unsqueeze(0), out=room)
 
 
 class SeparableGroup(BranchGroup):
@@ -203,6 +229,10 @@ class SeparableGroup(BranchGroup):
             *(branch.depthwise[1].weight for branch in second),
             *(branch.pointwise[1].weight for branch in second),
         ]
+
+    @property
+    def weight_count(self) -> int:
+        return 2 * (self.size + self._twice)
 
     def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
         size, twice = self.size, self._twice
@@ -248,31 +278,30 @@ class SeparableGroup(BranchGroup):
             own = [*(Slot(image) for image in self._second_gradient), *own[self._twice :]]
         return self._restore_order(own)
 
-    def backward(self, state: State, *, weights_wanted: bool) -> list[Tensor]:
-        if state.slot is None and not weights_wanted:
-            return []
-        second = self._second_backward(weights_wanted=weights_wanted) if self._twice else []
-        by_matrix = self._kernels.inner_products(self._gradient, self._deep) if weights_wanted else None
+    def backward(self, state: State, by_weights: Rooms) -> None:
+        if state.slot is None and by_weights is None:
+            return
+        size, rooms = self.size, by_weights or []
+        if self._twice:
+            self._second_backward(None if by_weights is None else rooms[2 * size :])
+        if by_weights is not None:
+            self._kernels.inner_products(self._gradient, self._deep, out=_to_matrices(rooms[size : 2 * size]))
         by_deep = self._kernels.products(self._gradient, self._matrix)
-        by_kernel = self._kernels.depthwise_backward(
-            by_deep, self._term, self._kernel, self._geometry, state.slot, weights_wanted=weights_wanted
-        )
-        return [] if by_kernel is None or by_matrix is None else [*by_kernel, *by_matrix, *second]
+        by_kernels = None if by_weights is None else rooms[:size]
+        self._kernels.depthwise_backward(by_deep, self._term, self._kernel, self._geometry, state.slot, by_kernels)
 
-    def _second_backward(self, *, weights_wanted: bool) -> list[Tensor]:
+    def _second_backward(self, by_weights: Rooms) -> None:
         """Propagate through the second application into the gradients of the first."""
-        by_matrix = None
-        if weights_wanted:
-            by_matrix = self._kernels.inner_products(self._second_gradient, self._second_deep)
+        if by_weights is not None:
+            room = _to_matrices(by_weights[self._twice :])
+            self._kernels.inner_products(self._second_gradient, self._second_deep, out=room)
         by_deep = self._kernels.products(self._second_gradient, self._second_matrix)
-        by_kernel: list[Tensor] = []
         for number, (term, slot) in enumerate(zip(self._first_terms, self._first_slots, strict=True)):
-            found = self._kernels.depthwise_backward(
-                by_deep[number : number + 1], term, [self._second_kernel[number]], [self._second_geometry[number]],
-                slot, weights_wanted=weights_wanted,
+            own = slice(number, number + 1)
+            self._kernels.depthwise_backward(
+                by_deep[own], term, self._second_kernel[own], self._second_geometry[own], slot,
+                None if by_weights is None else by_weights[own],
             )  # fmt: skip
-            by_kernel.extend(found or [])
-        return [] if by_matrix is None else [*by_kernel, *by_matrix]
 
 
 def _to_matrices(weights: Sequence[Tensor]) -> Tensor:
@@ -300,6 +329,10 @@ class OpaqueGroup(SingleSlotGroup):
     def parameters(self) -> list[Tensor]:
         return list(self._module.parameters())
 
+    @property
+    def weight_count(self) -> int:
+        return len(self._names)
+
     def forward(self, state: State, weights: Sequence[Tensor]) -> list[Term]:
         with torch.enable_grad():
             self._leaf = state.image.detach().requires_grad_()
@@ -309,12 +342,13 @@ class OpaqueGroup(SingleSlotGroup):
             self._result = result.permute(0, 2, 3, 1).contiguous()
         return [Term(self._result.detach(), normalized=False)]
 
-    def _pass_back(self, state: State, slot: Slot, *, weights_wanted: bool) -> list[Tensor]:
-        inputs = [*([self._leaf] if state.slot else []), *(self._weights if weights_wanted else [])]
+    def _pass_back(self, state: State, slot: Slot, by_weights: Rooms) -> None:
+        inputs = [*([self._leaf] if state.slot else []), *(self._weights if by_weights is not None else [])]
         found = self._gradients(inputs, slot.buffer(self._result))
         if state.slot is not None:
             state.slot.add(found.pop(0))
-        return found
+        for room, gradient in zip(by_weights or [], found, strict=True):
+            room.copy_(gradient)
 
     def _gradients(self, inputs: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
         """Return the gradients of the inputs, zero where the result does not depend on one."""

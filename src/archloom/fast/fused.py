@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from archloom.fast import Kernels, Slot, Term, should_recompute
 from archloom.fast.branch_groups import BranchGroup, State, group_branches
@@ -48,6 +50,15 @@ class _Incoming:
     terms: list[Term] = field(default_factory=list)
     coefficients: list[int] = field(default_factory=list)
     groups: list[tuple[BranchGroup, int]] = field(default_factory=list)  # of each term, with its number there
+    places: Tensor = field(init=False)  # the coefficients as a tensor
+    weights: Tensor = field(init=False)  # their values
+
+    def close(self, coefficients: Tensor) -> None:
+        """Look up the weights of all terms, once they are complete."""
+        if any(term.normalized for term in self.terms):
+            check_normalizable(self.terms[0].image)  # all have the same shape
+        self.places = torch.tensor(self.coefficients, device=coefficients.device)
+        self.weights = coefficients.index_select(0, self.places)
 
 
 class Fusible:
@@ -122,8 +133,8 @@ def _run(
     actives = _keep_useful(actives, len(inputs), outputs)
     cell = _Cell(kernels, len(inputs), actives, outputs, offsets)
     parameters = cell.parameters
-    flat = torch.cat([parameter.reshape(-1) for parameter in parameters]) if parameters else coefficients.new_empty(0)
-    cell.watch_graph(flat, inputs)
+    flat = _Join.apply(*parameters) if parameters else coefficients.new_empty(0)  # type: ignore[no-untyped-call]
+    cell.watch_graph(parameters, flat, inputs)
     images = _Function.apply(cell, flat, coefficients, *inputs)  # type: ignore[no-untyped-call]
     return dict(zip(cell.outputs, images, strict=True))
 
@@ -186,30 +197,31 @@ class _Cell:
             for group, _ in self._groups[state]:
                 yield group
 
-    def watch_graph(self, flat: Tensor, inputs: Sequence[Tensor]) -> None:
+    def watch_graph(self, parameters: Sequence[Tensor], flat: Tensor, inputs: Sequence[Tensor]) -> None:
         """Store the graph nodes behind the inputs: the backward pass asks torch whether it will reach them."""
-        self._shapes = [parameter.shape for parameter in self.parameters]
+        self._parameters = parameters
         self._weights_node = flat.grad_fn
         self._input_nodes = [image.grad_fn for image in inputs]
 
     def restart(self) -> _Cell:
         """Return the same run before it began: its graph nodes, without any image."""
         cell = _Cell(self._kernels, self._inputs, self._actives, self._asked, self._offsets)
-        cell._shapes, cell._weights_node, cell._input_nodes = self._shapes, self._weights_node, self._input_nodes
+        cell._parameters = self._parameters
+        cell._weights_node, cell._input_nodes = self._weights_node, self._input_nodes
         return cell
 
     # --- forwards
 
     def forward(self, flat: Tensor, coefficients: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
         self._coefficients = coefficients.detach()
-        weights = iter(_split(flat.detach(), self._shapes))
+        weights = iter(_split(flat.detach(), self._parameters))
         self._incoming = {target: _Incoming() for target in self._targets}
         for number, image in enumerate(inputs):
             self._enter_state(number, to_nhwc(image.detach()), weights)
         for number in self._targets:
             incoming = self._incoming[number]
-            chosen = self._coefficients[incoming.coefficients]
-            mixed = self._kernels.mix(incoming.terms, chosen)
+            incoming.close(self._coefficients)
+            mixed = self._kernels.mix(incoming.terms, incoming.weights)
             if number in self._offsets:
                 mixed = mixed + self._coefficients[self._offsets[number]].sum()
             self._enter_state(number, mixed, weights)
@@ -219,10 +231,8 @@ class _Cell:
         """Store a state and compute the branches that start from it."""
         state = self._states[number] = State(image)
         for group, actives in self._groups.get(number, []):
-            own = [next(weights) for _ in group.parameters]
+            own = list(islice(weights, group.weight_count))
             for place, (active, term) in enumerate(zip(actives, group.forward(state, own), strict=True)):
-                if term.normalized:
-                    check_normalizable(term.image)
                 incoming = self._incoming[active.edge[1]]
                 incoming.terms.append(term)
                 incoming.coefficients.append(active.coefficient)
@@ -241,15 +251,15 @@ class _Cell:
         weights_wanted = wanted[0] and _is_used(self._weights_node)
         slots = self._prepare(gradients, wanted[2:], weights_wanted=weights_wanted)
         by_coefficient = torch.zeros_like(self._coefficients)
-        by_weights: list[Tensor] = []  # prepended: the backward pass starts at the last state
+        by_weights = self._coefficients.new_empty(sum(map(Tensor.numel, self._parameters))) if weights_wanted else None
+        rooms = [] if by_weights is None else list(_split(by_weights, self._parameters))
         by_inputs: list[Tensor | None] = [None] * self._inputs
         for number in sorted(self._states, reverse=True):
             state, incoming, outgoing = self._states[number], self._incoming.get(number), self._groups.get(number, [])
             if not keep:
                 for part in (self._states, self._incoming, self._groups):
                     part.pop(number, None)
-            found = self._leave_state(state, outgoing, slots, weights_wanted)
-            by_weights = [*(gradient.reshape(-1) for gradient in found), *by_weights]
+            self._leave_state(state, outgoing, slots, rooms if weights_wanted else None)
             del outgoing
             slot, state.slot = state.slot, None
             if slot is not None and incoming is not None:
@@ -259,21 +269,27 @@ class _Cell:
                 self._mix_backward(incoming, gradient, slots, by_coefficient if wanted[1] else None)
             elif slot is not None:
                 by_inputs[number] = None if slot.image is None else slot.image.permute(0, 3, 1, 2)
-        return torch.cat(by_weights) if by_weights else None, by_coefficient if wanted[1] else None, by_inputs
+        return by_weights, by_coefficient if wanted[1] else None, by_inputs
 
     def _leave_state(
-        self, state: State, outgoing: Sequence[tuple[BranchGroup, Any]], slots: dict[int, Any], weights_wanted: bool
-    ) -> list[Tensor]:
-        """Propagate through all groups that start from a state; return the gradients of their weights."""
-        found = []
+        self,
+        state: State,
+        outgoing: Sequence[tuple[BranchGroup, Any]],
+        slots: dict[int, Any],
+        rooms: list[Tensor] | None,  # for the gradients of the weights of this state and those before it
+    ) -> None:
+        """Propagate through all groups that start from a state, and take the last rooms for their weights."""
+        own = None
+        if rooms is not None:
+            count = len(rooms) - sum(group.weight_count for group, _ in outgoing)
+            own, rooms[count:] = iter(rooms[count:]), []
         for group, _ in outgoing:
-            found += group.backward(state, weights_wanted=weights_wanted)
+            group.backward(state, None if own is None else list(islice(own, group.weight_count)))
             del slots[id(group)]
         if state.by_rectified is not None and state.slot is not None:
             self._kernels.rectify_backward(state.by_rectified, state.image, state.slot)
             state.by_rectified = None
         state.release()
-        return found
 
     def _prepare(
         self, gradients: Sequence[Tensor | None], inputs_wanted: Sequence[bool], *, weights_wanted: bool
@@ -285,13 +301,20 @@ class _Cell:
         for number, gradient in zip(self.outputs, gradients, strict=True):
             slot = self._states[number].slot
             if slot is not None:  # autograd may share its own gradient with others
-                image = self._states[number].image
-                slot.add(torch.zeros_like(image) if gradient is None else to_nhwc(gradient).clone(**CONTIGUOUS))
+                slot.add(self._own_gradient(number, gradient))
         return {
             id(group): group.make_slots(self._states[number], weights_wanted=weights_wanted)
             for number in self._groups
             for group, _ in self._groups[number]
         }
+
+    def _own_gradient(self, number: int, gradient: Tensor | None) -> Tensor:
+        """Return the gradient of an output; a copy where the states after it add to it."""
+        if gradient is None:
+            return torch.zeros_like(self._states[number].image)
+        image = to_nhwc(gradient)
+        only_read = number >= self._inputs and number not in self._groups
+        return image.contiguous() if only_read else image.clone(**CONTIGUOUS)
 
     def _mix_backward(
         self,
@@ -301,11 +324,26 @@ class _Cell:
         by_coefficient: Tensor | None,
     ) -> None:
         own = [slots[id(group)][place] for group, place in incoming.groups]
-        chosen = self._coefficients[incoming.coefficients]
         wanted = by_coefficient is not None
-        found = self._kernels.mix_backward(gradient, incoming.terms, chosen, own, weights_wanted=wanted)
+        found = self._kernels.mix_backward(gradient, incoming.terms, incoming.weights, own, weights_wanted=wanted)
         if by_coefficient is not None and found is not None:
-            by_coefficient.index_add_(0, torch.tensor(incoming.coefficients, device=found.device), found)
+            by_coefficient.index_add_(0, incoming.places, found)
+
+
+class _Join(torch.autograd.Function):
+    """Join parameters in one tensor: a single node of the graph, not three for each of them."""
+
+    @staticmethod
+    def forward(ctx: Any, *parameters: Tensor) -> Tensor:
+        ctx.parameters = parameters
+        ctx.set_materialize_grads(False)
+        flat: Tensor = _flatten_dense_tensors(parameters)  # type: ignore[no-untyped-call]
+        return flat.clone() if len(parameters) == 1 else flat  # of one tensor it is a view
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
+        return (None,) * len(ctx.parameters) if gradient is None else _split(gradient, ctx.parameters)
 
 
 class _Function(torch.autograd.Function):
@@ -352,6 +390,9 @@ def _is_used(node: Any) -> bool:
     return node is None or bool(_will_run(node))
 
 
-def _split(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
-    parts = torch.split(flat, [shape.numel() for shape in shapes])
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+def _split(flat: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return the parts of a tensor that `_Join` made, as views with the shapes of these parameters."""
+    if not like:
+        return ()
+    parts: tuple[Tensor, ...] = _unflatten_dense_tensors(flat, like)  # type: ignore[no-untyped-call]
+    return parts

@@ -30,6 +30,7 @@ class Term:
     image: Tensor
     normalized: bool
     moments: Tensor | None = None
+    pixel_stride: int | None = None  # known to the kernels that asked for it once
 
 
 @dataclass

@@ -7,6 +7,7 @@ of a wider image. Normalisation is by batch statistics, without scale or shift.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
 
 import torch
@@ -24,6 +25,13 @@ class Kernels:
     """Compute the parts of a fused cell."""
 
     name = "torch"
+    convolution_dtype: torch.dtype | None = None  # of dense convolutions; None: that of the images
+
+    def in_bfloat16(self) -> Kernels:
+        """Return the same kernels, whose dense convolutions round images, weights and gradients to bfloat16."""
+        other = copy(self)
+        other.convolution_dtype = torch.bfloat16
+        return other
 
     # --- recurrent cells
 
@@ -70,18 +78,16 @@ class Kernels:
         weights: Sequence[Tensor],
         geometry: Geometries,
         slot: Slot | None,
-        *,
-        weights_wanted: bool = True,
-    ) -> list[Tensor] | None:
-        """Return the gradients of the weights, if wanted; add that of the image before ReLU and norm to the slot."""
+        by_weights: Sequence[Tensor] | None = None,
+    ) -> None:
+        """Write the gradients of the weights, if wanted; add that of the image before ReLU and norm to the slot."""
         rectified = _rectify(term)
         total: Tensor | None = None
-        by_weight = []
-        for gradient, weight, shape in zip(gradients, weights, geometry, strict=True):
-            wanted = slot is not None, weights_wanted
+        wanted = slot is not None, by_weights is not None
+        for number, (gradient, weight, shape) in enumerate(zip(gradients, weights, geometry, strict=True)):
             by_image, by_kernel = _depthwise_backward(gradient, rectified, weight, shape, wanted)
-            if by_kernel is not None:
-                by_weight.append(by_kernel)
+            if by_kernel is not None and by_weights is not None:
+                by_weights[number].copy_(by_kernel)
             if by_image is not None:
                 total = by_image if total is None else total.add_(by_image)
         if slot is not None:
@@ -91,7 +97,6 @@ class Kernels:
                 mixing.choose_mix_backward(masked)(masked, [term], masked.new_ones(1), [slot], weights_wanted=False)
             else:
                 slot.add(masked)
-        return by_weight if weights_wanted else None
 
     def rectify_backward(self, gradient: Tensor, image: Tensor, slot: Slot) -> None:
         """Add the gradient of an image to the slot, given the gradient of its positive part."""
@@ -119,13 +124,14 @@ class Kernels:
         assert total is not None
         return total
 
-    def inner_products(self, left: Tensor, right: Tensor) -> Tensor:
+    def inner_products(self, left: Tensor, right: Tensor, *, out: Tensor | None = None) -> Tensor:
         """Sum channel products over all pixels: [n, b, h, w, x], [n or 1, b, h, w, y] -> [n, x, y]."""
         wide, high = left.shape[-1], right.shape[-1]
         side = mix_by_row.pixels_per_row(left[0], max(wide, high), mix_by_row.MATRIX_ROW_LENGTH)
         lines, columns = (one.reshape(len(one), -1, side * one.shape[-1]) for one in (left, right))
         found = torch.bmm(lines.transpose(1, 2), columns.expand(len(left), -1, -1))
-        return found.view(len(left), side, wide, side, high).diagonal(dim1=1, dim2=3).sum(-1)
+        found = found.view(len(left), side, wide, side, high).diagonal(dim1=1, dim2=3).sum(-1)
+        return found if out is None else out.copy_(found)
 
     # --- 3x3 pools without padding
 

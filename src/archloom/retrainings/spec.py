@@ -21,7 +21,7 @@ from archloom.data.parts import DataParts, TextParts
 from archloom.data.places import GIVEN, locate_data
 from archloom.data.text import Lengths
 from archloom.execution.machine import Machine, pick_device
-from archloom.execution.survey import BFLOAT16, has_bfloat16
+from archloom.execution.survey import require_bfloat16
 from archloom.families import FAMILIES, build_network, family_of
 from archloom.retrainings.loop import TrainingSettings
 from archloom.retrainings.optimization import OptimizerSettings
@@ -175,12 +175,7 @@ def _read_sentences(value: object) -> tuple[str, ...]:
 
 def _check_precision(training: TrainingSettings, machine: Machine) -> None:
     """Raise a SettingError if bfloat16 is asked for on a processor without instructions for it."""
-    rule = (
-        "training.mixed_precision must be false on this processor, which has no instructions for bfloat16 "
-        f"({', '.join(BFLOAT16)}); use false or a GPU"
-    )
-    on_cpu = training.mixed_precision and pick_device(machine.device).type == "cpu"
-    require({rule: not on_cpu or has_bfloat16()})
+    require_bfloat16("training", on_cpu=training.mixed_precision and pick_device(machine.device).type == "cpu")
 
 
 def _try_network(sections: Sections, space: Component, network: Component, choices: Settings) -> Architecture | None:

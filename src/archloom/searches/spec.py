@@ -41,6 +41,7 @@ from archloom.data.parts import DataParts, TextParts
 from archloom.data.places import GIVEN, absolute_path, locate_data
 from archloom.data.text import Lengths
 from archloom.execution.machine import Machine, pick_device
+from archloom.execution.survey import require_bfloat16
 from archloom.families import build_network, family_of
 from archloom.objectives.limits import LimitSettings
 from archloom.objectives.target import TargetSettings
@@ -422,9 +423,8 @@ def _try_race(race: RaceSettings, space: Component, network: Component) -> None:
 
 
 def _check_precision(weights: WeightSettings, machine: Machine) -> None:
-    """Raise a SettingError if mixed precision is asked for on a CPU, whose fused cells do not have it."""
-    rule = "weights.mixed_precision must be false on a CPU, whose fused cells compute in float32; use a GPU"
-    require({rule: not weights.mixed_precision or pick_device(machine.device).type != "cpu"})
+    """Raise a SettingError if bfloat16 is asked for on a processor without instructions for it."""
+    require_bfloat16("weights", on_cpu=weights.mixed_precision and pick_device(machine.device).type == "cpu")
 
 
 _BUILT: set[str] = set()  # many runs of one process differ only in their seeds: a network is tried once

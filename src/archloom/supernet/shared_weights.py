@@ -23,6 +23,7 @@ from archloom.core.errors import SettingError, require
 from archloom.core.metrics import ACCURACY, Metric
 from archloom.core.state import StateDict
 from archloom.data.loader import Batch
+from archloom.fast import use_bfloat16
 from archloom.samplers import Classification, sample_labels
 from archloom.supernet.frozen_slices import freeze_unused_slices
 from archloom.supernet.gate import Gates
@@ -94,7 +95,7 @@ class WeightSettings:
         weight_decay: weight decay of SGD.
         nesterov: use Nesterov momentum.
         clip: largest norm of the gradient; 0 for no clipping.
-        mixed_precision: use bfloat16 where it is safe, on a GPU.
+        mixed_precision: use bfloat16 where it is safe on a GPU, and for dense convolutions of fused cells on a CPU.
         auxiliary_weight: weight of the auxiliary head's loss.
         label_smoothing: label smoothing of every loss.
 
@@ -113,9 +114,10 @@ class WeightSettings:
     weight_decay: Annotated[float, Doc("weight decay of SGD")] = 3e-4
     nesterov: Annotated[bool, Doc("use Nesterov momentum")] = False
     clip: Annotated[float, Doc("largest norm of the gradient; 0: no clipping")] = 5.0
-    mixed_precision: Annotated[bool, Doc("bfloat16 where it is safe, on a GPU; cells then run module by module")] = (
-        False
-    )
+    mixed_precision: Annotated[
+        bool,
+        Doc("bfloat16: on a GPU where it is safe, module by module; on a CPU for 3x3 convolutions of fused cells"),
+    ] = False
     auxiliary_weight: Annotated[float, Doc("weight of the auxiliary head's loss, with network.auxiliary")] = 0.4
     label_smoothing: Annotated[float, Doc("label smoothing of every loss")] = 0.0
 
@@ -156,9 +158,6 @@ class SharedWeights:
         task: what the predictions are for; by default, image classification.
         one_path: the network has a single path, so that every step updates the same parameters.
 
-    Raises:
-        SettingError: mixed precision is asked for on a CPU.
-
     Examples:
         >>> import archloom, torch
         >>> space = archloom.Nb201(nodes=3, cells_per_stage=1)
@@ -181,8 +180,6 @@ class SharedWeights:
         task: Task = CLASSIFICATION,
         one_path: bool = False,
     ) -> None:
-        rule = "weights.mixed_precision must be false on a CPU, whose fused cells compute in float32; use a GPU"
-        require({rule: not settings.mixed_precision or next(network.parameters()).device.type != "cpu"})
         self._network, self._one_path = network, one_path
         self._settings, self._task, self.ranks = settings, task, ranks
         self._carried: dict[str, CarriedState] = {}  # by stream
@@ -366,10 +363,12 @@ class SharedWeights:
     ) -> Output:
         before = self._state_before(batch)
         others = (gates, before) if batch.stream else () if gates is None else (gates,)
+        low, on_cpu = self._settings.mixed_precision, self.device.type == "cpu"
         try:
             with (
                 self._noise(),
-                torch.autocast(self.device.type, torch.bfloat16, enabled=self._settings.mixed_precision),
+                torch.autocast(self.device.type, torch.bfloat16, enabled=low and not on_cpu),
+                use_bfloat16(low and on_cpu),
             ):
                 if parameters is None:
                     output = self._network(batch.inputs, *others)

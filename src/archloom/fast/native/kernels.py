@@ -163,7 +163,7 @@ class NativeKernels(Kernels):
         shape, kernels = array("q", (*image.shape, geometry[0].stride)), _kernel_rows(weights, geometry, None)
         check_memory(
             self._functions["depthwise"](
-                image.data_ptr(), _pixel_stride(image), pointer_to(moments), address_of(shape), address_of(kernels),
+                image.data_ptr(), _term_stride(term), pointer_to(moments), address_of(shape), address_of(kernels),
                 len(weights), out.data_ptr(), torch.get_num_threads(),
             )
         )  # fmt: skip
@@ -176,26 +176,24 @@ class NativeKernels(Kernels):
         weights: Sequence[Tensor],
         geometry: Geometries,
         slot: Slot | None,
-        *,
-        weights_wanted: bool = True,
-    ) -> list[Tensor] | None:
+        by_weights: Sequence[Tensor] | None = None,
+    ) -> None:
         image = term.image
         fits = _is_covered(term, weights, geometry) and _have_moments([term]) and _are_writable([slot], image.shape)
         size = _output_shape(image.shape, geometry[0].stride)
         distance = _pixel_stride(gradients[0]) if fits and gradients.shape == (len(weights), *size) else 0
-        if not distance:
-            return super().depthwise_backward(gradients, term, weights, geometry, slot, weights_wanted=weights_wanted)
-        by_weight = [torch.empty_like(weight) for weight in weights] if weights_wanted else None
-        shape, kernels = array("q", (*image.shape, geometry[0].stride)), _kernel_rows(weights, geometry, by_weight)
+        if not distance or not all(map(is_dense, by_weights or [])):
+            super().depthwise_backward(gradients, term, weights, geometry, slot, by_weights)
+            return
+        shape, kernels = array("q", (*image.shape, geometry[0].stride)), _kernel_rows(weights, geometry, by_weights)
         moments = self._moments(term)
         check_memory(
             self._functions["depthwise_backward"](
-                gradients.data_ptr(), gradients.stride(0), distance, image.data_ptr(), _pixel_stride(image),
+                gradients.data_ptr(), gradients.stride(0), distance, image.data_ptr(), _term_stride(term),
                 pointer_to(moments), address_of(shape), address_of(kernels), len(weights),
-                *_slot_arguments(slot, image), weights_wanted, torch.get_num_threads(),
+                *_slot_arguments(slot, image), by_weights is not None, torch.get_num_threads(),
             )
         )  # fmt: skip
-        return by_weight
 
     def _moments(self, term: Term) -> Tensor | None:
         """Return mean and 1/std of a normalised term, computed if they are missing."""
@@ -204,7 +202,7 @@ class NativeKernels(Kernels):
             moments = _empty(image, (2, image.shape[-1]))
             check_memory(
                 self._functions["moments"](
-                    image.data_ptr(), _pixel_stride(image), _pixels(image), image.shape[-1], moments.data_ptr(),
+                    image.data_ptr(), _term_stride(term), _pixels(image), image.shape[-1], moments.data_ptr(),
                     torch.get_num_threads(),
                 )
             )  # fmt: skip
@@ -236,10 +234,12 @@ class NativeKernels(Kernels):
             )
         )  # fmt: skip
 
-    def inner_products(self, left: Tensor, right: Tensor) -> Tensor:
-        if not (is_dense(left) and is_dense(right) and right.shape[-1] % WIDEST == 0 and left.numel()):
-            return super().inner_products(left, right)
-        out = _empty(left, (len(left), left.shape[-1], right.shape[-1]))
+    def inner_products(self, left: Tensor, right: Tensor, *, out: Tensor | None = None) -> Tensor:
+        fits = is_dense(left) and is_dense(right) and right.shape[-1] % WIDEST == 0 and left.numel()
+        if not fits or not (out is None or is_dense(out)):
+            return super().inner_products(left, right, out=out)
+        if out is None:
+            out = _empty(left, (len(left), left.shape[-1], right.shape[-1]))
         branches = _product_sizes(left, len(left), left.shape[-1], right.shape[-1], right)
         check_memory(
             self._functions["inner_products"](
@@ -315,8 +315,15 @@ def _pixel_stride(image: Tensor) -> int:
     return distance if distance >= channels else 0
 
 
+def _term_stride(term: Term) -> int:
+    """Return the floats from one pixel of a term to the next; its image stays the same in all calls."""
+    if term.pixel_stride is None:
+        term.pixel_stride = _pixel_stride(term.image)
+    return term.pixel_stride
+
+
 def _is_readable(term: Term) -> bool:
-    return bool(_pixel_stride(term.image)) and (term.moments is None or is_dense(term.moments))
+    return bool(_term_stride(term)) and (term.moments is None or is_dense(term.moments))
 
 
 def _have_moments(terms: Terms) -> bool:
@@ -361,7 +368,7 @@ def _term_rows(terms: Terms, weights: Tensor, shape: torch.Size) -> list[list[in
     rows = []
     for term in terms:
         image, moments = term.image, term.moments if term.normalized else None
-        distance = _pixel_stride(image)
+        distance = _term_stride(term)
         if not distance or image.shape != shape or (moments is not None and not is_dense(moments)):
             return None
         rows.append([image.data_ptr(), distance, pointer_to(moments), False, 0, 0, False])
@@ -385,9 +392,9 @@ def _slot_arguments(slot: Slot | None, like: Tensor) -> tuple[int, int, bool]:
     """Return a slot's address, stride and whether to add to it, and mark it as filled."""
     if slot is None:
         return 0, 0, False
-    room = slot.buffer(like)
+    distance = like.shape[-1] if slot.image is None else _pixel_stride(slot.image)
     before, slot.filled = slot.filled, True
-    return room.data_ptr(), _pixel_stride(room), before
+    return slot.buffer(like).data_ptr(), distance, before
 
 
 def _output_shape(shape: torch.Size, stride: int) -> tuple[int, int, int, int]:
