@@ -17,6 +17,7 @@ from archloom.fast.kernel_arguments import Geometries, Slot, Slots, Term, Terms
 from archloom.fast.kernels import Kernels
 from archloom.fast.native.arguments import WIDEST, address_of, check_memory, is_dense, pointer_to
 from archloom.fast.native.recurrent import NativeSegment
+from archloom.fast.native.workspaces import Workspaces
 from archloom.fast.recurrent_segment import Cell, SegmentRunner, SegmentTensors
 
 INTERFACE = 7  # of the library; kernels.hpp has the same number
@@ -56,6 +57,7 @@ class NativeKernels(Kernels):
         self.name = f"native ({level})"
         self._functions = functions
         self.lanes = functions["lanes"]() if "lanes" in functions else 0  # images that a vector holds
+        self._segments = Workspaces(self.make_workspace)
 
     # --- whole networks
 
@@ -99,7 +101,9 @@ class NativeKernels(Kernels):
 
     def segment(self, cell: Cell, tensors: SegmentTensors) -> SegmentRunner:
         fits = all(one is None or (one.dtype is torch.float32 and one.is_cpu) for one in tensors)
-        return NativeSegment(self._functions, cell, tensors) if fits else super().segment(cell, tensors)
+        if not fits:
+            return super().segment(cell, tensors)
+        return NativeSegment(self._functions, self._segments, cell, tensors)
 
     # --- normalise, weigh and add up
 
