@@ -7,7 +7,7 @@ decoder makes them block by block, with the cross entropy and its gradient, in p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -43,12 +43,10 @@ class DeferredLogits(Tensor):
     @staticmethod
     def __new__(cls, make: MakeRunner, states: Tensor, weights: Tensor, bias: Tensor) -> DeferredLogits:
         """Return the logits [tokens, words] of states [tokens, H]."""
-        made = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, (len(states), len(weights)), dtype=states.dtype, device=states.device
-        )
+        made = Tensor._make_wrapper_subclass(cls, (len(states), len(weights)), dtype=states.dtype, device=states.device)
         made._make, made._parts, made._logits = make, (states, weights, bias), None
         made._versions = [part._version for part in made._parts]
-        return cast(DeferredLogits, made)
+        return made
 
     @classmethod
     def __torch_function__(
@@ -64,7 +62,7 @@ class DeferredLogits(Tensor):
             return func(*map(_compute, args), **{name: _compute(value) for name, value in kwargs.items()})
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Callable[..., Any], types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
         """Refuse what did not go through `__torch_function__`: there is no memory behind this tensor."""
@@ -163,7 +161,7 @@ _DEFERRED: Mapping[Any, Callable[..., Any]] = {
 _OF_THE_SHAPE = {  # functions of what is known without the logits
     Tensor.shape.__get__,  # type: ignore[attr-defined]
     Tensor.dtype.__get__,  # type: ignore[attr-defined]
-    Tensor.device.__get__,  # type: ignore[attr-defined]
+    Tensor.device.__get__,
     Tensor.__len__,
     Tensor.size,
 }

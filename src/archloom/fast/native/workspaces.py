@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
 
@@ -17,7 +18,7 @@ class Workspace:
     def cut(self, *shapes: Sequence[int]) -> list[Tensor]:
         """Return parts of the memory, one for each shape."""
         sizes = [math.prod(shape) for shape in shapes]
-        parts = self._memory[: sum(sizes)].split(sizes)
+        parts = torch.split(self._memory[: sum(sizes)], sizes)
         return [part.view(*shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def __del__(self) -> None:
