@@ -20,29 +20,30 @@ class Maker:
 def test_memory_that_came_back_is_lent_again() -> None:
     make = Maker()
     workspaces = Workspaces(make)
-    for floats in (8, 8, 5, 8):
+    for floats in (80, 80, 75, 80):
         workspace = workspaces.lend(floats)
         del workspace
-    assert make.sizes == [8]
+    assert make.sizes == [80]
 
 
-def test_loans_at_the_same_time_differ_and_the_largest_is_kept() -> None:
+def test_loans_at_the_same_time_differ_and_the_last_that_came_back_is_kept() -> None:
     make = Maker()
     workspaces = Workspaces(make)
     loans = [workspaces.lend(floats) for floats in (4, 9, 6)]
     addresses = [loan.cut((4,))[0].data_ptr() for loan in loans]
     assert len(set(addresses)) == 3
-    loans.clear()
-    assert workspaces.lend(9).cut((9,))[0].data_ptr() == addresses[1]
+    while loans:
+        del loans[0]
+    assert workspaces.lend(6).cut((6,))[0].data_ptr() == addresses[2]
     assert make.sizes == [4, 9, 6]
 
 
-def test_more_than_there_is_is_made_anew() -> None:
+def test_memory_of_another_size_is_made_anew() -> None:
     make = Maker()
     workspaces = Workspaces(make)
-    workspaces.lend(3)
-    workspaces.lend(7)
-    assert make.sizes == [3, 7]
+    for floats in (30, 70, 30):  # too small, then so large that a measurement of memory would be wrong
+        workspaces.lend(floats)
+    assert make.sizes == [30, 70, 30]
 
 
 def test_parts_lie_one_after_another() -> None:

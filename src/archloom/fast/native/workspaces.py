@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+MOST_SPARE = 1.5  # size of memory, relative to what is needed of it; sampled paths differ by less
+
 
 class Workspace:
     """Memory on loan. It goes back when nothing refers to this object any more: keep it as long as its parts."""
@@ -22,12 +24,15 @@ class Workspace:
         return [part.view(*shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def __del__(self) -> None:
-        if all(one.numel() < self._memory.numel() for one in self._spare):
-            self._spare[:] = [self._memory]
+        self._spare[:] = [self._memory]
 
 
 class Workspaces:
-    """Lends memory for one purpose, and keeps the largest that came back until the process ends."""
+    """Lends memory for one purpose, and keeps what came back last until the process ends.
+
+    Memory is used again for about the same size only. Much larger memory would deceive those that measure what a batch
+    needs (`execution.memory`).
+    """
 
     def __init__(self, make: Callable[[int], Tensor]) -> None:
         self._make, self._spare = make, list[Tensor]()
@@ -38,4 +43,5 @@ class Workspaces:
             memory = self._spare.pop()  # not taken by two threads
         except IndexError:
             return Workspace(self._make(floats), self._spare)
-        return Workspace(memory if memory.numel() >= floats else self._make(floats), self._spare)
+        fits = floats <= memory.numel() <= MOST_SPARE * floats
+        return Workspace(memory if fits else self._make(floats), self._spare)
