@@ -179,4 +179,4 @@ def test_matrices_are_not_multiplied_where_only_the_gates_learn(level: str) -> N
         outputs = run_segment(kernels.segment(cell, leaves), cell, leaves)
         torch.autograd.grad(outputs.square().sum(), wanted)  # type: ignore[arg-type]
     steps = ["recurrent", "recurrent_backward"]
-    assert calls == [*steps, *steps, "recurrent_weights"]
+    assert [name for name in calls if name != "clear"] == [*steps, *steps, "recurrent_weights"]  # of fresh memory

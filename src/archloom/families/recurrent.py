@@ -19,7 +19,7 @@ from archloom.core.errors import SettingError, require
 from archloom.core.settings import Settings
 from archloom.families.base import Depth, Family, OperationKind, Size
 from archloom.families.recurrent_cell import CellPlan, CellWeights, fuse_cell, plan_cell, run_step
-from archloom.fast import current_kernels
+from archloom.fast import Kernels, current_kernels
 from archloom.fast.recurrent_segment import SegmentTensors, run_segment
 from archloom.spaces import NONE, Recurrent
 from archloom.spaces.base import WIDEST
@@ -114,7 +114,8 @@ class RecurrentNetwork(nn.Module):
         plan = self._fixed or plan_cell(self._space, gates or {})
         outputs = self._read(plan, words, state)
         shown = self._drop(outputs, self.drop_output.draw(outputs, 1, *outputs.shape[1:]))
-        logits = F.linear(shown.flatten(0, 1), self.embedding, self.decoder_bias)
+        decode = kernels.decode if (kernels := _usable_kernels(shown)) else F.linear
+        logits = decode(shown.flatten(0, 1), self.embedding, self.decoder_bias)
         return Continuation(logits, outputs[-1], self._penalty(outputs, shown))
 
     def _read(self, plan: CellPlan, words: Tensor, state: Tensor | None) -> Tensor:
@@ -125,9 +126,8 @@ class RecurrentNetwork(nn.Module):
         mask = self.drop_hidden.draw(given, columns, hidden)
         weights = CellWeights(self.start[hidden:], self.nodes, mask, self._normalized)
         output = given.new_zeros(columns, hidden) if state is None else state.to(given)
-        kernels = current_kernels()
-        may_fuse = not torch.compiler.is_compiling() and given.device.type != "meta"
-        fused = fuse_cell(self._space, plan, normalized=self._normalized) if kernels and may_fuse else None
+        kernels = _usable_kernels(given)
+        fused = fuse_cell(self._space, plan, normalized=self._normalized) if kernels else None
         if kernels and fused is not None:
             cell, shares = fused
             tensors = SegmentTensors(given, output, weights.hidden, weights.nodes, mask, shares)
@@ -163,6 +163,11 @@ class RecurrentNetwork(nn.Module):
         """Return the multiply-adds of a segment: cell and decoder, for every word."""
         each = self.start.numel() + self.nodes.numel() + self.embedding.numel()
         return each * inputs[0].numel()
+
+
+def _usable_kernels(like: Tensor) -> Kernels | None:
+    """Return the kernels to use now; None while torch traces the network, which then has to be plain."""
+    return None if torch.compiler.is_compiling() or like.device.type == "meta" else current_kernels()
 
 
 class RecurrentFamily(Family[Recurrent]):

@@ -39,6 +39,10 @@ class Kernels:
         """Return what runs a segment of a recurrent cell."""
         return TorchSegment(cell, tensors)
 
+    def decode(self, states: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
+        """Return the logits of the next words: [tokens, H], [words, H], [words] -> [tokens, words]."""
+        return F.linear(states, weights, bias)
+
     # --- normalise, weigh and add up
 
     def mix(self, terms: Terms, weights: Tensor) -> Tensor:

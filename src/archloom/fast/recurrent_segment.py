@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from archloom.fast.late_weights import LateGradients, LateWeights, refuse_second_derivative
+
 EPSILON = 1e-5  # of batch normalisation
 
 # of a gradient and of the activated value: each is one pass over memory
@@ -110,7 +112,7 @@ class SegmentTensors(NamedTuple):
         return SegmentTensors(*(None if one is None else one.detach().contiguous() for one in self))  # type: ignore[arg-type]
 
 
-class SegmentRunner(Protocol):
+class SegmentRunner(LateGradients, Protocol):
     """Runs one segment once: forward, backward, then `finish` for the gradients of its matrices, if they are wanted."""
 
     def forward(self) -> Tensor:
@@ -121,16 +123,13 @@ class SegmentRunner(Protocol):
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Return the gradients of the input products, the first state and the shares, as far as wanted."""
 
-    def finish(self) -> tuple[Tensor, Tensor]:
-        """Return the gradients of both parameters, after the backward pass."""
-
 
 def run_segment(runner: SegmentRunner, cell: Cell, tensors: SegmentTensors) -> Tensor:
     """Return the outputs [T, B, H] of a segment, with a gradient by all of its tensors."""
     if cell.normalized and tensors.given.shape[1] < 2:
         raise ValueError("Expected more than 1 value per channel when training, got one column")
     hidden, nodes = tensors.hidden, tensors.nodes
-    link: Tensor = _Weights.apply(runner, hidden, nodes)  # type: ignore[no-untyped-call]
+    link: Tensor = LateWeights.apply(runner, hidden, nodes)  # type: ignore[no-untyped-call]
     outputs: Tensor = _Segment.apply(  # type: ignore[no-untyped-call]
         runner, tensors.given, tensors.state, hidden.detach(), nodes.detach(), tensors.shares, link
     )
@@ -167,25 +166,6 @@ class _Products:
         return self._sums
 
 
-class _Weights(torch.autograd.Function):
-    """Gradients of the matrices, apart from the segment: nothing multiplies where only the gates learn.
-
-    Autograd calls this backward pass after that of the segment, and only if the gradient of a matrix is asked for. A
-    function cannot see that by itself: its `needs_input_grad` says which inputs could have a gradient.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, runner: SegmentRunner, hidden: Tensor, nodes: Tensor) -> Tensor:
-        ctx.runner = runner
-        return hidden.new_zeros(())
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        found = ctx.runner.finish()
-        ctx.runner = None
-        return None, *found
-
-
 class _Segment(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -204,10 +184,7 @@ class _Segment(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "fused parts have no second derivative; compute the loss within archloom.fast.use_kernels('plain')"
-            )
+        refuse_second_derivative()
         _ = ctx.saved_tensors
         _, given, state, _, _, shares, link = ctx.needs_input_grad
         runner, ctx.runner = ctx.runner, None

@@ -353,10 +353,14 @@ class SharedWeights:
         auxiliary = self._loss(prediction.auxiliary, labels)
         return self._loss(prediction.logits, labels) + self._settings.auxiliary_weight * auxiliary
 
-    def _training_loss(self, prediction: Output, labels: Tensor) -> Tensor:
-        """Return the loss that weights are trained on."""
+    def _training_loss(self, prediction: Output, labels: Tensor, plain: list[Tensor]) -> Tensor:
+        """Return the loss that weights are trained on; add that of a text without what training adds to the list."""
         loss = self._loss(prediction, labels)
-        return loss + prediction.penalty if isinstance(prediction, Continuation) else loss
+        if not isinstance(prediction, Continuation):
+            return loss
+        smoothed = self._settings.label_smoothing > 0
+        plain.append(self._task.loss(prediction.logits.detach(), labels) if smoothed else loss.detach())
+        return loss + prediction.penalty
 
     def _predict(
         self, batch: Batch, gates: Gates | None, parameters: Parameters | None = None, *, moves_on: bool = True
@@ -384,7 +388,7 @@ class SharedWeights:
         kind = self._parameters[0].dtype
         if isinstance(output, Continuation) and moves_on:
             self._carried[batch.stream] = CarriedState(batch.place, before, output.state.detach())
-        return output.to(kind) if isinstance(output, Tensor) else type(output)(*(part.to(kind) for part in output))
+        return _to(output, kind) if isinstance(output, Tensor) else type(output)(*(_to(part, kind) for part in output))
 
     def _state_before(self, batch: Batch) -> Tensor | None:
         """Return the state that a batch begins with, None for zeros.
@@ -420,11 +424,14 @@ class SharedWeights:
         fixed = gates if also is not None else {name: gate.detach() for name, gate in gates.items()}
         own, images = self.ranks.take(batch), len(batch)
         fixed = self.ranks.take_gates(fixed, images)
+        plain = list[Tensor]()
         loss = Classification(
             self._network,
             lambda: self._predict(own, fixed),
             own.labels,
-            loss=lambda prediction, labels: self.ranks.average_loss(self._training_loss(prediction, labels), images),
+            loss=lambda prediction, labels: self.ranks.average_loss(
+                self._training_loss(prediction, labels, plain), images
+            ),
             parameters=self._parameters if also is None else [*self._parameters, also],
             average=self.ranks.average_gradients,
             sample=lambda logits, generator: self._sample_labels(logits, images, generator),
@@ -439,8 +446,7 @@ class SharedWeights:
         if not batch.stream:
             score = self._task.score(loss.logits, own.labels)
             return StepResult(loss.loss, self.ranks.average_score(score, images), self.metric)
-        plain = self._task.loss(loss.logits, batch.labels)  # without what training adds
-        return StepResult(plain, self._task.score(loss.logits, batch.labels, loss=plain), self.metric)
+        return StepResult(plain[0], self._task.score(loss.logits, batch.labels, loss=plain[0]), self.metric)
 
     def _sample_labels(self, logits: Tensor, images: int, generator: torch.Generator) -> Tensor:
         """Sample labels of the rows of this rank; all ranks draw the labels of all rows from the same numbers."""
@@ -592,6 +598,11 @@ def scaled_rate(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[Non
 def clip_factor(norm: float, limit: float) -> float:
     """Return what a gradient of this norm is multiplied by, as torch clips; a limit of 0 is none."""
     return min(1.0, limit / (norm + 1e-6)) if limit else 1.0
+
+
+def _to(value: Tensor, kind: torch.dtype) -> Tensor:
+    """Return a tensor in a precision; deferred logits that have it stay deferred."""
+    return value if value.dtype is kind else value.to(kind)
 
 
 def _logits(prediction: Output) -> Tensor:

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include "decoder.hpp"
 #include "network.hpp"
 #include "pools.hpp"
 #include "products.hpp"
@@ -27,7 +28,7 @@ int unless_out_of_memory(Function function) {
 }  // namespace
 
 // Increase it whenever a signature below changes: a library of an older build is then not loaded.
-EXPORTED int archloom_interface() { return 7; }
+EXPORTED int archloom_interface() { return 8; }
 
 EXPORTED void archloom_use_threads(void* parallel, void* number) {
     start_threads = reinterpret_cast<StartThreads>(parallel);
@@ -173,4 +174,16 @@ EXPORTED int archloom_recurrent_backward(
 
 EXPORTED int archloom_recurrent_weights(const Segment* segment, float* matrix, float* matrices, Index threads) {
     return unless_out_of_memory([&] { WeightGradients(*segment, threads).run(matrix, matrices); });
+}
+
+EXPORTED int archloom_decoder(const Decoder* decoder, float* losses, Index threads) {
+    return unless_out_of_memory([&] { CrossEntropy(*decoder, threads).run(losses); });
+}
+
+EXPORTED int archloom_decoder_backward(const Decoder* decoder, const float* losses, float* states, Index threads) {
+    return unless_out_of_memory([&] { DecoderGradient(*decoder, losses, threads).run(states); });
+}
+
+EXPORTED int archloom_decoder_weights(const Decoder* decoder, float* weights, float* bias, Index threads) {
+    return unless_out_of_memory([&] { DecoderWeights(*decoder, threads).run(weights, bias); });
 }

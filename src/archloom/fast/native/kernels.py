@@ -8,18 +8,22 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 
 import torch
 from torch import Tensor
 
+from archloom.fast.deferred_logits import DeferredLogits
 from archloom.fast.kernel_arguments import Geometries, Slot, Slots, Term, Terms
 from archloom.fast.kernels import Kernels
 from archloom.fast.native.arguments import WIDEST, address_of, check_memory, is_dense, pointer_to
+from archloom.fast.native.decoder import NativeDecoder
 from archloom.fast.native.recurrent import NativeSegment
+from archloom.fast.native.workspaces import Workspaces
 from archloom.fast.recurrent_segment import Cell, SegmentRunner, SegmentTensors
 
-INTERFACE = 7  # of the library; kernels.hpp has the same number
+INTERFACE = 8  # of the library; kernels.hpp has the same number
 
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 _IMAGE = (_POINTER, _NUMBER)  # first pixel, floats from one pixel to the next
@@ -46,6 +50,9 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "recurrent": (_POINTER, _POINTER, _NUMBER),
     "recurrent_backward": (_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _NUMBER),
     "recurrent_weights": (_POINTER, _POINTER, _POINTER, _NUMBER),
+    "decoder": (_POINTER, _POINTER, _NUMBER),
+    "decoder_backward": (_POINTER, _POINTER, _POINTER, _NUMBER),
+    "decoder_weights": (_POINTER, _POINTER, _POINTER, _NUMBER),
 }  # fmt: skip
 
 
@@ -56,6 +63,7 @@ class NativeKernels(Kernels):
         self.name = f"native ({level})"
         self._functions = functions
         self.lanes = functions["lanes"]() if "lanes" in functions else 0  # images that a vector holds
+        self._segments, self._decoders = Workspaces(self.make_workspace), Workspaces(self.make_workspace)
 
     # --- whole networks
 
@@ -99,7 +107,16 @@ class NativeKernels(Kernels):
 
     def segment(self, cell: Cell, tensors: SegmentTensors) -> SegmentRunner:
         fits = all(one is None or (one.dtype is torch.float32 and one.is_cpu) for one in tensors)
-        return NativeSegment(self._functions, cell, tensors) if fits else super().segment(cell, tensors)
+        if not fits:
+            return super().segment(cell, tensors)
+        return NativeSegment(self._functions, self._segments, cell, tensors)
+
+    def decode(self, states: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
+        given = states, weights, bias
+        fits = all(one.dtype is torch.float32 and one.is_cpu and one.numel() for one in given)
+        if not fits or any(one.is_inference() for one in given):  # those do not say whether they were changed
+            return super().decode(states, weights, bias)
+        return DeferredLogits(partial(NativeDecoder, self._functions, self._decoders), states, weights, bias)
 
     # --- normalise, weigh and add up
 

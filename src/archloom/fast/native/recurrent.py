@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Mapping
 from itertools import accumulate
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from archloom.fast.native.arguments import WIDEST, address_of, check_memory, pointer_to
+from archloom.fast.native.workspaces import Workspace, Workspaces
 
 if TYPE_CHECKING:
     from archloom.fast.recurrent_segment import Cell, SegmentTensors
@@ -24,8 +26,10 @@ class NativeSegment:
     The backward pass writes over what the forward pass kept, and the gradients of matrices are products of that.
     """
 
-    def __init__(self, functions: Mapping[str, Callable[..., int]], cell: Cell, tensors: SegmentTensors) -> None:
-        self._functions, self._nodes = functions, len(cell.nodes)
+    def __init__(
+        self, functions: Mapping[str, Callable[..., int]], workspaces: Workspaces, cell: Cell, tensors: SegmentTensors
+    ) -> None:
+        self._functions, self._workspaces, self._nodes = functions, workspaces, len(cell.nodes)
         self._tensors = tensors.contiguous()
         counts = [node.count for node in cell.nodes]
         self._lists = (
@@ -38,7 +42,7 @@ class NativeSegment:
         self._flags = self._nodes, len(cell.outputs), int(cell.normalized), int(is_mixed)
         self._edges = sum(counts)
         self._table = array("q")  # this and the next are made by the forward pass
-        self._kept: tuple[Tensor, ...] = ()
+        self._kept: Workspace | None = None
 
     def forward(self) -> Tensor:
         """Return the outputs, [T, B, H]."""
@@ -52,9 +56,9 @@ class NativeSegment:
             (steps, 1 + self._edges, columns, 2 * padded),
             (steps, states, padded),
         )
-        self._kept = tuple(given.new_empty(shape) for shape in shapes)
+        self._kept = self._workspaces.lend(sum(map(math.prod, shapes)))
         self._table = array("q", (steps, columns, size, *self._flags, *map(address_of, self._lists)))
-        self._table.extend(map(pointer_to, (given, state, hidden, nodes, mask, shares, *self._kept)))
+        self._table.extend(map(pointer_to, (given, state, hidden, nodes, mask, shares, *self._kept.cut(*shapes))))
         out = given.new_empty(steps, columns, size)
         self._call("recurrent", out)
         return out
@@ -69,18 +73,18 @@ class NativeSegment:
         by_shares = torch.empty_like(of.shares) if shares and of.shares is not None else None
         self._call("recurrent_backward", gradient.contiguous(), by_given, by_state, by_shares)
         if not weights:
-            self._kept = ()
+            self._kept = None
         return by_given, by_state if state else None, by_shares
 
     def finish(self) -> tuple[Tensor, Tensor]:
         """Return the gradients of both parameters, after the backward pass."""
         by_hidden, by_nodes = torch.empty_like(self._tensors.hidden), torch.empty_like(self._tensors.nodes)
         self._call("recurrent_weights", by_hidden, by_nodes)
-        self._kept = ()
+        self._kept = None
         return by_hidden, by_nodes
 
     def _call(self, name: str, *tensors: Tensor | None) -> None:
-        if not self._kept:
+        if self._kept is None:
             raise RuntimeError("a segment was differentiated twice; compute its loss again")
         pointers = map(pointer_to, tensors)
         check_memory(self._functions[name](address_of(self._table), *pointers, torch.get_num_threads()))
