@@ -30,13 +30,15 @@ from archloom.latency.step_timing import Step, Workload, prepare_step, time_roun
 from retrain_step import RetrainWorkload
 
 BESIDE, TUNED = "beside", "tuned"
-VARIANTS = {  # kernels, whether channels are adjacent in memory, whether cells are computed again
+VARIANTS = {  # kernels, whether channels are adjacent in memory, cells computed again, 3x3 convolutions in bfloat16
     "plain": {"choice": "plain", "channels_last": False},
     "torch": {"choice": "torch", "channels_last": True},
     "auto": {"choice": "auto", "channels_last": True},
     "again": {"choice": "auto", "channels_last": True, "recompute": True},
     "compile": {"choice": "compile", "channels_last": True},
+    "bfloat16": {"choice": "auto", "channels_last": True, "mixed_precision": True},
 }
+RARE = ("compile", "bfloat16")  # timed only where they are named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +69,9 @@ class Task:
         return prepare_step(self.workload, **VARIANTS[self.variant], seed=self.seed)
 
     def _retraining_step(
-        self, workload: RetrainWorkload, choice: KernelChoice, channels_last: bool, recompute: bool = False
+        self, workload: RetrainWorkload, choice: KernelChoice, recompute: bool = False, **variant: bool
     ) -> Step:
-        advance = workload.prepare_step(channels_last=channels_last, seed=self.seed)
+        advance = workload.prepare_step(**variant, seed=self.seed)
 
         def step() -> object:
             with use_kernels(choice, recompute=recompute):

@@ -39,7 +39,7 @@ class RetrainWorkload:
         settings = {"channels": self.channels, **self.network_settings}
         return build_network(space, resolve, classes=CLASSES, colours=IMAGE_SHAPE[0], **settings)
 
-    def prepare_step(self, *, channels_last: bool, seed: int = 0) -> Step:
+    def prepare_step(self, *, channels_last: bool, mixed_precision: bool = False, seed: int = 0) -> Step:
         """Build the loop and return the function that advances it by one step."""
         layout = torch.channels_last if channels_last else torch.contiguous_format
         with seeded(seed):
@@ -53,7 +53,7 @@ class RetrainWorkload:
             test=None,
             classes=CLASSES,
             optimizer=OptimizerSettings(),
-            training=TrainingSettings(epochs=1, batch_size=self.batch),
+            training=TrainingSettings(epochs=1, batch_size=self.batch, mixed_precision=mixed_precision),
             seed_of=lambda step: seed + step,
         )
         return loop.advance

@@ -7,11 +7,11 @@
 A step is one `strategy.step` of a real strategy on real shared weights, or one step of the loop that retrains, on
 random images of CIFAR's shape. The variants (`plain` with channels first, `torch` and `auto` with channels last,
 `again` as `auto`, with cells computed again on the way back instead of kept; if asked for, `compile` by way of
-`torch.compile`, which takes minutes to begin) have a network, a strategy and a generator each, from the same seeds, and
-take turns round by round in one process. A retraining has `plain` and `torch`, its modules in both layouts, and `auto`,
-where nb201 runs as one compiled function. Times drift with what else the machine does, so the figure that counts is the
-median over rounds of the ratio within a round. On one thread times are of the processor, which stops while others run;
-on more they are of the clock.
+`torch.compile`, which takes minutes to begin, and `bfloat16` as `auto` with mixed precision) have a network, a
+strategy and a generator each, from the same seeds, and alternate round by round in one process. A retraining has
+`plain` and `torch`, its modules in both layouts, and `auto`, where nb201 runs as one compiled function. Times drift
+with what else the machine does, so the figure that counts is the median over rounds of the ratio within a round. On one
+thread times are of the processor, which stops while others run; on more they are of the clock.
 
 `--beside module:function` adds an implementation from elsewhere to the rotation, `--strong module:function` the same
 implementation tuned as far as its maths allow ("tuned"). `function(workload, seed=...)` gets the
@@ -58,7 +58,7 @@ from archloom.execution.survey import load_average, survey
 from archloom.latency.network_timing import choose_clock
 from archloom.latency.step_timing import CLASSES, IMAGE_SHAPE, Step, Workload, time_rounds
 from archloom.objectives.cost import CostTable, cost_of
-from one_step import BESIDE, TUNED, VARIANTS, Task, run_alone
+from one_step import BESIDE, RARE, TUNED, VARIANTS, Task, run_alone
 from retrain_step import RetrainWorkload
 
 PEAK_ROUNDS = 8
@@ -150,7 +150,7 @@ def main() -> None:
 def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", nargs="+", metavar="NAME", choices=WORKLOADS, help="default: all")
-    usual = [name for name in VARIANTS if name != "compile"]
+    usual = [name for name in VARIANTS if name not in RARE]
     parser.add_argument("--variant", nargs="+", choices=VARIANTS, default=usual, help=f"default: {' '.join(usual)}")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, help="default: as many as suit the workload")
@@ -225,7 +225,9 @@ def measure(measured: Measured, options: argparse.Namespace, *, peak: float) -> 
 
 def list_variants(measured: Measured, options: argparse.Namespace) -> list[str]:
     """Return what takes turns; a retraining runs its modules in both layouts, or as one compiled function."""
-    known = ("plain", "torch", "auto") if isinstance(measured.workload, RetrainWorkload) else tuple(VARIANTS)
+    known = (
+        ("plain", "torch", "auto", "bfloat16") if isinstance(measured.workload, RetrainWorkload) else tuple(VARIANTS)
+    )
     own = [name for name in options.variant if name in known]
     return own + [name for name in (BESIDE, TUNED) if _outside(name, options) is not None]
 

@@ -22,7 +22,7 @@ from archloom.searches.short_training import seeded
 from archloom.spaces import SPACES, SearchSpace
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import OneShot, Plan, SearchBatch
-from archloom.supernet import SharedWeights
+from archloom.supernet import SharedWeights, WeightSettings
 
 IMAGE_SHAPE = (3, 32, 32)
 CLASSES = 10
@@ -57,6 +57,7 @@ def prepare_step(
     choice: kernels.KernelChoice,
     recompute: bool = False,
     channels_last: bool = True,
+    mixed_precision: bool = False,
     device: str = "cpu",
     seed: int = 0,
 ) -> Step:
@@ -75,7 +76,8 @@ def prepare_step(
                 colours=IMAGE_SHAPE[0],
                 channels=workload.channels,
             )
-        weights = SharedWeights(network.to(device=place, memory_format=layout))  # type: ignore[call-overload]
+        network.to(device=place, memory_format=layout)  # type: ignore[call-overload]
+        weights = SharedWeights(network, WeightSettings(mixed_precision=mixed_precision))
     strategy.begin(weights, Plan(IMAGES, IMAGES, workload.batch, workload.batch, steps=STEPS))
     batch = _sample_batch(workload, strategy.validation.batches, place, layout, seed)
 
