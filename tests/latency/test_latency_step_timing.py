@@ -105,6 +105,15 @@ def test_a_step_runs_with_the_kernels_and_the_layout_asked_for(
     assert seen == [(None if choice == "plain" else choice, channels_last, channels_last)]
 
 
+def test_a_step_rounds_in_mixed_precision_only() -> None:
+    workload = replace(TINY, strategy="darts")  # every option runs, the 3x3 convolution, too
+    full, same, low = (
+        _loss(prepare_step(workload, choice="torch", mixed_precision=mixed)()) for mixed in (False, False, True)
+    )
+    assert full == same != low
+    assert low == pytest.approx(full, rel=0.05)
+
+
 def test_settings_reach_space_and_strategy() -> None:
     assert TINY.build_space().cardinality == 5
     second = replace(TINY, strategy="darts", strategy_settings={"order": "second", "products": "differences"})
