@@ -32,7 +32,7 @@ from archloom.core.files import write_atomically
 from archloom.core.settings import Settings, merge, parse_assignments
 from archloom.spaces.published import PUBLISHED
 
-RANDOM = "random"
+RANDOM, PRINTED_GROUP, SEARCHED = "random", "published", "all searches"
 PRINTED = {  # test accuracy after 600 epochs on CIFAR-10, percent
     "darts_v1": 97.00,
     "darts_v2": 97.24,
@@ -117,7 +117,7 @@ def _options() -> argparse.Namespace:
 
 def published_cells() -> list[Cell]:
     """Return the published cells of the space whose accuracies are printed."""
-    return [Cell("published", name, PUBLISHED[name][1]) for name in PRINTED]
+    return [Cell(PRINTED_GROUP, name, PUBLISHED[name][1]) for name in PRINTED]
 
 
 def found_cells(compared: Path) -> list[Cell]:
@@ -192,7 +192,7 @@ def settings_of(given: Sequence[str], data_dir: Path) -> Settings:
 
 def find_agreement(trained: Sequence[TrainedCell]) -> Mapping[str, float] | None:
     """Return Kendall's tau between published and short accuracies of the published cells."""
-    pairs = [(PRINTED[one.cell.name], one.mean) for one in trained if one.cell.group == "published"]
+    pairs = [(PRINTED[one.cell.name], one.mean) for one in trained if one.cell.group == PRINTED_GROUP]
     if len(pairs) < 3:
         return None
     found = stats.kendalltau(*zip(*pairs, strict=True))
@@ -200,19 +200,20 @@ def find_agreement(trained: Sequence[TrainedCell]) -> Mapping[str, float] | None
 
 
 def find_verdicts(trained: Sequence[TrainedCell]) -> dict[str, str]:
-    """Return how the cells of each strategy, and the published ones, do against the random ones."""
+    """Return how the cells of each strategy, of all together, and the published ones do against the random ones."""
     groups: dict[str, list[float]] = {}
     for one in trained:
         groups.setdefault(one.cell.group, []).append(one.mean)
     others = groups.pop(RANDOM, [])
-    pairs = {name: Pair(values, others) for name, values in groups.items()}
+    groups[SEARCHED] = [one.mean for one in trained if one.cell.group not in (RANDOM, PRINTED_GROUP)]
+    pairs = {name: Pair(values, others) for name, values in groups.items() if values}
     return {name: verdict.sentence for name, verdict in compare_pairs(pairs, against=RANDOM).items()}
 
 
 def _print(trained: Sequence[TrainedCell], console: Console) -> None:
     table = Table("cell", "from", "validation accuracy", "parameters", "published")
     for one in sorted(trained, key=lambda one: -one.mean):
-        printed = f"{PRINTED[one.cell.name]:.2f}" if one.cell.group == "published" else ""
+        printed = f"{PRINTED[one.cell.name]:.2f}" if one.cell.group == PRINTED_GROUP else ""
         accuracy = f"{one.mean:.2f}" if one.spread is None else f"{one.mean:.2f} ± {one.spread:.2f}"
         table.add_row(one.cell.name, one.cell.group, accuracy, f"{one.parameters:,}", printed)
     console.print(table)
