@@ -9,18 +9,17 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, NamedTuple, overload
+from typing import overload
 
 import torch
-from annotated_doc import Doc
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 
-from archloom.core.errors import SettingError, require
-from archloom.core.metrics import ACCURACY, Metric
+from archloom.core.errors import SettingError
+from archloom.core.metrics import Metric
 from archloom.core.state import StateDict
 from archloom.data.loader import Batch
 from archloom.fast import use_bfloat16
@@ -29,115 +28,14 @@ from archloom.supernet.frozen_slices import freeze_unused_slices
 from archloom.supernet.gate import Gates
 from archloom.supernet.gradients import find_gradients, gradients_of
 from archloom.supernet.masked_width import SharedKernel
+from archloom.supernet.outputs import CarriedState, Continuation, Output, StepResult, logits_of, to_precision
 from archloom.supernet.ranks import ALONE, Ranks
 from archloom.supernet.resolve import inherit
 from archloom.supernet.skip_dropout import SkipDropout
+from archloom.supernet.weight_settings import WeightSettings
 from archloom.tasks import CLASSIFICATION, Task
 
 Parameters = Mapping[str, Tensor]
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """Hold the mean loss of a batch (with its graph, if there is one) and its score.
-
-    Attributes:
-        loss: the mean loss of the batch.
-        score: in 0..1, higher is better; by default the share of correct images.
-        metric: how the score is named and printed.
-
-    Examples:
-        >>> import archloom, torch
-        >>> archloom.metrics(archloom.StepResult(loss=torch.tensor(0.5), score=torch.tensor(0.75)))
-        {'train_loss': 0.5, 'train_accuracy': 0.75}
-    """
-
-    loss: Tensor
-    score: Tensor
-    metric: Metric = ACCURACY
-
-
-class Prediction(NamedTuple):
-    """Hold what a network with an auxiliary head returns in training mode."""
-
-    logits: Tensor
-    auxiliary: Tensor
-
-
-class Continuation(NamedTuple):
-    """Hold what a network returns that reads a text piece by piece."""
-
-    logits: Tensor  # [T * B, words]
-    state: Tensor  # that the next piece begins with
-    penalty: Tensor  # what training adds to the loss; zero where it adds nothing
-
-
-Output = Tensor | Prediction | Continuation
-
-
-@dataclass(frozen=True)
-class CarriedState:
-    """The state of a network at one batch of a stream: before it, and after it."""
-
-    place: int
-    before: Tensor | None
-    after: Tensor
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightSettings:
-    """How shared weights are trained.
-
-    Args:
-        learning_rate: learning rate of SGD at the start of the cosine.
-        learning_rate_end: learning rate at the end of the cosine.
-        momentum: momentum of SGD.
-        weight_decay: weight decay of SGD.
-        nesterov: use Nesterov momentum.
-        clip: largest norm of the gradient; 0 for no clipping.
-        mixed_precision: use bfloat16 where it is safe on a GPU, and for dense convolutions of fused cells on a CPU.
-        auxiliary_weight: weight of the auxiliary head's loss.
-        label_smoothing: label smoothing of every loss.
-
-    Raises:
-        SettingError: a setting is out of range.
-
-    Examples:
-        >>> import archloom
-        >>> archloom.WeightSettings(learning_rate=0.1).momentum
-        0.9
-    """
-
-    learning_rate: Annotated[float, Doc("learning rate of SGD at the start of the cosine")] = 0.025
-    learning_rate_end: Annotated[float, Doc("learning rate at the end of the cosine")] = 0.001
-    momentum: Annotated[float, Doc("momentum of SGD")] = 0.9
-    weight_decay: Annotated[float, Doc("weight decay of SGD")] = 3e-4
-    nesterov: Annotated[bool, Doc("use Nesterov momentum")] = False
-    clip: Annotated[float, Doc("largest norm of the gradient; 0: no clipping")] = 5.0
-    mixed_precision: Annotated[
-        bool,
-        Doc("bfloat16: on a GPU where it is safe, module by module; on a CPU for 3x3 convolutions of fused cells"),
-    ] = False
-    auxiliary_weight: Annotated[float, Doc("weight of the auxiliary head's loss, with network.auxiliary")] = 0.4
-    label_smoothing: Annotated[float, Doc("label smoothing of every loss")] = 0.0
-
-    def __post_init__(self) -> None:
-        rate, end, decay = self.learning_rate, self.learning_rate_end, self.weight_decay
-        auxiliary, smoothing = self.auxiliary_weight, self.label_smoothing
-        require(
-            {
-                f"weights.learning_rate must be above 0, got {rate}": rate > 0,
-                f"weights.learning_rate_end must be 0 or more, got {end}": end >= 0,
-                f"weights.momentum must be in [0, 1), got {self.momentum}": 0 <= self.momentum < 1,
-                f"weights.weight_decay must be 0 or more, got {decay}": decay >= 0,
-                f"weights.clip must be 0 (off) or more, got {self.clip}": self.clip >= 0,
-                f"weights.auxiliary_weight must be 0 or more, got {auxiliary}": auxiliary >= 0,
-                f"weights.label_smoothing must lie in [0, 1), got {smoothing}": 0 <= smoothing < 1,
-                f"weights.nesterov must be false where momentum is 0, got {self.nesterov}": (
-                    self.momentum > 0 or not self.nesterov
-                ),
-            }
-        )
 
 
 class SharedWeights:
@@ -318,7 +216,7 @@ class SharedWeights:
         with torch.no_grad(), _evaluation_mode([self._network, *self._dropouts]):
             prediction = self._predict(batch, gates)
             columns = batch.inputs.shape[-1]
-            examples = self._task.score_examples(_logits(prediction), batch.labels, columns=columns)
+            examples = self._task.score_examples(logits_of(prediction), batch.labels, columns=columns)
             return self._loss(prediction, batch.labels), examples
 
     def deployed_score(self, batches: Iterable[Batch]) -> float:
@@ -327,7 +225,7 @@ class SharedWeights:
         total, examples = 0.0, 0
         with torch.no_grad():
             for batch in batches:
-                total += self._task.sum_scores(_logits(self._predict(batch, None)), batch.labels)
+                total += self._task.sum_scores(logits_of(self._predict(batch, None)), batch.labels)
                 examples += len(batch)
         self._network.train()
         return self._task.score_of_sum(total, examples)
@@ -340,7 +238,7 @@ class SharedWeights:
         return replace(own, loss=loss, score=score)
 
     def _measure(self, prediction: Output, batch: Batch) -> StepResult:
-        loss, logits = self._loss(prediction, batch.labels), _logits(prediction)
+        loss, logits = self._loss(prediction, batch.labels), logits_of(prediction)
         plain = None if self._settings.label_smoothing else loss.detach()
         return StepResult(loss, self._task.score(logits, batch.labels, loss=plain), self.metric)
 
@@ -388,7 +286,11 @@ class SharedWeights:
         kind = self._parameters[0].dtype
         if isinstance(output, Continuation) and moves_on:
             self._carried[batch.stream] = CarriedState(batch.place, before, output.state.detach())
-        return _to(output, kind) if isinstance(output, Tensor) else type(output)(*(_to(part, kind) for part in output))
+        return (
+            to_precision(output, kind)
+            if isinstance(output, Tensor)
+            else type(output)(*(to_precision(part, kind) for part in output))
+        )
 
     def _state_before(self, batch: Batch) -> Tensor | None:
         """Return the state that a batch begins with, None for zeros.
@@ -458,7 +360,7 @@ class SharedWeights:
     ) -> Tensor:
         """Return the gradient of the mean loss on labels sampled from the model: its square estimates curvature."""
         prediction = self._predict(self.ranks.take(batch), self.ranks.take_gates(gates, len(batch)))
-        labels = self._sample_labels(_logits(prediction), len(batch), generator)
+        labels = self._sample_labels(logits_of(prediction), len(batch), generator)
         return self.gradient(self.ranks.average_loss(self._loss(prediction, labels), len(batch)), of=of)
 
     def _clip_gradients_of(self, closure: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -598,15 +500,6 @@ def scaled_rate(optimizer: torch.optim.Optimizer, factor: float) -> Iterator[Non
 def clip_factor(norm: float, limit: float) -> float:
     """Return what a gradient of this norm is multiplied by, as torch clips; a limit of 0 is none."""
     return min(1.0, limit / (norm + 1e-6)) if limit else 1.0
-
-
-def _to(value: Tensor, kind: torch.dtype) -> Tensor:
-    """Return a tensor in a precision; deferred logits that have it stay deferred."""
-    return value if value.dtype is kind else value.to(kind)
-
-
-def _logits(prediction: Output) -> Tensor:
-    return prediction if isinstance(prediction, Tensor) else prediction.logits
 
 
 @contextmanager
