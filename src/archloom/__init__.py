@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     )
     from archloom.strategies.base import (
         BlackBox,
-        Differentiable,
         Evaluate,
         Metrics,
         OneShot,
@@ -82,6 +81,7 @@ if TYPE_CHECKING:
         Validation,
         metrics,
     )
+    from archloom.strategies.differentiable import Differentiable
     from archloom.supernet import (
         Curvature,
         Dag,
@@ -227,7 +227,6 @@ _EXPORTS = {  # by module, imported when first used: `archloom --version` needs 
     "spaces": ("NONE", "Architecture", "CellGraph", "Decision", "Nb201", "Scores", "SearchSpace"),
     "strategies.base": (
         "BlackBox",
-        "Differentiable",
         "Evaluate",
         "Metrics",
         "OneShot",
@@ -237,6 +236,7 @@ _EXPORTS = {  # by module, imported when first used: `archloom --version` needs 
         "Validation",
         "metrics",
     ),
+    "strategies.differentiable": ("Differentiable",),
     "supernet": (
         "Curvature",
         "Dag",

@@ -15,8 +15,8 @@ from archloom.searches.gradient_check import DECAY, Problem, check_gradient
 from archloom.spaces import Nb201
 from archloom.strategies import STRATEGIES
 from archloom.strategies.amended_darts import AmendedDarts
-from archloom.strategies.base import Differentiable
 from archloom.strategies.darts import Darts
+from archloom.strategies.differentiable import Differentiable
 
 SPACE = Nb201(nodes=3)
 EXACT = {"inverse": "conjugate_gradient:300", "products": "exact", "limit": 0.0}

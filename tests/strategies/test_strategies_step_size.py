@@ -7,7 +7,8 @@ import torch
 from smooth import SPACE, smooth_weights
 
 from archloom.strategies import STRATEGIES
-from archloom.strategies.base import Differentiable, Plan
+from archloom.strategies.base import Plan
+from archloom.strategies.differentiable import Differentiable
 from archloom.strategies.step_size import LARGEST, TRAVEL, StepSize
 
 BY_ADAM = [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), Differentiable) and name != "gibbs"]

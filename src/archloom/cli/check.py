@@ -18,7 +18,7 @@ from archloom.strategies import STRATEGIES
 with lazy_imports():  # help needs no torch
     import archloom.searches.gradient_check as gradient_check
     import archloom.searches.spec as search_spec
-    import archloom.strategies.base as strategy_base
+    import archloom.strategies.differentiable as differentiable
     import archloom.testing.plugin_report as plugin_report
 
 
@@ -89,7 +89,7 @@ def plugin(
 
 def _differentiable_strategies() -> list[str]:
 
-    return [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), strategy_base.Differentiable)]
+    return [name for name, entry in STRATEGIES.items() if issubclass(entry.load(), differentiable.Differentiable)]
 
 
 def _check(name: str, settings: Settings, space: SearchSpace, samples: int, seed: int) -> gradient_check.GradientCheck:

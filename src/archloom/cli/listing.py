@@ -32,7 +32,7 @@ SECTIONS = Catalogue(
         "target": Entry(
             "archloom.objectives.target:TargetSettings", summary="What the architecture found should cost."
         ),
-        "weights": Entry("archloom.supernet.shared_weights:WeightSettings", summary="How shared weights are trained."),
+        "weights": Entry("archloom.supernet.weight_settings:WeightSettings", summary="How shared weights are trained."),
         "data": Entry("archloom.searches.spec:DataSettings", summary="What every data set has."),
         "monitor": Entry("archloom.searches.monitor:MonitorSettings", summary="How closely a search is watched."),
         "posterior": Entry(

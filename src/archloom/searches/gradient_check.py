@@ -22,7 +22,8 @@ from archloom.families import OperationKind, family_of
 from archloom.fast import use_kernels
 from archloom.searches.short_training import seeded
 from archloom.spaces import NONE, SearchSpace
-from archloom.strategies.base import Differentiable, Plan, SearchBatch
+from archloom.strategies.base import Plan, SearchBatch
+from archloom.strategies.differentiable import Differentiable
 from archloom.supernet import Choice, Gates, SharedWeights, WeightSettings, to_vector
 
 FEATURES, CLASSES, IMAGES = 4, 3, 24

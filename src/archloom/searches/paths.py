@@ -13,8 +13,9 @@ from archloom.data.places import GIVEN
 from archloom.execution.run_folder import RunFolder
 from archloom.execution.run_settings import refuse_changed_settings, select_determining
 from archloom.families import build_network, family_of, select_deployed_settings
-from archloom.searches.one_shot import OneShotLoop, SharedScore
+from archloom.searches.one_shot import OneShotLoop
 from archloom.searches.recalibration import recalibrate
+from archloom.searches.shared_score import SharedScore
 from archloom.searches.short_training import seeded
 from archloom.searches.spec import NOT_DETERMINING, SearchSpec
 from archloom.spaces import Architecture, SearchSpace

@@ -24,7 +24,7 @@ from archloom.searches.paths import refuse_without_shared_weights
 from archloom.searches.posterior_phase import PosteriorPhase, PosteriorPhaseSettings, Progress
 from archloom.searches.spec import NOT_DETERMINING, SECTIONS, SearchSpec
 from archloom.spaces import SearchSpace
-from archloom.strategies.base import PosteriorStrategy
+from archloom.strategies.posterior_strategy import PosteriorStrategy
 
 FILE = "posterior.json"  # of a run folder: what the posterior phase found
 

@@ -18,7 +18,7 @@ from archloom.core.errors import SettingError, require
 from archloom.data.loader import Batch
 from archloom.policies import Chain
 from archloom.policies.posterior import Posterior
-from archloom.strategies.base import PosteriorStrategy
+from archloom.strategies.posterior_strategy import PosteriorStrategy
 from archloom.supernet import SharedWeights
 
 ADAPTED = 0.25  # share of the most draws in which chains learn their curvature

@@ -20,7 +20,8 @@ from archloom.core.errors import SettingError, require
 from archloom.data.loader import Batch
 from archloom.families import family_of
 from archloom.spaces import SearchSpace
-from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics
+from archloom.strategies.base import Metrics, Preset, SearchBatch, metrics
+from archloom.strategies.differentiable import Differentiable
 from archloom.supernet import Curvature, SharedWeights, StepResult, to_vector
 
 Product = Callable[[Tensor], Tensor]

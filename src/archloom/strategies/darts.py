@@ -12,7 +12,8 @@ from torch import Tensor
 from archloom.core.errors import require
 from archloom.data.loader import Batch
 from archloom.spaces import SearchSpace
-from archloom.strategies.base import RECURRENT_WEIGHTS, Differentiable, Metrics, Preset, SearchBatch, metrics
+from archloom.strategies.base import RECURRENT_WEIGHTS, Metrics, Preset, SearchBatch, metrics
+from archloom.strategies.differentiable import Differentiable
 from archloom.supernet import Curvature, Gate, Gates, Parameters, SharedWeights, StepResult, clip_factor, to_vector
 
 LOGITS = "logits"  # its key among the weights, in a gradient by both

@@ -13,7 +13,8 @@ from archloom.core.errors import require
 from archloom.policies.dirichlet import DirichletLogits
 from archloom.policies.logits import Logits
 from archloom.spaces import SearchSpace
-from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, metrics
+from archloom.strategies.base import Metrics, Preset, SearchBatch, metrics
+from archloom.strategies.differentiable import Differentiable
 from archloom.strategies.pc_darts import PATHS_DIFFER
 from archloom.strategies.step_size import TRAVEL
 from archloom.supernet import EveryOption, PartialChannels, Resolve, SharedWeights, gradients_of

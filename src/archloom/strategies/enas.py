@@ -17,18 +17,9 @@ from archloom.core.errors import require
 from archloom.data.loader import Batch
 from archloom.policies.lstm import LstmPolicy, SampledPaths
 from archloom.spaces import Architecture, Scores, SearchSpace
-from archloom.strategies.base import (
-    Evaluate,
-    Metrics,
-    OneShot,
-    Plan,
-    Preset,
-    SearchBatch,
-    Validation,
-    is_within,
-    metrics,
-)
+from archloom.strategies.base import Evaluate, Metrics, OneShot, Plan, Preset, SearchBatch, Validation, metrics
 from archloom.strategies.candidates import Candidates
+from archloom.strategies.differentiable import is_within
 from archloom.strategies.step_size import StepSize
 from archloom.supernet import SharedWeights, path_gates
 

@@ -13,7 +13,8 @@ from archloom.families import family_of
 from archloom.policies import sample_gumbel_gates
 from archloom.policies.gumbel import Gradient, check_temperatures
 from archloom.spaces import SearchSpace
-from archloom.strategies.base import RECURRENT_WEIGHTS, Differentiable, Metrics, Preset, SearchBatch, metrics
+from archloom.strategies.base import RECURRENT_WEIGHTS, Metrics, Preset, SearchBatch, metrics
+from archloom.strategies.differentiable import Differentiable
 from archloom.supernet import Gates, SharedWeights
 
 _RECURRENT = {

@@ -23,16 +23,8 @@ from archloom.policies.posterior import Posterior
 from archloom.policies.probabilities import describe_indecision
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior, PosteriorSampler, draw_precision
 from archloom.spaces import Architecture, Scores, SearchSpace
-from archloom.strategies.base import (
-    Differentiable,
-    Metrics,
-    Plan,
-    Preset,
-    SearchBatch,
-    StrategyFindings,
-    Validation,
-    metrics,
-)
+from archloom.strategies.base import Metrics, Plan, Preset, SearchBatch, StrategyFindings, Validation, metrics
+from archloom.strategies.differentiable import Differentiable
 from archloom.strategies.gibbs_settings import (
     LogitCurvatureSettings,
     LogitDrawSettings,

@@ -11,8 +11,9 @@ from annotated_doc import Doc
 
 from archloom.policies.gumbel import sample_scores
 from archloom.spaces import Architecture, SearchSpace
-from archloom.strategies.base import Differentiable, Evaluate, Metrics, Preset, SearchBatch, metrics
+from archloom.strategies.base import Evaluate, Metrics, Preset, SearchBatch, metrics
 from archloom.strategies.candidates import Candidates
+from archloom.strategies.differentiable import Differentiable
 from archloom.supernet import SharedWeights, path_gates
 
 

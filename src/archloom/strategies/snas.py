@@ -10,7 +10,8 @@ from annotated_doc import Doc
 
 from archloom.policies.gumbel import check_temperatures, sample_concrete_gates
 from archloom.spaces import SearchSpace
-from archloom.strategies.base import Differentiable, Metrics, Preset, SearchBatch, Validation, metrics
+from archloom.strategies.base import Metrics, Preset, SearchBatch, Validation, metrics
+from archloom.strategies.differentiable import Differentiable
 from archloom.supernet import SharedWeights
 
 
