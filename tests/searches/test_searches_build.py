@@ -230,8 +230,8 @@ def test_contestants_trained_in_parallel_lead_to_the_same_result(data):
     def run(race):
         strategy = RandomStrategy(Nb201(), torch.Generator())
         quiet = {"allowed": lambda one: True, "describe": lambda what: None, "note": lambda record: None}
-        winner, result, records = race.run(strategy, CELL, stop=lambda: False, **quiet)
-        return winner, result, [replace(record, seconds=0.0) for record in records]
+        decided = race.run(strategy, CELL, stop=lambda: False, **quiet)
+        return decided.architecture, decided.race, [replace(record, seconds=0.0) for record in decided.finalists]
 
     assert run(parallel) == run(race_of(data, cells=5))
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
-
-import torch
 
 from archloom.core.errors import DivergedError, ParseError, SettingError
 from archloom.core.events import Advanced, Deriving, Noted
@@ -20,7 +16,7 @@ from archloom.data.loader import Batch, Batches
 from archloom.execution.checkpoint import digest_state
 from archloom.execution.machine import peak_memory_mb
 from archloom.objectives.limits import Limit
-from archloom.objectives.target import Target, suggest_beta
+from archloom.objectives.target import Target
 from archloom.policies.posterior import Posterior
 from archloom.searches.budget import (
     POSTERIOR_END,
@@ -28,21 +24,21 @@ from archloom.searches.budget import (
     Budget,
     StepPace,
 )
+from archloom.searches.cost_rules import CostRules
 from archloom.searches.divergence import (
     refuse_bad_probabilities,
     refuse_high_loss,
     refuse_huge_weights,
 )
+from archloom.searches.health_watch import HealthWatch
 from archloom.searches.limit_check import (
     check_limit,
-    fit_limit,
     limit_sentence,
-    make_log_probability,
 )
 from archloom.searches.loop import SearchLoop
 from archloom.searches.monitor import Monitor
 from archloom.searches.posterior_phase import PosteriorPhase, PosteriorPhaseSettings
-from archloom.searches.race_runner import RaceRunner
+from archloom.searches.race_runner import Decision, RaceRunner
 from archloom.searches.race_verdict import RaceResult
 from archloom.searches.random_baseline import (
     BaselineComparison,
@@ -52,69 +48,20 @@ from archloom.searches.random_baseline import (
     join_sentences,
     training_sentence,
 )
-from archloom.searches.records import COST_METRIC, EarlyStop, EpochRecord, FinalistRecord, StrictSteps
+from archloom.searches.records import COST_METRIC, EpochRecord, StrictSteps
 from archloom.searches.result import SearchOutcome
+from archloom.searches.shared_score import SharedScore
 from archloom.searches.stages import BuildWeights, StagePlan
-from archloom.searches.target_check import check_target, enforce_target, target_sentence
+from archloom.searches.target_check import check_target, target_sentence
 from archloom.searches.threads import ThreadWatch
 from archloom.spaces import Architecture, SearchSpace
-from archloom.strategies.base import Differentiable, OneShot, Plan, PosteriorStrategy, SearchBatch
-from archloom.supernet import Gates, SharedWeights, path_gates
+from archloom.strategies.base import OneShot, Plan, SearchBatch
+from archloom.strategies.posterior_strategy import PosteriorStrategy
+from archloom.supernet import SharedWeights
 from archloom.supernet.ranks import ALONE
 from archloom.tasks import CLASSIFICATION, Task
 
 _REMEDY = "lower weights.learning_rate (now {:.3g}) or set weights.clip"
-SLOPE_SAMPLES = 30  # architectures that a beta is suggested from
-
-
-class SharedScore:
-    """Evaluates single paths under the shared weights, always on the same validation examples."""
-
-    def __init__(
-        self,
-        space: SearchSpace,
-        weights: SharedWeights,
-        images: Batches,
-        *,
-        gates: Callable[[Architecture], Gates] | None = None,  # of a path; left out: those of the space
-    ) -> None:
-        self._gates, self._weights, self._images = gates or partial(path_gates, space), weights, images
-        self._batches: list[Batch] = []
-
-    @property
-    def batches(self) -> Sequence[Batch]:
-        """Return the validation batches, read once and kept."""
-        self._batches = self._batches or list(self._images.epoch(0))
-        return self._batches
-
-    @property
-    def class_counts(self) -> list[int]:
-        """Return how many of the examples each class has, without classes that have none."""
-        counts = torch.bincount(torch.cat([batch.labels for batch in self.batches]))
-        return [int(count) for count in counts.tolist() if count]
-
-    def __call__(self, architecture: Architecture) -> float:
-        gates = self._gates(architecture)
-        scores = ((float(self._weights.score(batch, gates)), len(batch)) for batch in self.batches)
-        return self._weights.metric.mean(scores)
-
-    def likelihood(self, architecture: Architecture) -> float:
-        """Return minus the mean loss: the objective of strategies that follow gradients."""
-        gates = self._gates(architecture)
-        with torch.no_grad():
-            lost = sum(float(self._weights.loss(batch, gates)) * len(batch) for batch in self.batches)
-        return -lost / sum(len(batch) for batch in self.batches)
-
-
-@dataclass(frozen=True)
-class _Decision:
-    """The final architecture, and the finalist race if there was one."""
-
-    architecture: Architecture
-    race: RaceResult | None = None
-    finalists: tuple[FinalistRecord, ...] = ()
-    seconds: float | None = None
-    remark: str = ""
 
 
 class OneShotLoop(SearchLoop[EpochRecord]):
@@ -147,12 +94,9 @@ class OneShotLoop(SearchLoop[EpochRecord]):
     ) -> None:
         super().__init__(space, **common)
         self.strategy, self.weights, self._task = strategy, weights, task
-        self._target, self._limit, self._strict_share = target, limit, strict_share
+        self._costs = CostRules(strategy=strategy, target=target, limit=limit, strict_share=strict_share)
+        self._costs.begin()
         self._posterior = posterior
-        if target is not None:
-            strategy.set_target(target)
-        elif limit is not None:
-            strategy.set_target(limit.to_target())
         self._stages, self._stage, self._build_weights = StagePlan(strategy.stages(epochs)), 0, build_weights
         self._train, self._valid, self._epochs = train, valid, self._stages.epochs
         self._steps = self._epochs * train.steps  # fewer where the time is over before
@@ -161,8 +105,8 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self._threads = None if budget is None else ThreadWatch()
         self.train, self.evaluation = train, evaluation  # `archloom rank` evaluates trained weights with them
         self._comparison = comparison
-        self._random_baseline_samples, self._race, self._monitor = random_baseline_samples, race, monitor
-        self._kept: list[StateDict] = []  # states of the last epochs, to roll back to
+        self._random_baseline_samples, self._race = random_baseline_samples, race
+        self._health = HealthWatch(monitor, strategy)
         self._batches: Iterator[tuple[Batch, tuple[Batch, ...]]] | None = None
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}  # not every step reports every metric
@@ -190,7 +134,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
     def _enter_stage(self, number: int) -> None:
         """Build the supernet of a stage for the space that the strategy has now."""
         assert self._build_weights is not None, "a search of several stages needs `build_weights`"
-        self._stage, self._kept = number, []  # states of an earlier stage do not fit this supernet
+        self._stage, self._health.kept = number, []  # states of an earlier stage do not fit this supernet
         self.strategy.to(self.weights.device)
         self._use(self._build_weights(self.strategy.supernet_space, self.strategy.resolve(), number))
 
@@ -270,7 +214,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
     def _record(self, epoch: int) -> EpochRecord:
         """Return the record of an epoch, with the architecture that the search would return now."""
         self._refuse_different_ranks()
-        architecture = self.strategy.best(self._reward, final=False)
+        architecture = self._derive(final=False)
         probabilities = self.strategy.probabilities()
         record = EpochRecord(
             epoch=epoch,
@@ -288,11 +232,22 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         )
         self._sums, self._counts, self._images, self._seconds = {}, {}, 0, 0.0
         self._refuse_diverged(record)
-        return record if self._monitor is None else self._add_health(record, self._monitor)
+        return self._health.add_health(
+            record,
+            self.history,
+            weights=self.weights,
+            examples=self._evaluate.batches[0],
+            has_time=self._has_time_for_products,
+        )
+
+    def _has_time_for_products(self, count: int) -> bool:
+        """Return whether the budget has time for so many curvature products; each takes about two steps."""
+        return self._pace is None or self._pace.has_time_for(2 * count, until=SHARPNESS_END)
 
     def _cost_of(self, architecture: Architecture) -> dict[str, float]:
         """Return the cost of the derived architecture in the unit of the target, as a metric; nothing without one."""
-        return {} if self._target is None else {COST_METRIC: self._target.cost(architecture)}
+        target = self._costs.target
+        return {} if target is None else {COST_METRIC: target.cost(architecture)}
 
     def _refuse_different_ranks(self) -> None:
         """Raise a DivergedError unless all ranks have the same architecture parameters and weights."""
@@ -314,61 +269,28 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         refuse_bad_probabilities(record.probabilities, epoch=epoch, remedy=remedy)
         refuse_huge_weights(self.weights.parameters.values(), epoch=epoch, remedy=remedy)
 
-    # --- health
-
-    def _add_health(self, record: EpochRecord, monitor: Monitor) -> EpochRecord:
-        """Return the record with the health of the search, and with an alarm if something is wrong."""
-        health = monitor.measure(
-            self.space,
-            record.architecture,
-            record.probabilities,
-            policy=self.strategy.policy if isinstance(self.strategy, Differentiable) else None,
-            weights=self.weights,
-            images=self._evaluate.batches[0],
-            derived_score=record.derived_score,
-            sharpness=self._pace is None
-            or self._pace.has_time_for(2 * monitor.settings.eigenvalue_steps, until=SHARPNESS_END),
-        )
-        alarm = monitor.alarm([*self.history, replace(record, health=health)])
-        if monitor.settings.action == "roll_back":
-            state = copy.deepcopy({"strategy": self.strategy.state_dict(), "weights": self.weights.state_dict()})
-            self._kept = [*self._kept, state][-1 - monitor.settings.window :]
-        return replace(record, health=replace(health, alarm=None if alarm is None else alarm.reason))
-
     @property
     def ended(self) -> bool:
         """Return whether the monitor stops the search early."""
-        if self._monitor is None or self._monitor.settings.action not in ("stop", "roll_back"):
-            return False
-        return self._monitor.alarm(self.history) is not None
-
-    def _roll_back(self) -> EarlyStop | None:
-        """Restore the last healthy epoch if the monitor stopped the search and is to roll back."""
-        alarm = self._monitor.alarm(self.history) if self._monitor is not None and self.ended else None
-        if alarm is None or self._monitor is None:
-            return None
-        epoch = last = len(self.history) - 1
-        if self._monitor.settings.action == "roll_back":
-            epoch = max(alarm.healthy, last + 1 - len(self._kept))
-            state = self._kept[epoch - last - 1]
-            self.strategy.load_state_dict(state["strategy"])
-            self.weights.load_state_dict(state["weights"])
-        return EarlyStop(alarm.reason, after_epoch=last + 1, as_of_epoch=epoch + 1)
+        return self._health.find_end(self.history) is not None
 
     # --- the end
 
     def conclude(self) -> SearchOutcome:
         """Choose the final architecture and return what is known of it."""
         self.emit(Deriving("choosing the final architecture"))
-        early_stop, strict = self._roll_back(), self._enforce_target()
-        derived = self._fit_limit(self.strategy.best(self._reward, final=True)) if self.total else None
+        early_stop, strict = self._health.roll_back(self.history, self.weights), self._enforce_target()
+        derived = self._costs.fit(self._derive(final=True), self._evaluate) if self.total else None
         sampled = self._sample_posterior()
-        decided = self._run_race(derived)
+        start = self._clock()
+        decided = self._decide(derived)
+        race_seconds = None if decided.race is None else self._clock() - start
         architecture, race = decided.architecture, decided.race
         described = self.describe(architecture)
         baseline = self._compare_with_random(architecture)
-        checked = None if self._target is None else check_target(self._target, architecture, self._sample_costs, strict)
-        findings, limit = self.strategy.findings(), check_limit(self._limit, architecture)
+        target = self._costs.target
+        checked = None if target is None else check_target(target, architecture, self._sample_costs, strict)
+        findings, limit = self.strategy.findings(), check_limit(self._costs.limit, architecture)
         hardly_trained = training_sentence(self.position) if self.total else ""
         sentences = (
             decided.remark,
@@ -393,7 +315,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             race=race,
             limit=limit,
             finalists=decided.finalists,
-            finalists_seconds=decided.seconds,
+            finalists_seconds=race_seconds,
             early_stop=early_stop,
             posterior=sampled or findings.posterior,
             findings=findings.others,
@@ -464,73 +386,59 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         saved = " The finalist race decided instead." if race is not None else ""
         return f"The search did not decide: {undecided}.{saved}"
 
-    def _run_race(self, derived: Architecture | None) -> _Decision:
+    def _decide(self, derived: Architecture | None) -> Decision:
         """Return what the finalist race decides; without one, what the search derived."""
-        start = self._clock()
-        raced = (
-            None
-            if self._race is None
-            else self._race.run(
-                self.strategy,
-                derived,
-                known=self.notes,
-                allowed=self._allowed,
-                describe=lambda what: self.emit(Deriving(what)),
-                note=lambda record: self.emit(Noted(record)),
-                stop=self._stop,
-                budget=self._budget,
-            )
-        )
+        raced = self._run_race(derived)
         if raced is not None:
-            architecture, race, finalists = raced
-            return _Decision(architecture, race, finalists, self._clock() - start)
+            return raced
         if derived is None and self._is_late():  # a race alone
             raise SettingError("search.budget was over before the first short training of the race; use a larger one")
         if derived is None:
             raise SettingError("no architecture was found that meets the limit or target; use a higher one")
-        return self._decide_untrained(derived)
-
-    def _decide_untrained(self, derived: Architecture) -> _Decision:
-        """Return what the search derived; a reference if nothing was trained enough to choose by."""
-        reference = None if self._race is None else self._race.first_reference(self._allowed)
+        reference = None if self._race is None else self._race.first_reference(self._costs.allow)
         if reference is None or not training_sentence(self.position):
-            return _Decision(derived)
+            return Decision(derived)
         remark = f"No short training ended in time: the result is a reference ({reference.origin}), not a choice."
-        return _Decision(reference.architecture, remark=remark)
+        return Decision(reference.architecture, remark=remark)
 
-    # --- a target, a limit
+    def _run_race(self, derived: Architecture | None) -> Decision | None:
+        """Return what the finalist race decides; None if there is none, or it had no time for a training."""
+        if self._race is None:
+            return None
+        return self._race.run(
+            self.strategy,
+            derived,
+            known=self.notes,
+            allowed=self._costs.allow,
+            describe=lambda what: self.emit(Deriving(what)),
+            note=lambda record: self.emit(Noted(record)),
+            stop=self._stop,
+            budget=self._budget,
+        )
 
-    def _allowed(self, architecture: Architecture) -> bool:
-        meets_target = self._target is None or self._target.is_met_by(architecture)
-        return meets_target and (self._limit is None or self._limit.allows(architecture))
+    # --- costs
 
-    def _fit_limit(self, architecture: Architecture) -> Architecture:
-        """Return the architecture without dead edges, and changed until the limit allows it."""
-        probabilities = self.strategy.probabilities()
-        quality = self._evaluate if probabilities is None else make_log_probability(self.space, probabilities)
-        return fit_limit(self._limit, self.space, architecture, quality, allowed=self._allowed)
+    def _derive(self, *, final: bool) -> Architecture:
+        """Return the architecture that the strategy would choose, by scores that count what it costs."""
+        return self.strategy.best(self._reward, final=final)
 
     def _reward(self, architecture: Architecture) -> float:
-        """Return the score of a path, minus penalties for missing the target and for exceeding the limit."""
-        score = self._evaluate(architecture)
-        reward = score if self._target is None else self._target.compute_reward(score, architecture)
-        if self._limit is None or self._limit.allows(self.space.prune(architecture)):
-            return reward
-        return self._limit.to_target().compute_reward(reward, architecture) - 1  # below every allowed path
+        return self._costs.compute_reward(self._evaluate(architecture), architecture)
 
     def _sample_costs(self) -> list[tuple[float, float]]:
-        """Return quality, as the strategy measures it, and cost of architectures sampled uniformly."""
-        assert self._target is not None
-        rng = self.strategy.python_random()
-        architectures = [self.strategy.path_space.sample(rng) for _ in range(SLOPE_SAMPLES)]
-        quality = self._evaluate.likelihood if isinstance(self.strategy, Differentiable) else self._evaluate
-        return [(quality(architecture), self._target.cost(architecture)) for architecture in architectures]
+        return self._costs.sample_costs(self._evaluate)
 
     def _enforce_target(self) -> StrictSteps | None:
         """Run `step` with frozen weights until the target is met, if it is missed and `target.strict` is set."""
-        target, steps = self._target, math.ceil(self._strict_share * self.total)
-        if target is None or not steps or target.is_met_by(self.strategy.best(self._reward, final=False)):
-            return None
+        return self._costs.enforce(
+            total=self.total,
+            sample=self._sample_costs,
+            begin=self._begin_strict_steps,
+            derive=partial(self._derive, final=False),
+        )
+
+    def _begin_strict_steps(self) -> Callable[[float], object]:
+        """Return a function that takes a step of the architecture parameters, given the share that is done."""
         self.emit(Deriving("target missed: training the architecture parameters further"))
         weights, epochs = self.weights.frozen(), self._stages.epochs_of(self._stage)
         batches = zip(_stream(self._train, self.total), self._valid_batches(self.total), strict=False)
@@ -541,14 +449,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
             progress = (1 + share) / 2  # as in the second half of a search: rates that begin moderately, no warm-up
             self.strategy.step(weights, SearchBatch(train, valids, epochs - 1, epochs, progress))
 
-        return enforce_target(
-            target,
-            suggested_beta=suggest_beta(self._sample_costs()),
-            steps=steps,
-            set_target=self.strategy.set_target,
-            step=step,
-            derive=lambda: self.strategy.best(self._reward, final=False),
-        )
+        return step
 
     def state_dict(self) -> StateDict:
         """Return everything that a checkpoint must hold."""
@@ -563,7 +464,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
                 "images": self._images,
                 "seconds": self._seconds,
             },
-            "kept": self._kept,
+            "kept": self._health.kept,
             "steps": self._steps,
             "spent": 0.0 if self._budget is None else self._budget.elapsed,
         }
@@ -578,7 +479,7 @@ class OneShotLoop(SearchLoop[EpochRecord]):
         self._sums = {name: float(value) for name, value in partial["sums"].items()}
         self._counts = {name: int(partial["counts"][name]) for name in self._sums}
         self._images, self._seconds = partial["images"], partial["seconds"]
-        self._kept = list(state.get("kept", []))
+        self._health.kept = list(state.get("kept", []))
         steps = state.get("steps", self._steps)
         self.refuse_more_units(steps)
         self._steps = steps

@@ -20,6 +20,16 @@ from archloom.spaces import Architecture, SearchSpace
 from archloom.strategies.base import OneShot
 
 
+@dataclass(frozen=True)
+class Decision:
+    """The architecture that a search returns, and the finalist race if there was one."""
+
+    architecture: Architecture
+    race: RaceResult | None = None
+    finalists: tuple[FinalistRecord, ...] = ()
+    remark: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RaceRunner:
     """The finalist race of a search, with everything that does not depend on what the search learned."""
@@ -43,7 +53,7 @@ class RaceRunner:
         note: Callable[[JsonObject], None],
         stop: Stop,
         budget: Budget | None = None,
-    ) -> tuple[Architecture, RaceResult, tuple[FinalistRecord, ...]] | None:
+    ) -> Decision | None:
         """Return the winner, what the race shows of it, and the records of all trainings.
 
         None where no contestant is allowed, or none was trained in time: that leaves what the search derived.
@@ -89,7 +99,7 @@ class RaceRunner:
         text = None if derived is None else self.space.format(derived)
         decided = yield_to_reference(replace(outcome, records=named))
         changes = () if derived is None else list_changes(derived, decided.winner)
-        return decided.winner, summarize_race(decided, derived=text, changes=changes), named
+        return Decision(decided.winner, summarize_race(decided, derived=text, changes=changes), named)
 
     def first_reference(self, allowed: Callable[[Architecture], bool]) -> Entrant | None:
         """Return the first reference that may take part: what a user would take without a search."""
