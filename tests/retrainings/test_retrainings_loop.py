@@ -228,6 +228,16 @@ def test_without_validation_or_on_request_the_last_epoch_counts() -> None:
     assert training_of(valid=False).run().valid is None
 
 
+def test_epochs_between_validations_change_nothing_but_their_records() -> None:
+    every, third = training_of(epochs=5, keep="last"), training_of(epochs=5, keep="last", validate_every=3)
+    outcome, seldom = every.run(), third.run()
+    assert [record.valid_score is not None for record in third.history] == [False, False, True, False, True]
+    assert_same(third.last, every.last)
+    assert seldom.valid == outcome.valid
+    best = training_of(epochs=4, validate_every=2).run().best_epoch
+    assert best in (1, 3)  # of those that were validated
+
+
 def test_the_average_is_the_model_and_has_statistics_of_its_own() -> None:
     training = training_of(ema=0.99)
     training.run()

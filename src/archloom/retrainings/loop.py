@@ -66,6 +66,7 @@ class TrainingSettings:
     keep: Annotated[Literal["best", "last"], Doc("the model of the best validation score, or of the last epoch")] = (
         "best"
     )
+    validate_every: Annotated[int, Doc("epochs from one validation to the next; the last epoch is always validated")] = 1
     multiply_adds_limit: Annotated[
         int, Doc("where no width is given: the widest network with at most so many; 0: its default")
     ] = 0
@@ -85,6 +86,7 @@ class TrainingSettings:
                 f"training.auxiliary_weight must be 0 or more, got {self.auxiliary_weight}": self.auxiliary_weight >= 0,
                 f"training.ema must lie in [0, 1), got {self.ema}": 0 <= self.ema < 1,
                 f"training.patience must be at least 1, got {self.patience}": self.patience >= 1,
+                f"training.validate_every must be at least 1, got {self.validate_every}": self.validate_every >= 1,
                 f"training.multiply_adds_limit must be 0 (off) or more, got {self.multiply_adds_limit}": (
                     self.multiply_adds_limit >= 0
                 ),
@@ -215,7 +217,8 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         image = CAREFUL * EVALUATION_COST * step / self._train.batch_size  # of an evaluation
         valid, test = (0 if part is None else part.examples for part in (self._valid, self._test))
         left = self._budget.left_until(TRAINING_END) - image * (valid + test)  # of the last epoch
-        each, wanted = step + image * valid / self._train.steps, self._steps - self.position
+        each = step + image * valid / (self._train.steps * self.settings.validate_every)
+        wanted = self._steps - self.position
         if each * wanted > SLACK * max(0.0, left):
             self._steps = self.position + max(0, int(left / each))
 
@@ -302,7 +305,7 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
             train_loss=sums["loss"] / images,
             train_score=self._train_score(),
             images_per_second=images / sums["seconds"] if sums["seconds"] > 0 else 0.0,
-            **self._validate(),
+            **self._validate(epoch),
         )
         self._sums = dict.fromkeys(sums, 0.0)
         self._refuse_diverged(record)
@@ -322,9 +325,13 @@ class RetrainLoop(Loop[RetrainRecord, RetrainOutcome]):
         """Return the score of an epoch's training examples, in percent."""
         return 100 * self._sums["right"] / self._sums["images"]
 
-    def _validate(self) -> dict[str, Any]:
+    def _is_validated(self, epoch: int) -> bool:
+        """Return whether an epoch is followed by a validation."""
+        return self.position >= self._steps or (epoch + 1) % self.settings.validate_every == 0
+
+    def _validate(self, epoch: int) -> dict[str, Any]:
         """Return the figures of a record that come from validation examples, where there are any."""
-        if self._valid is None:
+        if self._valid is None or not self._is_validated(epoch):
             return {}
         start = self._clock()
         found = self._evaluate(self.network if self._average is not None else self.model, self._valid)

@@ -56,8 +56,8 @@ class TextRetrainLoop(RetrainLoop):
 
     # --- one epoch
 
-    def _validate(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"metric": LANGUAGE.metric.name, **super()._validate()}
+    def _validate(self, epoch: int) -> dict[str, Any]:
+        found: dict[str, Any] = {"metric": LANGUAGE.metric.name, **super()._validate(epoch)}
         if "valid_loss" not in found or self.settings.averaging == "off":
             return found
         loss = found["valid_loss"]
