@@ -4,8 +4,9 @@
     python benchmarks/fidelity.py show FOLDER
 
 `run` trains 34 cells as the finalist race does, on one thread, and writes NAME.json below FOLDER. The cells are a fixed
-sample by ranks of the validation column, and the references of the space. `show` prints rank correlations over all
-cells and over those above 89.5 %, by the loss alone and with a bonus for size. Test accuracies are not read.
+sample by ranks of the validation column, and the references of the space. `--most-multiply-adds 60` ranks and samples
+only cells that a limit of 60 million allows, and `--times 2` takes twice as many. `show` prints rank correlations over
+all cells and over those above 89.5 %, by the loss alone and with a bonus for size. Test accuracies are not read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ from own_data import write_images
 
 DATASET, GOOD = "cifar10", 89.5
 SAMPLED = ((0, 100, 8), (100, 1_000, 10), (1_000, 4_000, 8), (4_000, 12_000, 6))  # ranks, and how many of them
-BONUSES = (0.0, 0.2, 0.4)  # on the logarithm of the parameters
+BONUSES = (0.0, 0.1, 0.2, 0.3, 0.4)  # on the logarithm of the parameters
 SETTINGS: Mapping[str, Any] = {
     "seed": 60,
     "space": {"name": "nb201", "cells_per_stage": 1},
@@ -47,15 +49,30 @@ SETTINGS: Mapping[str, Any] = {
 }
 
 
-def sample_cells(table: Nb201Table) -> Iterator[Architecture]:
-    """Yield cells of all qualities, more of the good ones."""
-    column, rng = table.column(DATASET, metric="valid"), random.Random(5)
-    order = sorted(range(len(column)), key=lambda row: -column[row])
-    for first, last, count in SAMPLED:
-        yield from (table.architecture(row) for row in rng.sample(order[first:last], count))
+@dataclass(frozen=True)
+class Sample:
+    """Which cells a study trains: how many times the usual number, and at what cost at most."""
+
+    times: int = 1
+    most_multiply_adds: float = math.inf  # in millions
+
+    def draw(self, table: Nb201Table) -> Iterator[Architecture]:
+        """Yield cells of all qualities, more of the good ones."""
+        column, costs = table.column(DATASET, metric="valid"), table.column(DATASET, metric="flops_M")
+        rng, allowed = random.Random(5), [row for row, cost in enumerate(costs) if cost <= self.most_multiply_adds]
+        order = sorted(allowed, key=lambda row: -column[row])
+        for first, last, count in SAMPLED:
+            yield from (table.architecture(row) for row in rng.sample(order[first:last], self.times * count))
+
+    def keep_allowed(self, table: Nb201Table, cells: Iterable[Architecture]) -> list[Architecture]:
+        """Return the cells that cost no more than is allowed."""
+        costs = table.column(DATASET, metric="flops_M")
+        return [cell for cell in cells if costs[table.row(cell)] <= self.most_multiply_adds]
 
 
-def run(folder: Path, data_dir: Path, *, name: str, steps: int, images: int, changes: Sequence[str]) -> None:
+def run(
+    folder: Path, data_dir: Path, *, name: str, steps: int, images: int, sample: Sample, changes: Sequence[str]
+) -> None:
     """Train every cell briefly and write down its loss, size and place in the table."""
     torch.set_num_threads(1)
     place = write_images(folder, data_dir, images)
@@ -63,7 +80,7 @@ def run(folder: Path, data_dir: Path, *, name: str, steps: int, images: int, cha
     spec = SearchSpec.resolve(merge(SETTINGS, own, parse_assignments(changes)[0]))
     builder, table = SearchBuilder(spec, spec.load_data()), Nb201Table.find(data_dir)
     training, column = builder.short_training(), table.column(DATASET, metric="valid")
-    cells = dict.fromkeys([*sample_cells(table), *builder.references().values()])
+    cells = dict.fromkeys([*sample.draw(table), *sample.keep_allowed(table, builder.references().values())])
     rows = []
     for cell in track(cells, name):
         start = time.process_time()
@@ -114,6 +131,8 @@ def main() -> None:
     running.add_argument("--data-dir", type=Path, required=True)
     running.add_argument("--steps", type=int, default=240)
     running.add_argument("--images", type=int, default=5_000)
+    running.add_argument("--times", type=int, default=1, help="as many cells as usual")
+    running.add_argument("--most-multiply-adds", type=float, default=math.inf, metavar="MILLIONS")
     running.add_argument("--name")
     running.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     commands.add_parser("show").add_argument("folder", type=Path)
@@ -122,7 +141,8 @@ def main() -> None:
         show(options.folder)
     else:
         name, steps = options.name or f"{options.steps}-steps", options.steps
-        run(options.folder, options.data_dir, name=name, steps=steps, images=options.images, changes=options.set)
+        sample, images = Sample(options.times, options.most_multiply_adds), options.images
+        run(options.folder, options.data_dir, name=name, steps=steps, images=images, sample=sample, changes=options.set)
 
 
 if __name__ == "__main__":
