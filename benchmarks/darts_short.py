@@ -37,6 +37,7 @@ PRINTED = {  # test accuracy after 600 epochs on CIFAR-10, percent
     "darts_v1": 97.00,
     "darts_v2": 97.24,
     "gdas": 97.07,
+    "snas": 97.15,
     "p_darts": 97.50,
     "pc_darts": 97.43,
     "drnas": 97.54,
