@@ -10,10 +10,6 @@
 
 #pragma once
 
-#if defined(__AVX512F__) || defined(__AVX2__)
-#include <immintrin.h>
-#endif
-
 #include "threads.hpp"
 
 namespace {

@@ -9,7 +9,7 @@
 #include "dense.hpp"
 #include "map_pools.hpp"
 #include "sums.hpp"
-#include "winograd.hpp"
+#include "winograd_weights.hpp"
 
 namespace {
 
@@ -60,6 +60,7 @@ inline Depthwise depthwise_of(const Plan& plan, const Step& step) {
 // Largest needs of all steps, in floats.
 struct Needs {
     Index weights = 0, kept_weights = 0, kept_sums = 0, spread = 0, row = 0, channels = 0, depthwise = 0, ring = 0;
+    Index parts = 0;  // sums of the parts of a gradient of weights
 
     static void raise(Index& most, Index value) { most = most < value ? value : most; }
 
@@ -76,6 +77,12 @@ struct Needs {
             if (fits_winograd(dense)) {
                 raise(weights, winograd_weights(dense));
                 raise(ring, winograd_room(dense));
+            }
+            if (fits_winograd_weights(dense)) {
+                const WinogradWeights of{dense, nullptr, nullptr, groups};
+                raise(ring, of.room());
+                raise(parts, of.parts() * of.sums());
+                continue;
             }
             if (WeightSums::rows_at_once(dense) < out.rows(groups)) raise(kept_weights, dense.weights() * LANES);
             if (step.stride != 1) raise(spread, spread_map(dense).pitch() * spread_map(dense).rows(groups));
@@ -102,7 +109,7 @@ class Executor {
           threads_(threads), needs_(plan, groups_), packed_(needs_.weights), packed_depthwise_(needs_.depthwise),
           kept_sums_(needs_.kept_sums), kept_weights_(needs_.kept_weights), spread_(needs_.spread),
           rooms_(needs_.row * (threads > 1 ? threads : 1)), rings_(needs_.ring * (threads > 1 ? threads : 1)),
-          slopes_(needs_.channels) {}
+          parts_(needs_.parts), slopes_(needs_.channels) {}
 
     // shown: receives the maps that are shown, one after the other.
     void forward(const Pixels& images, float* out, float* shown) {
@@ -367,9 +374,10 @@ class Executor {
         const Dense one = dense_of(plan_, step);
         const float* in = values(step.source);
         const float* given = gradient(step.target);
-        dense_weights(
-            one, in, given, kept_weights_.at(0), {by_parameters_ + step.by_weight, step.strides}, groups_, threads_
-        );
+        const Weights by_weights{by_parameters_ + step.by_weight, step.strides};
+        fits_winograd_weights(one)
+            ? winograd_weights_gradient({one, in, given, groups_}, rings_.at(0), parts_.at(0), by_weights, threads_)
+            : dense_weights(one, in, given, kept_weights_.at(0), by_weights, groups_, threads_);
         if (!step.passes) return;
         const Weights weights{pointer<float>(step.weight), step.strides};
         if (fits_winograd(one)) return winograd_backward(step, one, weights);
@@ -452,7 +460,7 @@ class Executor {
     void* const* const pointers_;
     const Index threads_;
     const Needs needs_;
-    const Buffer<float> packed_, packed_depthwise_, kept_sums_, kept_weights_, spread_, rooms_, rings_;
+    const Buffer<float> packed_, packed_depthwise_, kept_sums_, kept_weights_, spread_, rooms_, rings_, parts_;
     const Buffer<NormGradient> slopes_;
     float* by_parameters_ = nullptr;
 };

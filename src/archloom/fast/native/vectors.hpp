@@ -11,6 +11,10 @@
 #include <new>
 #include <numeric>
 
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 namespace {
 
 using Index = std::int64_t;
@@ -31,7 +35,15 @@ typedef float Anywhere __attribute__((vector_size(BYTES), aligned(4), may_alias)
 
 ALWAYS Vector load(const float* from) { return *reinterpret_cast<const Anywhere*>(from); }
 ALWAYS void store(float* to, Vector value) { *reinterpret_cast<Anywhere*>(to) = value; }
-ALWAYS Vector splat(float value) { return Vector{} + value; }
+ALWAYS Vector splat(float value) {  // a sum with zeros would be an addition of its own
+#if defined(__AVX512F__)
+    return Vector(_mm512_set1_ps(value));
+#elif defined(__AVX2__)
+    return Vector(_mm256_set1_ps(value));
+#else
+    return Vector{value, value, value, value};
+#endif
+}
 
 ALWAYS Vector load_part(const float* from, Index count) {
     float lanes[LANES] = {};

@@ -21,9 +21,13 @@ inline bool fits_winograd(const Dense& dense) {
 
 inline Index winograd_weights(const Dense& dense) { return ENTRIES * dense.in.channels * dense.out.channels; }
 
+// Floats from one entry of transformed values to the next: at multiples of a page they would compete for the same lines
+// of a cache.
+inline Index entry_step(Index vectors) { return (vectors + 1) * LANES; }
+
 inline Index winograd_room(const Dense& dense) {
     const Index widest = dense.in.channels > dense.out.channels ? dense.in.channels : dense.out.channels;
-    return ENTRIES * TILE_PIXELS * (widest + TILE_CHANNELS) * LANES;
+    return ENTRIES * (entry_step(TILE_PIXELS * widest) + TILE_PIXELS * TILE_CHANNELS * LANES);
 }
 
 // --- kernels: [tiles of result channels][entries][channels read][channels of the tile]
@@ -86,6 +90,7 @@ inline FourRows four_rows(const Map& map, const float* values, Index number) {
 template <int P, bool RECTIFY>
 ALWAYS void transform_values(const FourRows& rows, Index x, Index channels, float* to) {
     constexpr int COLUMNS = 2 * P + 2;
+    const Index step = entry_step(P * channels);
     for (Index channel = 0; channel < channels; ++channel) {
         Vector sums[4][COLUMNS];
 #pragma GCC unroll 16
@@ -108,7 +113,7 @@ ALWAYS void transform_values(const FourRows& rows, Index x, Index channels, floa
             for (int p = 0; p < P; ++p) {
                 const Vector* of = sums[row] + 2 * p;
                 const auto put = [&](int column, Vector value) {
-                    store(to + (((row * 4 + column) * channels + channel) * P + p) * LANES, value);
+                    store(to + (row * 4 + column) * step + (channel * P + p) * LANES, value);
                 };
                 put(0, of[0] - of[2]);
                 put(1, of[1] + of[2]);
@@ -120,7 +125,7 @@ ALWAYS void transform_values(const FourRows& rows, Index x, Index channels, floa
 
 template <int P, int C>
 ALWAYS void multiply_entries(const float* values, Index channels, const float* weights, float* products) {
-    for (Index entry = 0; entry < ENTRIES; ++entry) {
+    for (Index entry = 0; entry < ENTRIES; ++entry, values += LANES) {
         Vector sums[P][C] = {};
         for (Index channel = 0; channel < channels; ++channel, values += P * LANES, weights += C) {
             Vector value[P];
@@ -165,7 +170,7 @@ template <int P, bool RECTIFY, class Put>
 ALWAYS void winograd_tiles(
     const FourRows& rows, Index x, Index channels, Index results, const float* weights, float* room, const Put& put
 ) {
-    float* products = room + ENTRIES * P * channels * LANES;
+    float* products = room + ENTRIES * entry_step(P * channels);
     transform_values<P, RECTIFY>(rows, x, channels, room);
     for (Index channel = 0; channel < results;) {
         const Index tile = tile_at(channel, results);
