@@ -97,6 +97,33 @@ def test_normalisations_with_and_without_parts(affine: bool, tracked: bool, coun
     assert counter.runs == 1
 
 
+@levels
+def test_evaluation_uses_running_statistics(level: str, monkeypatch: pytest.MonkeyPatch, counter: Counter) -> None:
+    monkeypatch.setenv("ARCHLOOM_KERNELS", level)
+    network, images = network_of(drop_path=0.5), batch_of(5).inputs
+    for _ in range(3):
+        network(batch_of(8).inputs)  # moves running statistics
+    state, before = copy.deepcopy(network.state_dict()), counter.runs
+    network.eval()
+    with torch.no_grad():
+        found = network(images)
+        with use_kernels("plain"):
+            wanted = network(images)
+    assert counter.runs == before + 1
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
+
+
+@pytest.mark.parametrize("part", ["one normalisation trains", "no running statistics"])
+def test_evaluation_by_statistics_of_the_batch_runs_the_modules(part: str, counter: Counter) -> None:
+    network = network_of(tracked=part != "no running statistics").eval()
+    if part == "one normalisation trains":
+        next(module for module in network.modules() if isinstance(module, nn.BatchNorm2d)).train()
+    with torch.no_grad():
+        network(batch_of().inputs)
+    assert counter.runs == 0
+
+
 @needs_library
 def test_images_and_weights_in_any_layout() -> None:
     network, batch = network_of(), batch_of()
@@ -317,7 +344,7 @@ def watch_one_module(network: nn.Module) -> nn.Module:
 
 
 MODULES_RUN: dict[str, Callable[[], nn.Module]] = {
-    "evaluation mode": lambda: network_of().eval(),
+    "gradients in evaluation mode": lambda: network_of().eval(),
     "double precision": lambda: network_of().double(),
     "hooks": lambda: watch_one_module(network_of()),
     "auxiliary head": lambda: network_of(auxiliary=True),

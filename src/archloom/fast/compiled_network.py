@@ -4,9 +4,9 @@ A short training takes hundreds of steps on small images, where most of the time
 into kernels that such images do not fill. Here one call runs all cells forwards, and one backwards. Parameters, running
 statistics and everything around the body (loss, optimizer, head) stay what they are.
 
-The modules run instead where this does not apply: another device or precision, evaluation mode, hooks, parts that the
-executor does not know, no compiled library, or `machine.kernels` other than `auto`. It has no second derivative, and
-one backward pass per forward pass.
+The modules run instead where this does not apply: another device or precision, gradients in evaluation mode, hooks,
+parts that the executor does not know, no compiled library, or `machine.kernels` other than `auto`. It has no second
+derivative, and one backward pass per forward pass.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Features(NamedTuple):
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-MOST_PLANS = 4  # batch sizes of a training: its own, its last, and those of evaluations
+MOST_PLANS = 6  # batch sizes of a training: its own, its last, and those of evaluations
 
 
 class CompiledNetwork:
@@ -69,6 +69,8 @@ class CompiledNetwork:
         if not isinstance(kernels, NativeKernels) or not _is_readable(images) or self._is_watched():
             return None
         keeps = torch.is_grad_enabled()
+        if keeps and not self._network.training:
+            return None
         prepared = self._prepare(kernels, images.shape, keeps=keeps)
         parameters = None if prepared is None else prepared.read_parameters()
         if prepared is None or parameters is None:
@@ -92,7 +94,7 @@ class CompiledNetwork:
         )
 
     def _prepare(self, kernels: NativeKernels, shape: torch.Size, *, keeps: bool) -> _Prepared | None:
-        key = (kernels.name, keeps, *shape)
+        key = (kernels.name, keeps, self._network.training, *shape)
         if key not in self._plans:
             while len(self._plans) >= MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
@@ -102,7 +104,7 @@ class CompiledNetwork:
     def _make_plan(self, kernels: NativeKernels, shape: torch.Size, *, keeps: bool) -> _Prepared | None:
         for segments in list_segments(shape[0], kernels.lanes):
             try:
-                planner = NetworkPlanner(shape, kernels.lanes, segments)
+                planner = NetworkPlanner(shape, kernels.lanes, segments, evaluates=not self._network.training)
                 last = self._describe(planner)
                 return _Prepared(planner.finish(last, keeps=keeps, rectified=self._rectified))
             except UnplannableError:
@@ -134,7 +136,7 @@ class _Prepared:
 
     def read_parameters(self) -> list[Tensor] | None:
         """Return weights, scales and shifts as they are now, None where the library cannot read them."""
-        if not all(norm.training for norm in self.plan.norms):
+        if any(norm.training == self.plan.evaluates for norm in self.plan.norms):
             return None
         parameters: list[Any] = [entries[name] for entries, name in self._parameters]
         readable = all(map(_is_plain, parameters)) and self._strides == [

@@ -114,17 +114,18 @@ class NetworkPlanner:
         images: shape of the batch: images, channels, height, width.
         lanes: numbers that a vector of the library holds.
         segments: neighbouring parts of an image that lie in lanes of their own; 1 for whole images.
+        evaluates: whether normalisations use their running statistics; there is no backward pass then.
 
     Raises:
         UnplannableError: images cannot be cut into so many segments.
     """
 
-    def __init__(self, images: Sequence[int], lanes: int, segments: int = 1) -> None:
+    def __init__(self, images: Sequence[int], lanes: int, segments: int = 1, *, evaluates: bool = False) -> None:
         self._count, channels, height, width = images
         if lanes % segments != 0 or width % segments != 0:
             raise UnplannableError
         self._groups = -(-self._count * segments // lanes)
-        self._lanes, self.segments = lanes, segments
+        self._lanes, self.segments, self.evaluates = lanes, segments, evaluates
         width //= segments
         self.maps: list[FeatureMap] = []
         self.steps: list[_Step] = []
@@ -224,6 +225,8 @@ class NetworkPlanner:
         """Return a normalised map as a term; nothing else may read that map."""
         _check_norm(norm, source, values=self._count * self.segments * source.height * source.width)
         assert isinstance(norm, nn.BatchNorm2d)
+        if norm.training == self.evaluates or (self.evaluates and norm.running_mean is None):
+            raise UnplannableError
         assert source.norm < 0
         if source.whole is not None:
             raise UnplannableError
@@ -402,7 +405,7 @@ class _PlanStruct(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("maps", "steps")),
         ("count", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("terms", "norms", "numbers")),
-        *((name, ctypes.c_int64) for name in ("first", "last", "rectified", "segments")),
+        *((name, ctypes.c_int64) for name in ("first", "last", "rectified", "segments", "evaluates")),
     )
 
 
@@ -412,6 +415,7 @@ class NetworkPlan:
     Attributes:
         workspace: floats that a run needs, zero at first.
         channels: of the result.
+        evaluates: whether normalisations use their running statistics.
         shown: channels, height and width of the map that is a result, too.
         factors: modules that draw a number for every image, in the order of their places.
         live: for each parameter, whether it gets a gradient.
@@ -421,7 +425,7 @@ class NetworkPlan:
     def __init__(
         self, planner: NetworkPlanner, last: FeatureMap, moments: Sequence[int], workspace: int, *, rectified: bool
     ) -> None:
-        self.workspace, self.channels = workspace, last.channels
+        self.workspace, self.channels, self.evaluates = workspace, last.channels, planner.evaluates
         self.shown: tuple[int, int, int] | None = None
         if planner.shown is not None:
             channels, height, width = planner.shown.shape
@@ -457,7 +461,7 @@ class NetworkPlan:
         addresses = [table.buffer_info()[0] for table in self._tables]
         self._struct = _PlanStruct(
             *addresses[:2], len(planner.steps), *addresses[2:], planner.images.number, last.number, rectified,
-            planner.segments,
+            planner.segments, planner.evaluates,
         )  # fmt: skip
 
     @property

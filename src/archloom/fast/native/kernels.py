@@ -23,7 +23,7 @@ from archloom.fast.native.recurrent import NativeSegment
 from archloom.fast.native.workspaces import Workspaces
 from archloom.fast.recurrent_segment import Cell, SegmentRunner, SegmentTensors
 
-INTERFACE = 8  # of the library; kernels.hpp has the same number
+INTERFACE = 9  # of the library; kernels.hpp has the same number
 
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 _IMAGE = (_POINTER, _NUMBER)  # first pixel, floats from one pixel to the next

@@ -45,6 +45,7 @@ struct Plan {
     Index first, last;  // the map of the images, and the one that is averaged in the end
     Index rectified;    // whether it is rectified before
     Index segments;     // of an image, in lanes of their own
+    Index evaluates;    // whether normalisations use their running statistics
 };
 
 inline Dense dense_of(const Plan& plan, const Step& step) {
@@ -233,7 +234,7 @@ class Executor {
     struct None {};
 
     // Call body(row, number of the share, its own state) for each row of the target; find its statistics where they
-    // are needed.
+    // are needed and not known.
     template <class Body>
     void write_rows(const Step& step, Body body) {
         write_rows(step, body, [](int) { return None{}; });
@@ -244,13 +245,14 @@ class Executor {
         const Map& out = map(step.target);
         const Bands bands(out, groups_);
         const Norm* norm = step.norm < 0 ? nullptr : &plan_.norms[step.norm];
+        const bool counts = norm != nullptr && !plan_.evaluates;
         const Map& whole = norm == nullptr ? out : map(norm->map);  // may have more channels than those written here
         share(bands.count, threads_for(out, bands.count), [&](Index first, Index last, int share_number) {
             auto state = start(share_number);
             for (Index band = first; band < last; ++band)
                 for (Index row = bands.first(band); row < bands.last(band); ++row) {
                     body(row, share_number, state);
-                    if (norm == nullptr) continue;
+                    if (!counts) continue;
                     const Index before = (row - bands.first(band)) * out.width;
                     add_row_statistics(
                         whole, whole.row(values(norm->map), row), kept_sums_.at(band * 2 * whole.depth()), before
@@ -259,7 +261,8 @@ class Executor {
         });
         if (norm == nullptr) return;
         const float* numbers = plan_.numbers + norm->numbers;
-        finish_moments(whole, lot_, kept_sums_.at(0), tables(*norm), parameters(*norm), numbers[0], numbers[1]);
+        counts ? finish_moments(whole, lot_, kept_sums_.at(0), tables(*norm), parameters(*norm), numbers[0], numbers[1])
+               : recall_moments(whole, tables(*norm), parameters(*norm), numbers[0]);
     }
 
     MapPool pool_of(const Step& step) const {

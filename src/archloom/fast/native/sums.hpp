@@ -116,6 +116,25 @@ inline void update_running(const NormParameters& of, Index channel, const Moment
     of.running_variance[channel] = momentum * variance + (1.0f - momentum) * of.running_variance[channel];
 }
 
+inline void fill_tables(
+    const NormTables& tables, const NormParameters& of, Index channel, const Moments& known, float epsilon
+) {
+    const double deviation = 1.0 / std::sqrt(known.variance + double(epsilon));
+    const double scale = deviation * (of.scale == nullptr ? 1.0 : double(of.scale[channel]));
+    tables.mean[channel] = float(known.mean);
+    tables.deviation[channel] = float(deviation);
+    tables.scale[channel] = float(scale);
+    tables.shift[channel] = float((of.shift == nullptr ? 0.0 : double(of.shift[channel])) - known.mean * scale);
+}
+
+// Fill the tables of a normalisation from its running statistics.
+inline void recall_moments(const Map& map, const NormTables& tables, const NormParameters& of, float epsilon) {
+    for (Index channel = 0; channel < map.channels; ++channel)
+        fill_tables(
+            tables, of, channel, {double(of.running_mean[channel]), double(of.running_variance[channel])}, epsilon
+        );
+}
+
 // Fill the tables of a normalisation, and move its running statistics.
 inline void finish_moments(
     const Map& map, const Lot& lot, float* kept, const NormTables& tables, const NormParameters& of, float epsilon,
@@ -126,12 +145,7 @@ inline void finish_moments(
     const double count = double(lot.parts() * map.height * map.width);
     for (Index channel = 0; channel < map.channels; ++channel) {
         const Moments found = merge_lanes(map, bands, lot, kept, channel);
-        const double deviation = 1.0 / std::sqrt(found.variance + double(epsilon));
-        const double scale = deviation * (of.scale == nullptr ? 1.0 : double(of.scale[channel]));
-        tables.mean[channel] = float(found.mean);
-        tables.deviation[channel] = float(deviation);
-        tables.scale[channel] = float(scale);
-        tables.shift[channel] = float((of.shift == nullptr ? 0.0 : double(of.shift[channel])) - found.mean * scale);
+        fill_tables(tables, of, channel, found, epsilon);
         update_running(of, channel, found, count, momentum);
     }
     if (of.batches != nullptr) ++*of.batches;
