@@ -5,9 +5,9 @@
     python benchmarks/quality_figure.py --csv docs/results/own-data.csv  # ends of searches only: a dot per seed
 
 A search that is stopped at any time would return its best network so far: the architecture after an epoch, the best
-trial, or the leader of the finalist race. The table knows the test accuracy of each. A line is the mean over seeds, and a
-dot the end of each. From four seeds on, a band reaches from the worst to the best. A seed of which only the end is known
-is a dot alone. Times of records are shares of the processor time of the whole process.
+trial, or the leader of the finalist race. The table knows the test accuracy of each. A line is the mean over seeds, and
+a mark the end of each. From four seeds on, a band reaches from the worst to the best. A seed of which only the end is
+known is a mark alone. Times of records are shares of the processor time of the whole process.
 
 The picture is narrow, and its letters are large: it is also read at the width of a telephone.
 """

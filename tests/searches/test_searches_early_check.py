@@ -68,6 +68,16 @@ def test_a_missing_data_folder_is_found(tmp_path: Path) -> None:
         check_early({"data": {"directory": str(tmp_path / "missing")}})
 
 
+def test_a_missing_table_is_found(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"^search.table must be a CSV file that exists, got 'mine.csv'$"):
+        check_early({"search": {"table": "mine.csv"}})
+    with pytest.raises(SettingError, match=r"unknown benchmark 'nb202'; did you mean 'nb201'\?"):
+        check_early({"search": {"table": "nb202"}})
+    (tmp_path / "mine.csv").touch()
+    check_early({"search": {"table": str(tmp_path / "mine.csv")}})
+    check_early({"search": {"table": "tables:Mine"}})
+
+
 def test_files_of_several_runs_name_the_part_that_is_wrong() -> None:
     source = find_spec("run", "folder", Path("runs"))
     overrides = {"search": {"strategy": {"name": "gdsa"}}, "retrain": {"training": {"epocs": 1}}}
@@ -87,6 +97,9 @@ COMMANDS = [
     ["search", "--set", "search.epochs=-1"],
     ["search", "no/such/folder"],
     ["search", "cifr10"],
+    ["search", "--data-dir", "missing"],
+    ["search", "--strategy", "gdas", "--set", "strategy.temprature_start=3"],
+    ["search", "--set", "search.table=mine.csv"],
     ["run", "no/such/folder"],
     ["retrain", "darts_v2", "--set", "optimizer.lr=1"],
     ["compare", "first", "--set", "search.epchs=1"],

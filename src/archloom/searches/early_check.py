@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from archloom.benchmarks import BENCHMARKS, is_file
 from archloom.core.errors import SettingError, suggestion
 from archloom.core.files import exists, expand
 from archloom.core.json_schema import Schema
@@ -46,6 +47,7 @@ def check_early(given: Settings, *, kind: Literal["search", "retrain"] = "search
         problems.add(f"no data folder {folder}; check --data-dir")
     if isinstance(tables.get("data"), Mapping):
         tables = {**tables, "data": problems.attempt(lambda: locate_data(tables["data"])) or {}}
+    _check_table(tables, problems)
     names = {section: _find_name(tables, section, problems) for section in CATALOGUES if section in tables}
     document = read_schema(kind)
     if document is not None:
@@ -58,6 +60,18 @@ def check_early(given: Settings, *, kind: Literal["search", "retrain"] = "search
         for note in renamed:
             warnings.warn(note.message, stacklevel=2)
     problems.raise_if_any()
+
+
+def _check_table(tables: Settings, problems: Problems) -> None:
+    """Note a benchmark table that is not there: a search would look for it after it has planned its budget."""
+    section = tables.get("search")
+    table = section.get("table") if isinstance(section, Mapping) else None
+    if not isinstance(table, str) or ":" in table:
+        return
+    if not is_file(table):
+        problems.attempt(lambda: BENCHMARKS.find(table))
+    elif not exists(expand(table)):
+        problems.add(f"search.table must be a CSV file that exists, got '{table}'")
 
 
 def check_file_early(
