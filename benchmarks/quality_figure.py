@@ -18,6 +18,7 @@ import argparse
 import bisect
 import csv
 import math
+import re
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +48,7 @@ ROWS: Mapping[str, str] = {  # of benchmarks/own_data.py, and how the picture na
 MOMENTS = 240  # of a line
 FEW_SEEDS = 4  # fewer have no band: of two it is no range
 BEST = (94.37, "best of all 15,625 networks")  # of the table; a test compares it with the measured searches
-SIZE = (4.8, 3.4)  # inches
+SIZE, SHOWN_WIDTH = (4.8, 3.4), 640  # inches, and pixels on a page
 SHOWN_BELOW = 1.6  # the axis begins so many times the range of the ends below the worst end
 DEFAULT_SIZE = 0.3  # the race's bonus for size where a configuration has none
 
@@ -253,7 +254,9 @@ def on_paper(drawn: str) -> str:
     width, height = drawn[drawn.index('viewBox="') :].split('"')[1].split()[2:]
     root, rest = drawn.split(">", 1)
     named = root if "xmlns=" in root else root.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-    return f'{named}><rect width="{width}" height="{height}" fill="#ffffff"/>{rest}\n'
+    scalable = re.sub(r' (width|height)="[^"]*"', "", named)
+    sized = scalable.replace("<svg", f'<svg width="{SHOWN_WIDTH}"', 1)  # a narrower page shrinks it
+    return f'{sized}><rect width="{width}" height="{height}" fill="#ffffff"/>{rest}\n'
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

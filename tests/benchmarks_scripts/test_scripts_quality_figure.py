@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -144,6 +145,7 @@ def test_a_seed_with_an_end_alone_is_a_dot_beside_the_line(script: ModuleType, m
 def test_letters_are_readable_on_a_telephone(script: ModuleType) -> None:
     """At 350 pixels the smallest letters have at least 7."""
     drawn = (ROOT / "docs" / "images" / "quality.svg").read_text()
+    assert ElementTree.fromstring(drawn).get("width") == "640"  # a browser shows nothing of a file that is no XML
     width = float(drawn.partition('viewBox="')[2].split('"')[0].split()[2])
     sizes = {float(size) for size in re.findall(r'font(?:-size)?="[^"]*?([\d.]+)px', drawn)}
     assert sizes and min(sizes) * 350 / width >= 7
