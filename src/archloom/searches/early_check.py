@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from archloom.benchmarks import BENCHMARKS, is_file
 from archloom.core.errors import SettingError, suggestion
-from archloom.core.files import exists, expand
+from archloom.core.files import data_folder, exists, expand
 from archloom.core.json_schema import Schema
 from archloom.core.problems import Problems
 from archloom.core.recipes import SpecSource, read_recipe
@@ -22,6 +22,7 @@ from archloom.core.renames import RenamedSettingWarning, rename_settings
 from archloom.core.schema_check import check_top_level, find_table, list_problems, read_schema
 from archloom.core.settings import Settings, check, merge
 from archloom.data import DATA, DEFAULT_DATA
+from archloom.data.facts import PUBLISHED, describe_missing_folder
 from archloom.data.places import GIVEN, locate_data
 from archloom.searches.race_settings import RaceSettings
 from archloom.searches.search_settings import SearchSettings
@@ -36,8 +37,14 @@ CATALOGUES: Mapping[str, tuple[Catalogue, str]] = {
 RULES: Mapping[str, type] = {"search": SearchSettings, "race": RaceSettings}  # their checks need no torch
 
 
-def check_early(given: Settings, *, kind: Literal["search", "retrain"] = "search") -> None:
-    """Raise a SettingError for everything that is wrong with a recipe, as far as it can be known without torch."""
+def check_early(given: Settings, *, kind: Literal["search", "retrain"] = "search", needs_data: bool = False) -> None:
+    """Raise a SettingError for everything that is wrong with a recipe, as far as it can be known without torch.
+
+    Args:
+        given: the settings of the recipe.
+        kind: what it is for.
+        needs_data: a run follows, so its data must be there.
+    """
     problems = Problems()
     with warnings.catch_warnings(record=True) as renamed:  # the full check tells the user, if it is reached
         warnings.simplefilter("always", RenamedSettingWarning)
@@ -48,6 +55,8 @@ def check_early(given: Settings, *, kind: Literal["search", "retrain"] = "search
     if isinstance(tables.get("data"), Mapping):
         tables = {**tables, "data": problems.attempt(lambda: locate_data(tables["data"])) or {}}
     _check_table(tables, problems)
+    if needs_data:
+        _check_folder(tables.get("data", {}), problems)
     names = {section: _find_name(tables, section, problems) for section in CATALOGUES if section in tables}
     document = read_schema(kind)
     if document is not None:
@@ -60,6 +69,13 @@ def check_early(given: Settings, *, kind: Literal["search", "retrain"] = "search
         for note in renamed:
             warnings.warn(note.message, stacklevel=2)
     problems.raise_if_any()
+
+
+def _check_folder(table: Settings, problems: Problems) -> None:
+    """Note a published data set without a folder to read it from."""
+    name = str(table.get("name", DEFAULT_DATA)) if isinstance(table, Mapping) else DEFAULT_DATA
+    if name in PUBLISHED and data_folder(table.get("directory")) is None:
+        problems.add(describe_missing_folder(name))
 
 
 def _check_table(tables: Settings, problems: Problems) -> None:
