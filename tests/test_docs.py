@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import os
 import re
 import shlex
@@ -190,6 +191,52 @@ def test_the_readme_is_a_landing_page() -> None:
     assert "pip install -c constraints.txt -e '.[dev]' && make test" in text
     for tool in ("NNI", "NASLib", "archai", "AutoGluon", "Optuna"):
         assert f"[{tool}](" in text
+
+
+def test_the_readme_says_what_was_measured() -> None:
+    """Ranks of the default and of random search are those of the stored results; the picture has the same searches."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    with (ROOT / "docs" / "results" / "own-data-67.csv").open(encoding="utf-8", newline="") as file:
+        ranks = [(row["row"], f"{int(row['rank']):,}") for row in csv.DictReader(file)]
+    found = re.search(r"ranks ([\d, and]+) of 15,625 networks, random search ([\d, and]+)\b", text)
+    alone = re.search(r"race without a search did as well \(([\d, and]+)\)", text)
+    assert found is not None and alone is not None
+    said = {"gibbs": found[1], "random": found[2], "no_search": alone[1]}
+    for name, listed in said.items():
+        assert re.findall(r"\d[\d,]*(?<!,)", listed) == [rank for row, rank in ranks if row == name], name
+
+
+def test_the_start_page_leads_to_every_page() -> None:
+    start = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md") if path.name != "index.md"]
+    assert [page for page in pages if f"]({page.as_posix()})" not in start] == []
+    assert start.index("CPU build of torch") < start.index("pip install")
+
+
+def test_badges_are_true() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    versions = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    assert versions == ["3.11", "3.12", "3.13"] and project["requires-python"] == ">=3.11"
+    for file, words in (("python", versions), ("license", project["license"].split("-"))):
+        badge = (ROOT / "docs" / "images" / f"{file}.svg").read_text(encoding="utf-8")
+        assert all(word in badge for word in words), file
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "for version in 3.12 3.13" in ci and "tools/smoke.py" in ci  # and the suite on the first
+    assert '"py_limited_api": "cp311"' in (ROOT / "setup.py").read_text(encoding="utf-8")  # one wheel for all of them
+    first = (ROOT / "docs" / "first.md").read_text(encoding="utf-8")
+    assert "`pipx install`" in first and "`uv tool install`" in first
+
+
+def test_the_first_pages_show_a_session_and_a_notebook() -> None:
+    """A recorded terminal session, and two pictures of a notebook that CI runs; the commands are those of the pages."""
+    page = (ROOT / "docs" / "first.md").read_text(encoding="utf-8")
+    for name in ("first-search.svg", "notebook-search.png", "notebook-model.png"):
+        assert f"images/{name})" in page and (ROOT / "docs" / "images" / name).stat().st_size > 5_000
+    session = re.sub(r"<[^>]+>|&#160;", " ", (ROOT / "docs/images/first-search.svg").read_text(encoding="utf-8"))
+    said = " ".join(session.split())
+    assert "archloom search --space nb201_mini" in said and "By equal short trainings" in said
+    verdict = re.search(r"```\n(By equal short trainings.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    assert verdict is not None and verdict[1] in page  # one run, on both pages
 
 
 def test_the_readme_counts_right() -> None:

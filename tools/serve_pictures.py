@@ -74,7 +74,7 @@ class Picture:
 
 SHOWN = (
     Picture("serve-overview.png", "", 1280, 820, click="#parts"),
-    Picture("serve-search.png", "page/runs/darts", height=1200),
+    Picture("serve-search.png", "page/runs/darts", height=1062),
     Picture("serve-dark.png", "page/runs/running", dark=True),
     Picture("serve-comparison.png", "page/runs/compare", height=1100),
     Picture("serve-retraining.png", "page/runs/model", height=1300, start="#confusion"),

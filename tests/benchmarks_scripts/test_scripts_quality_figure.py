@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import json
+import re
 import shutil
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -114,3 +117,35 @@ def test_the_shipped_picture_is_that_of_the_shipped_runs(script: ModuleType) -> 
     points = script.read_points(source)
     assert ("not measured yet" in drawn) == (not points)
     assert all(script.ROWS[one.row] in drawn for one in points)
+    script.main(["--csv", str(source), "--out", str(script.PICTURE)])
+    assert re.findall(r"<text[^>]*>([^<]+)", script.PICTURE.read_text()) == re.findall(r"<text[^>]*>([^<]+)", drawn)
+
+
+def test_the_shipped_runs_are_those_of_the_results(script: ModuleType) -> None:
+    points = script.read_points(ROOT / "docs" / "results" / "quality.csv")
+    with (ROOT / "docs" / "results" / "own-data-67.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    ends = {(row["row"], int(row["seed"])): float(row["test_accuracy"]) for row in rows}
+    for row in script.ROWS:
+        for own in script.split_seeds([one for one in points if one.row == row]):
+            assert own[-1].test_accuracy == ends[row, own[-1].seed]
+    assert {float(row["test_accuracy"]) for row in rows if row["rank"] == "1"} == {script.BEST[0]}
+
+
+def test_a_seed_with_an_end_alone_is_a_dot_beside_the_line(script: ModuleType, monkeypatch: Any) -> None:
+    lines = ["gibbs,0,2,90.0", "gibbs,0,10,94.0", "gibbs,1,9,93.0"]
+    script.SOURCE.write_text(HEADER + "\n".join(lines))
+    averaged: list[int] = []
+    average = script.average
+    monkeypatch.setattr(script, "average", lambda traced: averaged.append(len(traced)) or average(traced))
+    script.main([])
+    assert averaged == [1] and "search and race (default), 2 seeds" in script.PICTURE.read_text()
+
+
+def test_letters_are_readable_on_a_telephone(script: ModuleType) -> None:
+    """At 350 pixels the smallest letters have at least 7."""
+    drawn = (ROOT / "docs" / "images" / "quality.svg").read_text()
+    assert ElementTree.fromstring(drawn).get("width") == "640"  # a browser shows nothing of a file that is no XML
+    width = float(drawn.partition('viewBox="')[2].split('"')[0].split()[2])
+    sizes = {float(size) for size in re.findall(r'font(?:-size)?="[^"]*?([\d.]+)px', drawn)}
+    assert sizes and min(sizes) * 350 / width >= 7

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from archloom.cli.completion import complete_data, complete_pipeline, complete_run, complete_search, complete_strategy
+from archloom.cli.completion import (
+    complete_data,
+    complete_pipeline,
+    complete_run,
+    complete_search,
+    complete_space,
+    complete_strategy,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +31,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_and_paths_are_completed() -> None:
     assert complete_strategy("gd") == ["gdas"]
+    assert complete_space("nb201_m") == ["nb201_mini"]
     assert complete_data("cifar") == ["cifar10", "cifar100"]
     assert complete_data("mi") == ["mine.npz"]
     assert complete_data("pic") == ["pictures/"]
@@ -43,6 +51,9 @@ def test_run_folders_are_completed_old_and_new() -> None:
         ("archloom search --strategy gd", "gdas"),
         ("archloom resume runs/f", "runs/first"),
         ("archloom run fol", "folder"),
+        ("archloom search cifar10/gd", "cifar10/gdas"),
+        ("archloom predict runs/r", "runs/run-pictures"),
+        ("archloom retrain runs/f", "runs/first"),
     ],
 )
 def test_a_shell_gets_the_completion_without_torch(words: str, expected: str) -> None:

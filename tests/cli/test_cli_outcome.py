@@ -78,7 +78,8 @@ def test_of_many_cells_some_are_drawn() -> None:
 
 
 def test_table_that_covers_the_space_is_named() -> None:
-    assert "The nb201 table has" in table_hint(find_space("nb201"), "cifar10")
+    assert "regret of this architecture: to see them" in table_hint(find_space("nb201"), "cifar10")
+    assert "of this architecture on cifar10, not on your data: to see" in table_hint(find_space("nb201"), "pictures")
     assert "--data-dir" in printed(find_space("nb201"))
 
 

@@ -119,7 +119,7 @@ def test_a_function_counts_if_it_says_what_it_returns(tmp_path: Path, monkeypatc
     )
     assert SPACES_LIKE.find_named_by_code("made_by_function:small").load()().nodes == 3
     for name in ("unsaid", "unknown"):
-        with pytest.raises(SettingError, match="annotated to return it"):
+        with pytest.raises(SettingError, match=r"annotated to return it, got a function that is not annotated so$"):
             SPACES_LIKE.find(f"made_by_function:{name}")
 
 

@@ -341,6 +341,33 @@ def test_reports_fit_narrow_and_wide_windows_too(root: Path, browser: Any, name:
     context.close()
 
 
+BROKEN_WORDS = """[...document.querySelectorAll("main td")].flatMap((cell) => {
+  const broken = [], walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  for (let text = walker.nextNode(); text; text = walker.nextNode()) {
+    for (const word of text.data.matchAll(/[^ ]+/g)) {
+      const range = document.createRange();
+      range.setStart(text, word.index);
+      range.setEnd(text, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].map((box) => box.top)).size;
+      if (word[0].length <= 7 && lines > 1) broken.push(word[0]);
+    }
+  }
+  return broken;
+})"""
+
+
+def test_short_words_in_tables_of_a_report_stay_whole(root: Path, browser: Any) -> None:
+    copy(root, "search_gibbs")
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(write_report(root / "search_gibbs").as_uri())
+    assert page.locator("#finalists").count() == 1
+    for width in (1280, 400):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate(BROKEN_WORDS) == [], width
+    context.close()
+
+
 def brightness(colour: str) -> float:
     red, green, blue = (float(part) for part in colour.strip("rgba()").split(",")[:3])
     return 0.299 * red + 0.587 * green + 0.114 * blue

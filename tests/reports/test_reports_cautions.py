@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from archloom.reports.cautions import split_warnings
+from archloom.searches.random_baseline import training_sentence
 
 
 def test_warnings_leave_the_verdict_and_the_rest_stays() -> None:
@@ -15,6 +16,14 @@ def test_warnings_leave_the_verdict_and_the_rest_stays() -> None:
         "Warning: no operation of the cell learns: it only pools.",
     ]
     assert rest == "In the table it has 88.51 % test accuracy. It is fine."
+
+
+def test_a_search_that_hardly_ran_warns_first() -> None:
+    hardly = "The shared weights were hardly trained: 59 steps, and a search needs at least 200."
+    random = "The search did not decide: the largest probability is 0.20 of a uniform 0.20: this is a random choice."
+    assert training_sentence(59) == hardly
+    verdict = "No short training ended in time: the result is a reference (ResNet block), not a choice."
+    assert split_warnings(f"{verdict} {hardly} {random}") == ([hardly, random], verdict)
 
 
 def test_a_sentence_that_begins_with_a_number_is_no_part_of_a_warning() -> None:

@@ -59,6 +59,10 @@ def test_timing_comes_from_the_run_and_otherwise_from_its_records() -> None:
     assert facts["Images per second, mean"] == "100"
     assert facts["Peak memory"] == "10 MB"
     assert facts["Device"] == "cpu"
+    moment = dict(timing_facts("epoch", 2, **series, run=replace(RUN, finished="2026-11-19T21:35:20+00:00")))[
+        "Finished"
+    ]
+    assert moment == "2026-11-19 21:35:20 UTC"  # a line may break at blanks
     assert dict(timing_facts("epoch", 2, **series, run=None))["Time of all epochs"] == "6.0 s"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,27 @@ def test_a_missing_data_folder_is_found(tmp_path: Path) -> None:
         check_early({"data": {"directory": str(tmp_path / "missing")}})
 
 
+def test_published_data_need_a_folder_where_a_run_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ARCHLOOM_DATA", raising=False)
+    given = {"data": {"name": "cifar10"}}
+    check_early(given)
+    with pytest.raises(SettingError, match="data set 'cifar10' needs a data folder; give --data-dir or set"):
+        check_early(given, needs_data=True)
+    check_early({"data": {"name": "cifar10", "directory": str(tmp_path)}}, needs_data=True)
+    monkeypatch.setenv("ARCHLOOM_DATA", str(tmp_path))
+    check_early(given, needs_data=True)
+
+
+def test_a_missing_table_is_found(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"^search.table must be a CSV file that exists, got 'mine.csv'$"):
+        check_early({"search": {"table": "mine.csv"}})
+    with pytest.raises(SettingError, match=r"unknown benchmark 'nb202'; did you mean 'nb201'\?"):
+        check_early({"search": {"table": "nb202"}})
+    (tmp_path / "mine.csv").touch()
+    check_early({"search": {"table": str(tmp_path / "mine.csv")}})
+    check_early({"search": {"table": "tables:Mine"}})
+
+
 def test_files_of_several_runs_name_the_part_that_is_wrong() -> None:
     source = find_spec("run", "folder", Path("runs"))
     overrides = {"search": {"strategy": {"name": "gdsa"}}, "retrain": {"training": {"epocs": 1}}}
@@ -87,6 +109,11 @@ COMMANDS = [
     ["search", "--set", "search.epochs=-1"],
     ["search", "no/such/folder"],
     ["search", "cifr10"],
+    ["search", "cifar10"],
+    ["search", "cifar10/gdas"],
+    ["search", "--data-dir", "missing"],
+    ["search", "--strategy", "gdas", "--set", "strategy.temprature_start=3"],
+    ["search", "--set", "search.table=mine.csv"],
     ["run", "no/such/folder"],
     ["retrain", "darts_v2", "--set", "optimizer.lr=1"],
     ["compare", "first", "--set", "search.epchs=1"],
@@ -104,6 +131,7 @@ for words in {json.dumps(COMMANDS)}:
         assert ended.code == 2, words
     assert "torch" not in sys.modules, words
 """
-    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    without_data = {name: value for name, value in os.environ.items() if name != "ARCHLOOM_DATA"}
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=without_data, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert all(line.startswith("error: ") for line in ended.stderr.splitlines()), ended.stderr

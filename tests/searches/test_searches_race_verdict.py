@@ -149,10 +149,12 @@ def test_what_the_race_changed_is_said() -> None:
 
 
 def test_a_winner_that_is_a_reference_is_named() -> None:
-    records = [record("w", flags(50), origin="largest"), record("x", flags(40), origin="random")]
-    assert (
-        "no other contestant beat this reference (largest)" in summarize_race(outcome(*records), derived=None).sentence
-    )
+    records = [record("w", flags(250, 500), origin="largest"), record("r", flags(200, 500), origin="ResNet block")]
+    said = "no other contestant beat this reference (largest)"
+    assert f"{said}, 10.0 points above the ResNet block" in summarize_race(outcome(*records), derived=None).sentence
+    worse = [record("w", flags(250, 500), origin="largest"), record("r", flags(300, 500), origin="ResNet block")]
+    found = summarize_race(outcome(*worse), derived=None).sentence
+    assert f"{said} by loss and size, 10.0 points below the ResNet block" in found
 
 
 def test_a_result_survives_json() -> None:

@@ -95,10 +95,12 @@ def table_hint(space: SearchSpace, data: str) -> str:
     """Return why there is no rank and no regret, and how to get them."""
     for name, entry in benchmarks.BENCHMARKS.items():
         table = entry.load()
-        if table.knows(space) and table.dataset_for(data) is not None:
+        known = table.dataset_for(data)
+        if table.knows(space) and known is not None:
+            where = "" if known == data else f" on {known}, not on your data"
             return (
-                f"The {name} table has the test accuracy, rank and regret of this architecture: to see them, pass "
-                f"--data-dir with its folder (archloom benchmark convert makes it).{_instead(data)}"
+                f"The {name} table has the test accuracy, rank and regret of this architecture{where}: to see them, "
+                f"pass --data-dir with its folder (archloom benchmark convert makes it).{_instead(data)}"
             )
     return f"No benchmark table covers this space, so rank and regret are not known.{_instead(data)}"
 

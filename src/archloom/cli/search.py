@@ -124,7 +124,7 @@ def search(
         "limit": limit,
         "machine": {"device": joined.device, "torch_threads": threads},
     }
-    spec = resolve_search(recipe, options, assignments or [])
+    spec = resolve_search(recipe, options, assignments or [], needs_data=True)
     folder = out or run_folder.RunFolder.next_free(RUNS, spec.stem)
     quiet = quiet or not joined.is_first
     note_unless(quiet)(f"{spec.title}; run folder {folder}")
@@ -143,7 +143,9 @@ def search(
         )
 
 
-def resolve_search(recipe: str | None, options: Settings, assignments: list[str]) -> search_spec.SearchSpec:
+def resolve_search(
+    recipe: str | None, options: Settings, assignments: list[str], *, needs_data: bool = False
+) -> search_spec.SearchSpec:
     """Return the search that a user asks for; a SettingError lists everything that is wrong with it."""
     recipe, data = split_recipe_and_data(recipe)
     refuse_second_data(data, {"--data": options.get("data", {}).get("name")})
@@ -152,7 +154,7 @@ def resolve_search(recipe: str | None, options: Settings, assignments: list[str]
     assigned, problems = parse_assignments(assignments)
     settings = merge(given, named, drop_unset(options), assigned)
     try:
-        early_check.check_early(settings)
+        early_check.check_early(settings, needs_data=needs_data)
         require(dict.fromkeys(problems, False))
         spec = search_spec.SearchSpec.resolve(settings)
     except SettingError as error:

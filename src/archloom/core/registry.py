@@ -99,7 +99,7 @@ class Catalogue(Mapping[str, Entry]):
             wanted = self.makes.partition(":")[2]
             raise SettingError(
                 f"{self.kind} '{name}' must be a complete class derived from {wanted}, "
-                f"or a function annotated to return it, got {one_line(repr(thing))}"
+                f"or a function annotated to return it, got {_describe_thing(thing)}"
             )
         trust_texts(name)  # worker processes import it by this name
         return entry
@@ -146,3 +146,8 @@ def _first_docstring_line(module: str) -> str:
         return ""
     docstring = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8")))
     return docstring.splitlines()[0] if docstring else ""
+
+
+def _describe_thing(thing: object) -> str:
+    """Return what a name stands for, for people: a function has no address."""
+    return "a function that is not annotated so" if inspect.isfunction(thing) else one_line(repr(thing))

@@ -41,6 +41,14 @@ class DataSet(ABC):
         """Return the data set itself; raise a DataError where no search can use it."""
 
 
+PUBLISHED = ("cifar10", "cifar100", "ptb", "wikitext2")  # are read from the data folder
+
+
+def describe_missing_folder(name: str) -> str:
+    """Return what is wrong where a data set needs a data folder and there is none."""
+    return f"data set '{name}' needs a data folder; give --data-dir or set ARCHLOOM_DATA"
+
+
 FACTS = {  # of published data sets: looking scores up in a table does not need the images
     "digits": Facts(classes=10, image_shape=(1, 8, 8)),
     "strokes": Facts(classes=10, image_shape=(1, 16, 16)),

@@ -24,7 +24,7 @@ from archloom.core.errors import DataError
 from archloom.core.files import exists, expand
 from archloom.core.state import StateDict
 from archloom.data.augment import Augment, to_units
-from archloom.data.facts import DataSet, Facts
+from archloom.data.facts import DataSet, Facts, describe_missing_folder
 
 Shape = tuple[int, int, int]  # C, H, W
 
@@ -240,7 +240,7 @@ def measure_statistics(source: Source) -> tuple[tuple[float, ...], tuple[float, 
 def locate(name: str, directory: Path | None, path: str = "") -> Path:
     """Return where a data set of this name is: `path` as the user sees it, or in the data folder."""
     if directory is None and not path:
-        raise DataError(f"data set '{name}' needs a data folder; give --data-dir or set ARCHLOOM_DATA")
+        raise DataError(describe_missing_folder(name))
     own = expand(path)
     return own if directory is None or (path and exists(own)) else directory / own
 

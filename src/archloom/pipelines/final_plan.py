@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from archloom.core.counts import count_text
 from archloom.core.settings import Settings, flatten, merge
 from archloom.data.source import ImageData
 from archloom.families import family_of
@@ -60,7 +61,7 @@ def plan_final(search: SearchSpec, data: ImageData, request: Request, time: str)
     sized = SearchSpec.resolve(merge(search.given, final))
     if FinalNetwork.of(sized, data.facts).count(asked.spec.architecture).multiply_adds != plan.cost:
         return None  # the section `final` cannot say all that the size has
-    size = f"in {time}, {name} can be trained with {plan.description} for {plan.size.epochs} epochs"
+    size = f"in {time}, {name} can be trained with {plan.description} for {count_text(plan.size.epochs, 'epoch')}"
     if _find_highest_cost(sized, data) <= plan.size.most_cost:
         return FinalPlan(final, retrain, f"{size}, and so can any other architecture")
     most = math.floor(plan.size.most_cost)

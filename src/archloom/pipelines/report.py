@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from archloom.core.counts import count_text
 from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject
 from archloom.core.metrics import Metric
@@ -14,7 +15,7 @@ from archloom.core.trust import UntrustedError
 from archloom.execution.run_folder import RunFolder
 from archloom.pipelines.evaluation import FIGURES
 from archloom.pipelines.plots import Tests, draw_models, tabulate_models
-from archloom.pipelines.results import PipelineResult, count_text
+from archloom.pipelines.results import PipelineResult
 from archloom.pipelines.source import RETRAININGS, SEARCHES
 from archloom.reports.cautions import split_warnings
 from archloom.reports.pages import render_template

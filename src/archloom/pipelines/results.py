@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from archloom.core.counts import count_text
 from archloom.core.errors import ArchloomError
 from archloom.core.json_object import JsonObject
 from archloom.core.metrics import ACCURACY, METRICS, Metric
@@ -284,8 +285,3 @@ class PipelineResult(StoredResult):
             if model.test is not None:
                 tests.setdefault(model.search, []).append(model.test)
         return tests
-
-
-def count_text(count: int, one: str, many: str) -> str:
-    """Return a count with its noun, in the singular or plural."""
-    return f"{count:,} {one if count == 1 else many}"

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import re
 
-BEGINNINGS = ("Warning: ", "The network has learned nothing")
+BEGINNINGS = (
+    "Warning: ",
+    "The network has learned nothing",
+    "The shared weights were hardly trained",
+    "The search did not decide",
+)
 
 
 def split_warnings(verdict: str) -> tuple[list[str], str]:

@@ -122,28 +122,35 @@ def grid(figure: Figure, count: int, *, columns: int, shared: bool = False) -> l
     return flat[:count]
 
 
-def make_figure(draw: Callable[[Figure], None], *, height: float, label: str = "") -> Figure:
+def make_figure(
+    draw: Callable[[Figure], None], *, height: float, label: str = "", width: float | None = None
+) -> Figure:
     """Return a fresh figure with a drawing, in our style whatever the user's own matplotlib settings are."""
     import matplotlib  # late: slow to import
 
     from archloom.reports.shown_figure import ShownFigure
 
     with matplotlib.rc_context(_style(label)):
-        width = NARROW_WIDTH if _IS_NARROW.get() else WIDTH
+        width = width or (NARROW_WIDTH if _IS_NARROW.get() else WIDTH)
         figure = ShownFigure(figsize=(width, height), layout="constrained")
         draw(figure)
     return figure
 
 
-def svg(draw: Callable[[Figure], None], *, height: float, label: str, on_paper: bool = False) -> str:
-    """Return a drawing as inline SVG; `on_paper` keeps its colours on a dark page: text on a map of colours."""
+def svg(
+    draw: Callable[[Figure], None], *, height: float, label: str, on_paper: bool = False, width: float | None = None
+) -> str:
+    """Return a drawing as inline SVG; `on_paper` keeps its colours on a dark page: text on a map of colours.
+
+    `width` is that of a picture outside of pages, which choose between a broad and a narrow figure themselves.
+    """
     import matplotlib  # late: slow to import
 
-    figure, buffer = make_figure(draw, height=height, label=label), io.StringIO()
+    figure, buffer = make_figure(draw, height=height, label=label, width=width), io.StringIO()
     with matplotlib.rc_context(_style(label)):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    width = "narrow" if _IS_NARROW.get() else "broad"
-    return _inline(buffer.getvalue(), label, kind=f"plot {width}{' paper' if on_paper else ''}")
+    place = "narrow" if _IS_NARROW.get() else "broad"
+    return _inline(buffer.getvalue(), label, kind=f"plot {place}{' paper' if on_paper else ''}")
 
 
 def _style(label: str) -> dict[Any, Any]:

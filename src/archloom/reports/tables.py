@@ -99,9 +99,14 @@ def timing_facts(
         facts.append(("Images per second, mean", whole(statistics.mean(fast))))
     facts.append(("Peak memory", whole(max(memory) if memory else None, unit=" MB")))
     if run is not None:
-        known = {"Device": run.device, "Threads": run.threads, "Finished": run.finished}
+        known = {"Device": run.device, "Threads": run.threads, "Finished": _moment_text(run.finished)}
         facts += [(label, str(value)) for label, value in known.items() if value]
     return facts
+
+
+def _moment_text(moment: str) -> str:
+    """Return a time in UTC as people write it, with blanks where a line may break."""
+    return moment.replace("T", " ").replace("+00:00", " UTC")
 
 
 def version_table(run: RunFacts | None) -> Table:

@@ -6,6 +6,7 @@ import bisect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from archloom.core.counts import count_text
 from archloom.core.durations import parse_duration
 from archloom.core.settings import Settings, flatten, merge
 from archloom.data import DataSet
@@ -98,8 +99,8 @@ def _choose(
     batch, minutes = plan.spec.training.batch_size, plan.size.seconds / 60
     images, side = len(split_of(retrain, data)[0]), min(shown_shape(data)[1:])
     note(
-        f"auto: {plan.description} ({plan.cost / 1e6:.1f} M multiply-adds), {plan.size.epochs} epochs of batches of "
-        f"{batch}: {minutes:.1f} min of {time} for {images:,} images of {side} pixels"
+        f"auto: {plan.description} ({plan.cost / 1e6:.1f} M multiply-adds), {count_text(plan.size.epochs, 'epoch')} "
+        f"of batches of {batch}: {minutes:.1f} min of {time} for {images:,} images of {side} pixels"
     )
     note(f"why: {plan.size.reason}")
     return merge(plan.settings, {"training": {"epochs": plan.size.epochs}}, threads)

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from archloom.core.counts import count_text
+
 AUTO = "auto"
 DEFAULT_BUDGET = "30m"
 TRAINING_SHARE = 0.85  # of the budget; the rest is for reading data, evaluation, and a machine that slows down
@@ -96,12 +98,15 @@ def choose_size(
     if len(costs) == 1:
         reason = f"its size was given; about {wanted} epochs are enough"
     elif not fitting:
-        reason = f"even the smallest network only fits {reached[0]} epochs in the budget; use more time for {wanted}"
+        reason = (
+            f"even the smallest network only fits {count_text(reached[0], 'epoch')} in the budget; use more time "
+            f"for {wanted}"
+        )
     elif size + 1 < len(allowed):
         kind = "this small" if budget.images < FEW_IMAGES else "of this size"
         reason = (
-            f"a larger network would only fit {reached[size + 1]} epochs in the budget; a data set {kind} needs about "
-            f"{wanted}"
+            f"a larger network would only fit {count_text(reached[size + 1], 'epoch')} in the budget; "
+            f"a data set {kind} needs about {wanted}"
         )
     elif len(allowed) < len(costs):
         reason = f"a larger network would overfit {budget.images:,} images"

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from archloom.benchmarks import BENCHMARKS, is_file
 from archloom.core.errors import SettingError, suggestion
-from archloom.core.files import exists, expand
+from archloom.core.files import data_folder, exists, expand
 from archloom.core.json_schema import Schema
 from archloom.core.problems import Problems
 from archloom.core.recipes import SpecSource, read_recipe
@@ -21,6 +22,7 @@ from archloom.core.renames import RenamedSettingWarning, rename_settings
 from archloom.core.schema_check import check_top_level, find_table, list_problems, read_schema
 from archloom.core.settings import Settings, check, merge
 from archloom.data import DATA, DEFAULT_DATA
+from archloom.data.facts import PUBLISHED, describe_missing_folder
 from archloom.data.places import GIVEN, locate_data
 from archloom.searches.race_settings import RaceSettings
 from archloom.searches.search_settings import SearchSettings
@@ -35,8 +37,14 @@ CATALOGUES: Mapping[str, tuple[Catalogue, str]] = {
 RULES: Mapping[str, type] = {"search": SearchSettings, "race": RaceSettings}  # their checks need no torch
 
 
-def check_early(given: Settings, *, kind: Literal["search", "retrain"] = "search") -> None:
-    """Raise a SettingError for everything that is wrong with a recipe, as far as it can be known without torch."""
+def check_early(given: Settings, *, kind: Literal["search", "retrain"] = "search", needs_data: bool = False) -> None:
+    """Raise a SettingError for everything that is wrong with a recipe, as far as it can be known without torch.
+
+    Args:
+        given: the settings of the recipe.
+        kind: what it is for.
+        needs_data: a run follows, so its data must be there.
+    """
     problems = Problems()
     with warnings.catch_warnings(record=True) as renamed:  # the full check tells the user, if it is reached
         warnings.simplefilter("always", RenamedSettingWarning)
@@ -46,6 +54,9 @@ def check_early(given: Settings, *, kind: Literal["search", "retrain"] = "search
         problems.add(f"no data folder {folder}; check --data-dir")
     if isinstance(tables.get("data"), Mapping):
         tables = {**tables, "data": problems.attempt(lambda: locate_data(tables["data"])) or {}}
+    _check_table(tables, problems)
+    if needs_data:
+        _check_folder(tables.get("data", {}), problems)
     names = {section: _find_name(tables, section, problems) for section in CATALOGUES if section in tables}
     document = read_schema(kind)
     if document is not None:
@@ -58,6 +69,25 @@ def check_early(given: Settings, *, kind: Literal["search", "retrain"] = "search
         for note in renamed:
             warnings.warn(note.message, stacklevel=2)
     problems.raise_if_any()
+
+
+def _check_folder(table: Settings, problems: Problems) -> None:
+    """Note a published data set without a folder to read it from."""
+    name = str(table.get("name", DEFAULT_DATA)) if isinstance(table, Mapping) else DEFAULT_DATA
+    if name in PUBLISHED and data_folder(table.get("directory")) is None:
+        problems.add(describe_missing_folder(name))
+
+
+def _check_table(tables: Settings, problems: Problems) -> None:
+    """Note a benchmark table that is not there: a search would look for it after it has planned its budget."""
+    section = tables.get("search")
+    table = section.get("table") if isinstance(section, Mapping) else None
+    if not isinstance(table, str) or ":" in table:
+        return
+    if not is_file(table):
+        problems.attempt(lambda: BENCHMARKS.find(table))
+    elif not exists(expand(table)):
+        problems.add(f"search.table must be a CSV file that exists, got '{table}'")
 
 
 def check_file_early(

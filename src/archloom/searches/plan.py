@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from archloom.core.counts import count_text
 from archloom.core.durations import format_duration, parse_duration
 from archloom.core.errors import SettingError
 from archloom.core.settings import Settings, flatten, merge, tables_of
@@ -203,7 +204,7 @@ class _Planner:
         size = self._family.describe_size(loop.space, spec.network.settings)
         advice = "" if epochs >= min(wanted, FEWEST_EPOCHS) else "; this is little, so use a larger budget"
         taken = format_duration(epochs * each)
-        length = f"{epochs} {'epoch' if epochs == 1 else 'epochs'} of {loop.units_per_record} steps"
+        length = f"{count_text(epochs, 'epoch')} of {count_text(loop.units_per_record, 'step')}"
         self._note(f"supernet: {size}, {length}, about {taken}{advice}")
         return draft.plan({"search": {"epochs": epochs}}), epochs * each
 
@@ -325,7 +326,7 @@ class _Planner:
             changed: dict[str, Any] = dict(spec.race.space)
             space = replace(self._space, **changed)
         size = self._family.describe_size(space, {**spec.network.settings, **spec.race.network})
-        return f"{count} networks of {size}{pixels}, {steps} steps each"
+        return f"{count} networks of {size}{pixels}, {count_text(steps, 'step')} each"
 
 
 def _divide(race: RaceSettings, steps_in_all: int) -> tuple[int, int]:

@@ -78,7 +78,8 @@ class RaceResult:
         if self.winner_origin not in ("derived", "sample", "proposal", RANDOM):
             few = any(difference.images < FEW_HELD_OUT for difference in self.references)
             what = "is shown to beat this reference by so few held-out images" if few else "beat this reference"
-            parts.insert(0, f"no other contestant {what} ({self.winner_origin})")
+            by_size = " by loss and size" if any(difference.points < 0 for difference in self.references) else ""
+            parts.insert(0, f"no other contestant {what} ({self.winner_origin}){by_size}")
         if self.random:
             parts.append(f"better than {self.beaten_random} of {self.random} random architectures")
         return f"By equal short trainings: {', '.join(parts)}." if parts else ""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from archloom.benchmarks.base import TableEntry
+from archloom.core.counts import count_text
 from archloom.core.metrics import ACCURACY, Metric
 from archloom.families.defects import find_defect
 from archloom.spaces import Architecture, SearchSpace
@@ -78,7 +79,8 @@ def training_sentence(steps: int) -> str:
     """Return a warning if shared weights were trained for so few steps that they say nothing, else ''."""
     if steps >= LEAST_STEPS:
         return ""
-    return f"The shared weights were hardly trained: {steps:,} steps, and a search needs at least {LEAST_STEPS}."
+    trained = count_text(steps, "step")
+    return f"The shared weights were hardly trained: {trained}, and a search needs at least {LEAST_STEPS}."
 
 
 def join_sentences(sentences: Sequence[str]) -> str:
