@@ -188,6 +188,7 @@ def test_a_control_races_what_it_says(name: str) -> None:
     }
     outcome = build_search(SearchSpec.resolve(merge(given, own)), data=make_tiny_data()).run()
     assert outcome.race is not None and outcome.race.contestants == 9
+    assert outcome.race.certainty is not None and 0 <= outcome.race.certainty.probability <= 1
     present, absent = CONTROLS[name]
     origins = {one.origin for one in outcome.finalists}
     assert present <= origins and not absent & origins

@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 from archloom.searches.finalist_race import RaceOutcome, pack_bits
+from archloom.searches.race_certainty import Certainty
 from archloom.searches.race_verdict import (
     RaceResult,
     compare_trainings,
@@ -155,11 +156,22 @@ def test_a_winner_that_is_a_reference_is_named() -> None:
     )
 
 
+def test_how_sure_the_race_is_follows_how_many_were_trained() -> None:
+    records = [record("w", flags(50), origin="derived"), record("x", flags(40), origin="random")]
+    sure = Certainty(probability=0.624, contestants=2, trainings=2)
+    assert summarize_race(outcome(*records), derived="d", certainty=sure).trained_text == (
+        f"The finalist race trained 2 architectures (2 short trainings). {sure.sentence} The search alone derived d."
+    )
+
+
 def test_a_result_survives_json() -> None:
     records = [record("w", flags(50), origin="derived"), record("r", flags(49), origin="ResNet block")]
-    found = summarize_race(outcome(*records), derived="d")
+    sure = Certainty(probability=0.624, contestants=2, trainings=2)
+    found = summarize_race(outcome(*records), derived="d", certainty=sure)
     from archloom.core.json_object import to_json_object
 
     again = RaceResult.from_json(to_json_object(found))
     assert again.sentence == found.sentence
     assert tuple(again.references) == tuple(found.references)
+    assert again.certainty == sure
+    assert summarize_race(outcome(*records), derived="d").certainty is None
