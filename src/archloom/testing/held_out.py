@@ -42,8 +42,9 @@ def check_held_out(make: Make, data: DataSet) -> None:
     assert isinstance(second, OneShotLoop), "a search must not depend on labels before its first step"
     _check_batches(first, second)
     ends = [finish(make(data=one, race=race)) for one in (data, other_data)]
-    changed = find_differences(*map(_learned, ends))
-    changed += find_differences(*(end["outcome"]["architecture"] for end in ends), "result")
+    one, two = ends
+    changed = find_differences(_learned(one), _learned(two))
+    changed += find_differences(one["outcome"]["architecture"], two["outcome"]["architecture"], "result")
     assert not changed, f"nothing may learn from held-out examples, but other labels of theirs change {changed}"
 
 
