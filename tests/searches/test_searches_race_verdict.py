@@ -91,6 +91,14 @@ def test_a_reference_that_is_clearly_better_is_returned() -> None:
     assert yield_to_reference(outcome(*rival)).winner == Architecture({"a": "w"})
 
 
+@pytest.mark.parametrize(("right", "winner"), [(40, "r"), (80, "w")])
+def test_the_largest_gives_way_to_a_reference_that_is_clearly_better(right: int, winner: str) -> None:
+    """Its size won the race; the trainings themselves rank it below."""
+    own = record("w", flags(10 * right, 1000), origin="largest")
+    other = record("r", flags(600, 1000), origin="ResNet block")
+    assert yield_to_reference(outcome(own, other)).winner == Architecture({"a": winner})
+
+
 @pytest.mark.parametrize(
     ("right", "of", "winner"),
     [

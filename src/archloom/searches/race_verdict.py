@@ -125,7 +125,7 @@ def yield_to_reference(outcome: RaceOutcome) -> RaceOutcome:
         difference, reference = max(usual, key=lambda pair: -pair[0].points)  # the best of them
         if difference.images < FEW_HELD_OUT and difference.low <= 0:
             return replace(outcome, winner=reference)
-    if is_reference(own[0]):
+    if is_reference(own[0]) and own[0].origin != LARGEST:  # the size of the largest is what counted most for it
         return outcome
     better = [(one.points, theirs) for one, theirs in _pair_references(outcome, own) if one.high < 0]
     return replace(outcome, winner=min(better, key=lambda pair: pair[0])[1]) if better else outcome
