@@ -21,7 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from scipy.stats import norm, rankdata
+from scipy.stats import norm, rankdata, t
 
 from archloom.execution.executors import SerialExecutor, Stop
 from archloom.searches.finalist_race import FinalistRace
@@ -92,10 +92,10 @@ def main() -> None:
     for name, division in DIVISIONS.items():
         found = [race(replay, scores, division, seed) for seed in track(range(options.races), name)]
         winners = [one for one, _ in found]
-        error = statistics.stdev(winners) / len(winners) ** 0.5
+        error = float(t.ppf(0.975, len(winners) - 1)) * statistics.stdev(winners) / len(winners) ** 0.5
         places = [int(np.searchsorted(-order, -one)) + 1 for one in winners]
         best = statistics.fmean(one for _, one in found)
-        mean = f"{statistics.fmean(winners):.2f} ± {1.96 * error:.2f}"
+        mean = f"{statistics.fmean(winners):.2f} ± {error:.2f}"
         middle = (f"{one(places):,.0f}" for one in (statistics.median, statistics.geometric_mean))
         table.add_row(name, mean, *middle, f"{max(places):,}", f"{best:.2f}")
     Console().print(table)

@@ -14,6 +14,8 @@ import pytest
 from archloom.benchmarks import TableEntry
 from archloom.execution.run_facts import RunFacts
 from archloom.objectives import Cost
+from archloom.searches.race_certainty import Certainty
+from archloom.searches.race_verdict import RaceResult
 from archloom.searches.records import EpochRecord, TrialRecord
 from archloom.searches.report import ReportData
 from archloom.searches.result import SearchResult
@@ -90,6 +92,21 @@ def make_result(space: SearchSpace, history: tuple[Any, ...], **changes: Any) ->
         "folder": Path("runs/a"),
     }
     return SearchResult(**{**values, **changes})
+
+
+def make_race(*, probability: float) -> RaceResult:
+    """Return what a race of 24 contestants shows, with this probability that its winner is the best of them."""
+    return RaceResult(
+        derived=None,
+        winner_origin="proposal",
+        trained=39,
+        contestants=24,
+        beaten_random=6,
+        random=6,
+        best_by_score="",
+        references=(),
+        certainty=Certainty(probability=probability, contestants=24, trainings=39),
+    )
 
 
 def _softmax(values: list[float]) -> list[float]:

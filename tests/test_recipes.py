@@ -10,8 +10,10 @@ import pytest
 
 from archloom.comparisons.spec import ComparisonSpec
 from archloom.core.recipes import NOT_SEARCHES, comparisons, find_comparison, recipes, shipped, summary
-from archloom.core.settings import read_toml
+from archloom.core.settings import merge, read_toml
+from archloom.searches.build import build_search
 from archloom.searches.spec import SearchSpec
+from archloom.testing import make_tiny_data
 
 RECIPES = recipes()
 CHECKOUT = Path(__file__).resolve().parents[1] / "recipes"
@@ -154,3 +156,42 @@ def test_the_small_s2_searches_differ_in_their_strategy_alone() -> None:
     amended, darts = (resolved(f"stability/{name}").to_settings() for name in ("s2_amended", "s2_darts_second"))
     assert amended["strategy"] != darts["strategy"]
     assert {**amended, "strategy": None} == {**darts, "strategy": None}
+
+
+CONTROLS = {  # by recipe: who takes part for sure, and who may not
+    "gibbs": ({"derived", "ResNet block", "largest"}, set()),
+    "darts": ({"derived", "ResNet block", "largest"}, set()),
+    "tunas": ({"derived", "ResNet block", "largest"}, set()),
+    "rsps": ({"derived", "ResNet block", "largest"}, set()),
+    "race_only": ({"ResNet block", "largest"}, {"derived"}),
+    "race_from_random": ({"random", "proposal"}, {"derived", "ResNet block", "largest"}),
+    "random_search": ({"random"}, {"derived", "ResNet block", "largest", "proposal", "sample"}),
+}
+
+
+def test_every_control_has_a_row() -> None:
+    assert {name.removeprefix("controls/") for name in RECIPES if name.startswith("controls/")} == set(CONTROLS)
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_control_races_what_it_says(name: str) -> None:
+    """On images of a few pixels, and without the budget of the recipe: it would be planned by time."""
+    given = {name: value for name, value in read_toml(RECIPES[f"controls/{name}"]).items() if name != "data"}
+    epochs = given["search"].pop("budget") and given["search"].get("epochs", 1)
+    own = {
+        "data": {"name": "given"},
+        "space": {"cells_per_stage": 1},
+        "network": {"channels": 2},
+        "search": {"epochs": epochs, "batch_size": 8, "evaluation_images": 8, "random_baseline_samples": 2},
+        "race": {"contestants": 9, "random": 3, "steps": 1, "batch_size": 4},
+        "machine": {"torch_threads": 1, "device": "cpu"},
+    }
+    outcome = build_search(SearchSpec.resolve(merge(given, own)), data=make_tiny_data()).run()
+    assert outcome.race is not None and outcome.race.contestants == 9
+    assert outcome.race.certainty is not None and 0 <= outcome.race.certainty.probability <= 1
+    present, absent = CONTROLS[name]
+    origins = {one.origin for one in outcome.finalists}
+    assert present <= origins and not absent & origins
+    assert (outcome.derived is None) == (given["search"].get("epochs") == 0)
+    if name == "darts":
+        assert outcome.derived is not None and "none" not in outcome.derived.values()

@@ -18,7 +18,7 @@ from archloom.policies.posterior import DecisionPosterior, Mixing, Posterior
 from archloom.searches.architectures import find_space
 from archloom.searches.records import EarlyStop, FinalistRecord
 from archloom.spaces import Architecture, SearchSpace
-from search_runs import RUN, make_epoch, make_result
+from search_runs import RUN, make_epoch, make_race, make_result
 
 ENTRY = TableEntry("cifar10", 93.1, 90.2, rank=1234, count=15625, regret=1.27)
 
@@ -118,6 +118,16 @@ def test_finalists_have_their_losses_and_sizes() -> None:
     assert "  validation loss 1.519 after 420 steps, 67,570 parameters  |skip_connect~0|" in text
     assert "... and 2 more in the report" in text
     assert "Finalists" not in printed(find_space("nb201"))
+
+
+def test_how_sure_the_race_is_stands_above_its_finalists() -> None:
+    row = FinalistRecord("|skip_connect~0|", Architecture({}), 420, 1.51922, 0.42, 67570)
+    lines = " ".join(printed(find_space("nb201"), finalists=(row,), race=make_race(probability=0.62)).split())
+    assert (
+        "architectures (39 short trainings). The probability that the result has the best score of these 24 is 62"
+        in lines
+    )
+    assert lines.index("is 62 %") < lines.index("Finalists, each")
 
 
 def test_an_early_stop_is_explained() -> None:

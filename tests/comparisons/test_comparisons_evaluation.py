@@ -13,13 +13,14 @@ import pytest
 
 from archloom.benchmarks.digits import DigitsTable
 from archloom.comparisons.evaluation import check_limit, evaluate_comparison
+from archloom.comparisons.report import explain_figures
 from archloom.comparisons.results import ComparisonResult
 from archloom.comparisons.spec import ComparisonSpec
 from archloom.core.errors import SettingError
 from archloom.execution.run_folder import RunFolder
 from archloom.searches.jobs import SearchJob
 from archloom.spaces import Architecture
-from search_runs import RUN, make_entry, make_epoch, make_result, make_trial
+from search_runs import RUN, make_entry, make_epoch, make_race, make_result, make_trial
 
 TABLE = DigitsTable()
 ENTRIES = """
@@ -85,6 +86,13 @@ def write(job: SearchJob, history: tuple[Any, ...], row: int, *, seconds: float,
     space = job.spec.build_space()
     result = make_result(space, history, architecture=pick(job, row), text=f"row {row}", run=facts, **more)
     run.write_result(result.to_json())
+
+
+def finish_race(job: SearchJob, row: int, *, alone: int) -> None:
+    """Make the job a finished one-shot search whose race chose another row than the search alone."""
+    history = (make_epoch(architecture=pick(job, alone)),)
+    race = make_race(probability=0.5)
+    write(job, history, row, seconds=1.0, derived=pick(job, alone), race=race, finalists_seconds=2.0)
 
 
 def jobs_of(made: ComparisonSpec, folder: Path) -> tuple[list[SearchJob], list[SearchJob]]:
@@ -271,3 +279,24 @@ def test_damaged_result_does_not_count(tmp_path: Path) -> None:
     finish(random[0], [3], [1.0])
     random[0].run_folder.architecture_path.write_text("{")
     assert found(made, tmp_path).entries[0].results == ()
+
+
+def test_what_searches_derived_before_their_race_has_a_column_of_its_own(tmp_path: Path) -> None:
+    made = comparison(other="gdas")
+    random, other = jobs_of(made, tmp_path)
+    finish(random[0], [3, 60], [1.0, 2.0])
+    assert not found(made, tmp_path).has_races
+    finish_race(other[0], 70, alone=9)
+    finish_race(other[1], 71, alone=10)
+    result = found(made, tmp_path)
+    without, raced = result.entries
+    assert raced.values == [test_of(70), test_of(71)]
+    assert (without.alone, raced.alone) == ([], [test_of(9), test_of(10)])
+    table = result.to_table()
+    column = [row[table.columns.index("search alone")] for row in table.rows]
+    mean = (test_of(9) + test_of(10)) / 2
+    assert column[0] == "–" and column[1].startswith(f"{mean:.2f} ± ")
+    assert result.summarize(raced)["alone_mean"] == pytest.approx(mean)
+    assert any("search alone is what the search derived before its race" in line for line in explain_figures(result))
+    again = ComparisonResult.from_json(result.to_json())
+    assert again.entries[1].alone == raced.alone

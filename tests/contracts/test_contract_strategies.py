@@ -382,3 +382,17 @@ def test_settings_for_images_are_refused_on_text_in_one_line_before_training(nam
     with pytest.raises(SettingError, match=message) as caught:
         SearchSpec.resolve({"space": {"name": "recurrent"}, "strategy": {"name": name, **settings}})
     assert len(caught.value.problems) == 1
+
+
+@pytest.mark.parametrize("name", ONE_SHOT)
+def test_a_finalist_race_follows_every_one_shot_strategy(name):
+    """It takes part with what it derived and with samples, and its probabilities guide what is proposed."""
+    sections = merge({"search": {"epochs": 1}}, SECTIONS.get(name, {}))
+    race = {"contestants": 8, "random": 1, "samples": 2, "steps": 1, "batch_size": 4}
+    settings = {key: value for key, value in SMALL.get(name, {}).items() if key != "finalists"}
+    outcome = make_small_search(name, strategy=settings, race=race, **sections).run()
+    assert outcome.race is not None and outcome.race.contestants == 8
+    assert {"derived", "ResNet block", "random", "proposal"} <= {one.origin for one in outcome.finalists}
+    assert outcome.architecture in [one.architecture for one in outcome.finalists]
+    assert outcome.derived in [one.architecture for one in outcome.finalists]
+    assert outcome.race.certainty is not None

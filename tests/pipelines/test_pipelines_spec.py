@@ -10,10 +10,15 @@ import pytest
 
 from archloom.core.errors import SettingError
 from archloom.core.recipes import find_pipeline, find_recipe, shipped, summary
-from archloom.core.settings import read_toml
+from archloom.core.settings import merge, read_toml
+from archloom.data import DataSet
 from archloom.execution import machine
 from archloom.pipelines import spec as module
 from archloom.pipelines.spec import PipelineSpec, epochs_that_fit
+from archloom.searches.build import build_search
+from archloom.searches.loop import SearchLoop
+from archloom.testing import make_tiny_data
+from archloom.testing.held_out import check_held_out
 
 SHIPPED = [name for name in shipped() if name.startswith("run/")]
 GIVEN: dict[str, Any] = {
@@ -155,3 +160,20 @@ def test_shipped_pipelines_are_the_protocols_they_name() -> None:
     assert (settings("gdas_cifar10").protocol, settings("gdas_cifar10").searches) == ("best_of_searches", 4)
     assert (settings("repeats").protocol, settings("repeats").searches) == ("repeats", 5)
     assert settings("folder").export == ["onnx"]
+
+
+def test_searches_of_a_pipeline_learn_nothing_from_examples_that_are_held_out() -> None:
+    """What the race and the comparison of `archloom run` evaluate on, as in a search of its own."""
+    small = {
+        "space": {"name": "nb201_mini"},
+        "strategy": {"name": "gdas"},
+        "data": {"name": "given"},
+        "network": {"channels": 2},
+        "search": {"epochs": 1, "batch_size": 8, "evaluation_images": 8, "random_baseline_samples": 2},
+        "machine": {"torch_threads": 1, "device": "cpu"},
+    }
+
+    def make(*, data: DataSet, **sections: Any) -> SearchLoop[Any]:
+        return build_search(PipelineSpec.resolve({"searches": 1, "search": merge(small, sections)}).search, data=data)
+
+    check_held_out(make, make_tiny_data())

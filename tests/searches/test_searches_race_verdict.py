@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 from archloom.searches.finalist_race import RaceOutcome, pack_bits
+from archloom.searches.race_certainty import Certainty
 from archloom.searches.race_verdict import (
     RaceResult,
     compare_trainings,
@@ -90,6 +91,14 @@ def test_a_reference_that_is_clearly_better_is_returned() -> None:
     assert yield_to_reference(outcome(*rival)).winner == Architecture({"a": "w"})
 
 
+@pytest.mark.parametrize(("right", "winner"), [(40, "r"), (80, "w")])
+def test_the_largest_gives_way_to_a_reference_that_is_clearly_better(right: int, winner: str) -> None:
+    """Its size won the race; the trainings themselves rank it below."""
+    own = record("w", flags(10 * right, 1000), origin="largest")
+    other = record("r", flags(600, 1000), origin="ResNet block")
+    assert yield_to_reference(outcome(own, other)).winner == Architecture({"a": winner})
+
+
 @pytest.mark.parametrize(
     ("right", "of", "winner"),
     [
@@ -157,11 +166,22 @@ def test_a_winner_that_is_a_reference_is_named() -> None:
     assert f"{said} by loss and size, 10.0 points below the ResNet block" in found
 
 
+def test_how_sure_the_race_is_follows_how_many_were_trained() -> None:
+    records = [record("w", flags(50), origin="derived"), record("x", flags(40), origin="random")]
+    sure = Certainty(probability=0.624, contestants=2, trainings=2)
+    assert summarize_race(outcome(*records), derived="d", certainty=sure).trained_text == (
+        f"The finalist race trained 2 architectures (2 short trainings). {sure.sentence} The search alone derived d."
+    )
+
+
 def test_a_result_survives_json() -> None:
     records = [record("w", flags(50), origin="derived"), record("r", flags(49), origin="ResNet block")]
-    found = summarize_race(outcome(*records), derived="d")
+    sure = Certainty(probability=0.624, contestants=2, trainings=2)
+    found = summarize_race(outcome(*records), derived="d", certainty=sure)
     from archloom.core.json_object import to_json_object
 
     again = RaceResult.from_json(to_json_object(found))
     assert again.sentence == found.sentence
     assert tuple(again.references) == tuple(found.references)
+    assert again.certainty == sure
+    assert summarize_race(outcome(*records), derived="d").certainty is None

@@ -18,7 +18,7 @@ from archloom.policies.posterior import ArchitectureFrequency, DecisionPosterior
 from archloom.searches.records import FinalistRecord
 from archloom.searches.report import render, table_facts, table_sentence
 from archloom.spaces import Architecture
-from search_runs import make_entry
+from search_runs import make_entry, make_race
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -302,6 +302,15 @@ def test_finalists_have_a_section_where_there_are_any(make_run: Any) -> None:
     section = re.search(r'<section id="finalists">(.*?)</section>', page, re.DOTALL)
     assert section is not None
     assert all(part in section[1] for part in ("4 min 50 s", "420", "1.519", "42.00 %", "181,234", "|skip_c"))
+
+
+def test_the_page_says_how_sure_the_race_is(make_run: Any) -> None:
+    run = replace(make_run("nb201", epochs=1), history=[])
+    row = FinalistRecord("|skip_connect~0|", run.result.architecture, 420, 1.51922, 0.42, 181234)
+    result = replace(run.result, finalists=(row,), race=make_race(probability=0.62))
+    assert "The probability that the result has the best score of these 24 is 62 %" in render(
+        replace(run, result=result)
+    )
 
 
 # --- entries of a table

@@ -16,9 +16,11 @@ from archloom.core.settings import check
 from archloom.policies import Chain
 from archloom.samplers import BfgsPosterior, DiagonalLbfgsPosterior
 from archloom.spaces import NONE
+from archloom.strategies import gibbs
 from archloom.strategies.base import Plan, SearchBatch, Validation
 from archloom.strategies.gibbs import Gibbs
 from archloom.strategies.gibbs_settings import LogitDrawSettings
+from archloom.supernet import path_gates
 
 PLAN = Plan(train_images=120, valid_images=96, batch_size=12, valid_batch_size=12, steps=40)
 
@@ -218,7 +220,7 @@ def test_precisions_are_drawn_around_the_mean_of_their_conditional():
         posterior={"gamma_shape": 200.0, "gamma_rate": 100.0, "observations": 50}, logits={"images": 12}
     )
     strategy.step(weights, step_batch(0))
-    moved = [tensor for tensor in weights.parameters.values() if tensor.grad is not None]
+    moved = list(weights.parameters.values())  # the mixture runs them all
     for optimizer, tensors, constraints in (
         (strategy.optimizer, [strategy.policy.center(strategy.policy.values)], len(SPACE.decisions)),
         (weights._optimizer, moved, 0),
@@ -230,6 +232,30 @@ def test_precisions_are_drawn_around_the_mean_of_their_conditional():
     first, weights = make(order="first", posterior={"gamma_shape": 1.0}, logits={"images": 12})
     first.step(weights, step_batch(0))
     assert weights._optimizer.param_groups[0]["weight_decay"] != 3e-4
+
+
+def test_precisions_count_what_moves_at_its_temperature_alone(monkeypatch):
+    """Weights without gradient, and directions that a softmax ignores, say nothing of a precision."""
+    seen = []
+
+    def draw(parameters, generator, *, constraints=0, temperature=1.0, **prior):
+        seen.append((sum(one.numel() for one in parameters) - constraints, temperature))
+        return 50.0
+
+    monkeypatch.setattr(gibbs, "draw_precision", draw)
+    strategy, weights = make(
+        posterior={"gamma_shape": 1.0, "observations": 50},
+        weights={"temperature": 3.0},
+        logits={"temperature": 0.5, "images": 12},
+    )
+    strategy.step(weights, step_batch(0))
+    weights.fit(batch(1), path_gates(SPACE, dict.fromkeys(strategy.policy.rows(), "skip")))
+    strategy._draw_weight_decay(weights)
+    all_weights, logits, fewer = seen
+    assert all_weights == (sum(one.numel() for one in weights.parameters.values()), 3.0)
+    assert logits == (strategy.policy.values.numel() - len(SPACE.decisions), 0.5)
+    head = sum(one.numel() for name, one in weights.parameters.items() if name.startswith("head"))
+    assert fewer == (head, 3.0)  # skips have no weights
 
 
 # --- settings

@@ -21,6 +21,7 @@ from archloom import (
     metrics,
     path_gates,
 )
+from archloom.searches.loaders import ImageLoaders, TextLoaders
 from archloom.testing import FamilyContract, SpaceContract, StrategyContract, find_differences
 
 
@@ -102,6 +103,39 @@ class UnsharedContract(FamilyContract):
 def test_a_broken_rule_is_named(test: Any, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         test()
+
+
+class OneShotContract(StrategyContract):
+    strategy = "rsps"
+    settings: ClassVar[Any] = {"candidates": 12, "candidates_each_epoch": 4}
+
+
+class MixtureContract(StrategyContract):
+    strategy = "darts"
+
+
+class MixtureOfTextContract(StrategyContract):
+    strategy, space = "darts", "recurrent"
+    sections: ClassVar[Any] = {"space": {"nodes": 3}, "network": {"hidden": 4}}
+
+
+@pytest.mark.parametrize(
+    ("contract", "loaders", "part", "whole", "message"),
+    [
+        (MixtureContract(), ImageLoaders, "_search_split", lambda self: self._split, "must not learn held-out"),
+        (MixtureContract(), ImageLoaders, "valid", lambda self: self.score()[1], "labels of theirs change"),
+        (OneShotContract(), ImageLoaders, "evaluation", lambda self: self.comparison(), "labels of theirs change"),
+        (OneShotContract(), ImageLoaders, "comparison", lambda self: self.evaluation(), "held-out examples alone"),
+        (MixtureOfTextContract(), TextLoaders, "valid", lambda self: self.score()[1], "labels of theirs change"),
+        (MixtureOfTextContract(), TextLoaders, "comparison", lambda self: self.evaluation(), "held-out examples alone"),
+    ],
+)
+def test_learning_from_held_out_examples_is_noticed(
+    contract: StrategyContract, loaders: Any, part: str, whole: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loaders, part, whole)
+    with pytest.raises(AssertionError, match=message):
+        contract.test_nothing_learns_from_examples_that_are_held_out()
 
 
 def test_states_differ_by_value_type_and_length_but_not_by_time() -> None:

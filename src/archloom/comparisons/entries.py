@@ -25,6 +25,7 @@ class SeedResult:
     regret: float | None
     seconds: float
     trainings: float
+    alone: float | None = None  # of what the search alone derived, where a finalist race decided and a table knows it
     curve: tuple[float, ...] = ()  # of a one-shot search: test accuracy of the derived architecture after every epoch
 
     @classmethod
@@ -69,6 +70,11 @@ class EntryResult:
     def tests(self, dataset: str) -> list[float]:
         """Return the test accuracies on a data set."""
         return [result.tests[dataset] for result in self.results if dataset in result.tests]
+
+    @property
+    def alone(self) -> list[float]:
+        """Return the value of what each search alone derived, before a finalist race decided."""
+        return [result.alone for result in self.results if result.alone is not None]
 
     @property
     def cells(self) -> int:

@@ -122,6 +122,7 @@ class EntryReader:
             regret=self._best_test - tests[self._datasets[0]] if tests else None,
             seconds=sum(self.cost_of(trial, by="seconds") for trial in trials) if trials else measured,
             trainings=sum(trial.trainings for trial in trials),
+            alone=self._find_value_alone(found),
             curve=_list_test_accuracies(found.history),
         )
         return FinishedSearch(result, found.architecture, trials)
@@ -154,6 +155,12 @@ class EntryReader:
         if self.black_box:
             return self._measure.from_percent(max((trial.score for trial in trials if trial.may_win), default=None))
         return self._measure.from_percent(None if found.shared_score is None else 100 * found.shared_score)
+
+    def _find_value_alone(self, found: SearchResult) -> float | None:
+        """Return what the table says of the architecture that the search derived before its finalist race."""
+        if self._table is None or found.race is None or found.derived is None:
+            return None
+        return self._look_up(found.derived).get(self._table[1])
 
     @cached_property
     def _best_test(self) -> float:

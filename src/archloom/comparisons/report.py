@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from archloom.comparisons.entries import EntryResult, Timing
 from archloom.comparisons.plots import StripPlot, draw_curves, tabulate_curves, tabulate_seeds
-from archloom.comparisons.results import VALUE, ComparisonResult
+from archloom.comparisons.results import ALONE, VALUE, ComparisonResult
 from archloom.comparisons.statistics import SEEDS_FOR_BOOTSTRAP
 from archloom.core.bootstrap import CONFIDENCE
 from archloom.reports.markup import make_printable
@@ -42,6 +42,10 @@ def explain_figures(result: ComparisonResult) -> list[str]:
     lines = [f"{_explain_metrics(entries)} Means and standard deviations are over seeds, {excluded}."]
     if result.datasets:
         lines.append(f"Best, worst and regret (points below the table's best) are of {result.datasets[0]}.")
+    if result.has_races:
+        lines.append(
+            f"Results are those of search and finalist race; {ALONE} is what the search derived before its race."
+        )
     lines.append(
         "Time and the number of architectures trained alone are means per search; one-shot searches train none."
     )

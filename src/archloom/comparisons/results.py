@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VALUE = "value"  # the column of entries without a table
+ALONE = "search alone"  # the column of what searches derived before their finalist race
 VERDICT_FIGURES = ("difference", "low", "high", "p", "corrected", "superiority")
 
 
@@ -84,6 +85,11 @@ class ComparisonResult(StoredResult):
         """Return the data sets of tables, and one more column if an entry has no table."""
         return (*self.datasets, *([VALUE] if any(not entry.datasets for entry in self.entries) else []))
 
+    @property
+    def has_races(self) -> bool:
+        """Return whether a finalist race decided in some search, and a table knows what the search alone derived."""
+        return any(entry.alone for entry in self.entries)
+
     # --- files
 
     @classmethod
@@ -123,6 +129,8 @@ class ComparisonResult(StoredResult):
             values = values_of(entry, column)
             summary |= {f"{column}_mean": mean_of(values), f"{column}_std": deviation_of(values)}
             summary |= {f"{column}_best": entry.best(values), f"{column}_worst": entry.worst(values)}
+        if self.has_races:
+            summary |= {"alone_mean": mean_of(entry.alone), "alone_std": deviation_of(entry.alone)}
         verdict = self.verdicts.get(entry.name)
         return {
             **summary,
@@ -164,21 +172,21 @@ class ComparisonResult(StoredResult):
 
     def to_table(self) -> Table:
         """Return a row per entry, with published figures of the same name below it and the others at the end."""
-        columns = self.value_columns
+        columns, alone = self.value_columns, [ALONE] if self.has_races else []
         published = {
             row.name: (
                 f"{row.name} (published)",
                 UNKNOWN,
                 *(decimal(row.figures.get(column)) for column in columns),
-                *[UNKNOWN] * 6,
+                *[UNKNOWN] * (6 + len(alone)),
             )
             for row in self.published
         }
         rows = []
         for entry in self.entries:
             same = [name for name in published if name.casefold() == entry.name.casefold()]
-            rows += [_to_row(entry, columns), *(published.pop(name) for name in same)]
-        heads = ("entry", "runs", *columns, "best", "worst", "regret", "time", "trained", "cells")
+            rows += [_to_row(entry, columns, alone=self.has_races), *(published.pop(name) for name in same)]
+        heads = ("entry", "runs", *columns, *alone, "best", "worst", "regret", "time", "trained", "cells")
         return Table("", (*rows, *published.values()), heads)
 
     def to_frame(self) -> Any:
@@ -236,11 +244,12 @@ def values_of(entry: EntryResult, column: str) -> list[float]:
     return (entry.values if not entry.datasets else []) if column == VALUE else entry.tests(column)
 
 
-def _to_row(entry: EntryResult, columns: tuple[str, ...]) -> tuple[str, ...]:
+def _to_row(entry: EntryResult, columns: tuple[str, ...], *, alone: bool) -> tuple[str, ...]:
     return (
         entry.name,
         runs_text(entry),
         *(spread(values_of(entry, column)) for column in columns),
+        *([spread(entry.alone)] if alone else []),
         decimal(entry.best(entry.values)),
         decimal(entry.worst(entry.values)),
         spread(entry.regrets),

@@ -57,6 +57,18 @@ class Knowledge:
         self._add(chosen, self.sample, SAMPLE, rng, min(most, len(chosen) + samples))
         return [Entrant(one, origin) for one, origin in chosen.items()]
 
+    def covariates(self, architecture: Architecture) -> tuple[float, ...]:
+        """Return what the search says of an architecture."""
+        return (self.log_probability(architecture),)
+
+    def observe(self, records: Sequence[FinalistRecord], *, size: float) -> list[Observation]:
+        """Return short trainings as observations for a surrogate; one that diverged was as bad as the worst."""
+        worst = max((one.rank_by(size) for one in records if one.valid_loss is not None), default=0.0)
+        return [
+            Observation(one.architecture, self.covariates(one.architecture), -min(one.rank_by(size), worst))
+            for one in records
+        ]
+
     def _add(self, chosen: dict[Architecture, str], draw: Sample, origin: str, rng: random.Random, count: int) -> None:
         known = {self.space.canonical(one) for one in chosen}  # isomorphic cells would train the same network twice
         for _ in range(TRIES * count):
@@ -83,18 +95,10 @@ class Proposer:
         pool = self._pool([one.architecture for one in best], trained, rng)
         if not pool:
             return []
-        worst = max((one.rank_by(self._size) for one in records if one.valid_loss is not None), default=0.0)
-        observations = [
-            Observation(one.architecture, self._covariates(one.architecture), -min(one.rank_by(self._size), worst))
-            for one in records
-        ]
-        surrogate = Surrogate(self._knowledge.space, observations)
-        prediction = surrogate.predict(pool, [self._covariates(one) for one in pool])
+        surrogate = Surrogate(self._knowledge.space, self._knowledge.observe(records, size=self._size))
+        prediction = surrogate.predict(pool, [self._knowledge.covariates(one) for one in pool])
         order = np.lexsort((-prediction.mean, -prediction.expect_improvement(surrogate.best)))
         return [Entrant(pool[place], PROPOSAL) for place in order[:BATCH]]
-
-    def _covariates(self, architecture: Architecture) -> tuple[float, ...]:
-        return (self._knowledge.log_probability(architecture),)
 
     def _pool(self, best: Sequence[Architecture], trained: set[str], rng: random.Random) -> list[Architecture]:
         """Return untrained candidates: changes of the best, samples of the strategy, and random ones."""

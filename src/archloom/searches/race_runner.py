@@ -12,6 +12,7 @@ from archloom.execution.executors import Executor, Stop
 from archloom.execution.machine import Machine
 from archloom.searches.budget import RACE_END, Budget
 from archloom.searches.finalist_race import FinalistRace, Propose, ShortTraining, TimeIsUpError
+from archloom.searches.race_certainty import measure_certainty
 from archloom.searches.race_proposals import Entrant, Knowledge, Proposer, random_proposals
 from archloom.searches.race_settings import RaceSettings, rounds_of
 from archloom.searches.race_verdict import RaceResult, list_changes, summarize_race, yield_to_reference
@@ -99,7 +100,9 @@ class RaceRunner:
         text = None if derived is None else self.space.format(derived)
         decided = yield_to_reference(replace(outcome, records=named))
         changes = () if derived is None else list_changes(derived, decided.winner)
-        return Decision(decided.winner, summarize_race(decided, derived=text, changes=changes), named)
+        certainty = measure_certainty(knowledge, named, decided.winner, size=settings.size)
+        summary = summarize_race(decided, derived=text, changes=changes, certainty=certainty)
+        return Decision(decided.winner, summary, named)
 
     def first_reference(self, allowed: Callable[[Architecture], bool]) -> Entrant | None:
         """Return the first reference that may take part: what a user would take without a search."""

@@ -27,6 +27,7 @@ PAIRS = (0.0, 0.3, 1.0)
 NOISE = (0.05, 0.2, 0.6)
 CONSTANT, COVARIATE = 1.0, 1.0  # prior variances of the mean and of the covariates' weights
 JITTER = 1e-8
+DRAWS = 20_000  # of the posterior, for probabilities to be the best: an error of 0.004 at most
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,14 @@ class Prediction:
 
     mean: Vector
     covariance: Matrix
+
+    def probabilities_of_best(self) -> Vector:
+        """Return for each architecture the probability that it has the highest score of them all."""
+        values, vectors = np.linalg.eigh(self.covariance)  # of architectures that cannot differ, it is singular
+        root = vectors * np.sqrt(np.clip(values, 0.0, None))
+        numbers = np.random.default_rng(0).standard_normal((DRAWS, len(self.mean)))
+        winners = np.argmax(self.mean + numbers @ root.T, axis=1)
+        return np.bincount(winners, minlength=len(self.mean)) / DRAWS
 
     def expect_improvement(self, best: float) -> Vector:
         """Return by how much each architecture is expected to exceed a score: the mean of what is above it, else 0."""

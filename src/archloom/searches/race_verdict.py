@@ -11,6 +11,7 @@ from typing import Self
 from archloom.core.json_object import JsonObject, from_json_object
 from archloom.core.score_names import rename_scores
 from archloom.searches.finalist_race import NOT_REFERENCES, RaceOutcome, is_reference, unpack_bits
+from archloom.searches.race_certainty import Certainty
 from archloom.searches.race_proposals import LARGEST, RANDOM
 from archloom.searches.records import FinalistRecord
 from archloom.spaces import Architecture
@@ -65,6 +66,7 @@ class RaceResult:
     cut_short: bool = False
     winner: str = ""  # its text form
     changes: Sequence[str] = ()  # decisions in which the winner differs from what the search alone derived
+    certainty: Certainty | None = None  # that the winner is the best of the contestants; None of few trainings
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
@@ -90,7 +92,7 @@ class RaceResult:
         cut = "; the time was over before its last round" if self.cut_short else ""
         count = f"{self.contestants} architecture{'' if self.contestants == 1 else 's'}"
         trained = f"The finalist race trained {count} ({self.trained} short trainings){cut}."
-        sentences = [trained]
+        sentences = [trained] if self.certainty is None else [trained, self.certainty.sentence]
         if self.derived is not None:
             sentences.append(f"The search alone derived {self.derived}.")
         if self.changes:
@@ -124,13 +126,15 @@ def yield_to_reference(outcome: RaceOutcome) -> RaceOutcome:
         difference, reference = max(usual, key=lambda pair: -pair[0].points)  # the best of them
         if difference.images < FEW_HELD_OUT and difference.low <= 0:
             return replace(outcome, winner=reference)
-    if is_reference(own[0]):
+    if is_reference(own[0]) and own[0].origin != LARGEST:  # the size of the largest is what counted most for it
         return outcome
     better = [(one.points, theirs) for one, theirs in _pair_references(outcome, own) if one.high < 0]
     return replace(outcome, winner=min(better, key=lambda pair: pair[0])[1]) if better else outcome
 
 
-def summarize_race(outcome: RaceOutcome, *, derived: str | None, changes: Sequence[str] = ()) -> RaceResult:
+def summarize_race(
+    outcome: RaceOutcome, *, derived: str | None, changes: Sequence[str] = (), certainty: Certainty | None = None
+) -> RaceResult:
     """Return what a race shows of its winner."""
     records = outcome.records
     own = [record for record in records if record.architecture == outcome.winner]
@@ -150,6 +154,7 @@ def summarize_race(outcome: RaceOutcome, *, derived: str | None, changes: Sequen
         cut_short=outcome.cut_short,
         winner=own[0].text,
         changes=tuple(changes),
+        certainty=certainty,
     )
 
 

@@ -254,8 +254,7 @@ class Gibbs(Differentiable):
 
     def _draw_weight_decay(self, weights: SharedWeights) -> float:
         """Draw the precision of the weights' prior given those that this step moved, as a weight decay."""
-        moved = [parameter for parameter in weights.parameters.values() if parameter.grad is not None]
-        return self._draw_decay("w", moved, temperature=self._weights.temperature)
+        return self._draw_decay("w", weights.moved, temperature=self._weights.temperature)
 
     def _draw_logit_decay(self) -> float:
         """Draw the precision of the logits' prior given the directions in which they move, as a weight decay."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -87,6 +87,7 @@ class SharedWeights:
         self._start, self._end, self._clip = settings.learning_rate, settings.learning_rate_end, settings.clip
         self._names = [name for name, _ in network.named_parameters()]
         self._parameters = list(network.parameters())
+        self.moved: Sequence[Tensor] = ()  # the weights that the last step of `fit` had a gradient for
 
     @cached_property
     def _optimizer(self) -> torch.optim.Optimizer:
@@ -341,6 +342,7 @@ class SharedWeights:
         )
         with freeze_unused_slices(self._kernels, self._optimizer), scaled_rate(self._optimizer, batch.rate):
             self._optimizer.step(self._clip_gradients_of(loss) if self._clip else loss)  # type: ignore[arg-type]
+        self.moved = [parameter for parameter in self._parameters if parameter.grad is not None]
         self._optimizer.zero_grad(set_to_none=True)
         self._fits += 1
         self.ranks.average_statistics(self._network)

@@ -112,11 +112,18 @@ def make_search(
     """
     named: Mapping[str, Settings] = {"space": {"name": space}, "strategy": {"name": strategy}}
     trust_texts(named)
-    is_text = family_of(SPACES.find(space).load()).task is LANGUAGE
-    settings = {**merge(_TINY, _TINY_TEXT if is_text else {}, named, sections), "seed": seed}
+    settings = {**merge(_TINY, _TINY_TEXT if _is_of_texts(space) else {}, named, sections), "seed": seed}
     trust_texts(settings)
-    usual: DataSet = make_tiny_text() if is_text else make_tiny_data()
-    return build_search(SearchSpec.resolve(settings), data=data or usual)
+    return build_search(SearchSpec.resolve(settings), data=data or tiny_data_for(space))
+
+
+def tiny_data_for(space: str) -> DataSet:
+    """Return tiny images, or a tiny text for a space of recurrent cells."""
+    return make_tiny_text() if _is_of_texts(space) else make_tiny_data()
+
+
+def _is_of_texts(space: str) -> bool:
+    return family_of(SPACES.find(space).load()).task is LANGUAGE
 
 
 def finish(search: SearchLoop[Any]) -> StateDict:

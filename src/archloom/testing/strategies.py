@@ -14,7 +14,8 @@ from archloom.searches.loop import SearchLoop
 from archloom.searches.spec import SearchSpec
 from archloom.strategies import STRATEGIES
 from archloom.strategies.base import BlackBox
-from archloom.testing.searches import finish, make_search, save_interrupted
+from archloom.testing.held_out import check_held_out
+from archloom.testing.searches import finish, make_search, save_interrupted, tiny_data_for
 from archloom.testing.states import find_differences
 
 Make = Callable[..., SearchLoop[Any]]
@@ -72,6 +73,10 @@ class StrategyContract:
     def test_global_generators_stay_untouched(self) -> None:
         """A strategy samples from its own generator."""
         check_global_generators(self.make_search())
+
+    def test_nothing_learns_from_examples_that_are_held_out(self) -> None:
+        """Neither weights nor architecture parameters depend on what the race and the comparison evaluate on."""
+        check_held_out(self.make_search, tiny_data_for(self.space))
 
     def test_every_setting_has_help(self) -> None:
         """`archloom list strategies NAME` can print a line for each setting."""
