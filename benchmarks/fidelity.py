@@ -60,7 +60,10 @@ class Sample:
     def draw(self, table: Nb201Table) -> Iterator[Architecture]:
         """Yield cells of all qualities, more of the good ones."""
         column, costs = table.column(DATASET, metric="valid"), table.column(DATASET, metric="flops_M")
-        rng, allowed = random.Random(self.seed), [row for row, cost in enumerate(costs) if cost <= self.most_multiply_adds]
+        rng, allowed = (
+            random.Random(self.seed),
+            [row for row, cost in enumerate(costs) if cost <= self.most_multiply_adds],
+        )
         order = sorted(allowed, key=lambda row: -column[row])
         for first, last, count in SAMPLED:
             yield from (table.architecture(row) for row in rng.sample(order[first:last], self.times * count))

@@ -3,10 +3,11 @@
     python benchmarks/inference.py [--network NAME ...] [--images 1 64] [--threads 1] [--rounds 20] [--json FILE]
 
 `eager` is the network as it is trained and then evaluated module by module with channels first, `channels last` the
-same in the other layout. `folded` is what `archloom predict` runs in torch, `onnx` what it runs beside an export. All
-take turns in one process; the figure that counts is the median over rounds of the ratio within a round. On one thread
-times are of the processor, which stops while others run; on more they are of the clock. Weights are random: they do not
-change the work. Printed are also the seconds that folding, exporting and opening the export take once.
+same in the other layout. `compiled` is the network in one call of the native library, `folded` what `archloom predict`
+runs in torch, and `onnx` what it runs beside an export. All take turns in one process; the figure that counts is the
+median over rounds of the ratio within a round. On one thread times are of the processor, which stops while others run;
+on more they are of the clock. Weights are random: they do not change the work. Printed are also the seconds that
+folding, exporting and opening the export take once.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from archloom.execution.survey import load_average
 from archloom.export.deployed import Deployed
 from archloom.export.onnx import Session, onnx_bytes
 from archloom.export.prediction import prepare_torch
+from archloom.fast import use_kernels
 from archloom.latency.measuring import Size, build_untrained
 from archloom.latency.network_timing import choose_clock
 from archloom.latency.step_timing import Step, time_rounds
@@ -100,13 +102,23 @@ def prepare(model: Deployed, *, threads: int) -> tuple[dict[str, Callable[..., A
         seconds[what] = time.process_time() - start
         return made
 
+    last = copy.deepcopy(model).to(memory_format=torch.channels_last)
     forms = {
-        EAGER: model,
-        "channels last": copy.deepcopy(model).to(memory_format=torch.channels_last),
+        EAGER: _by_modules(model),
+        "channels last": _by_modules(last),
+        "compiled": last,
         "folded": timed("fold", lambda: prepare_torch(model)),
     }
     content = timed("export", lambda: onnx_bytes(model))
     return {**forms, "onnx": timed("open", lambda: Session(content, threads=threads)).logits}, seconds
+
+
+def _by_modules(model: Deployed) -> Callable[[torch.Tensor], torch.Tensor]:
+    def run(images: torch.Tensor) -> torch.Tensor:
+        with use_kernels("plain"):
+            return model(images)
+
+    return run
 
 
 def _call(form: Callable[..., Any], images: torch.Tensor) -> Step:

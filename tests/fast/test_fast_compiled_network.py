@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from archloom.data.loader import Batch
 from archloom.families import build_network
@@ -33,7 +35,7 @@ ARCHITECTURES = {
     "a node that nothing reads": "|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|nor_conv_1x1~0|none~1|none~2|",
     "zeros alone": "|none~0|+|none~0|none~1|+|none~0|none~1|none~2|",
 }
-SHAPES = [(32, 16, 16, 8), (5, 7, 9, 6), (17, 8, 5, 5), (4, 8, 8, 16), (3, 8, 12, 24)]  # images, height, width, channels
+SHAPES = [(32, 16, 16, 8), (5, 7, 9, 6), (17, 8, 5, 5), (4, 8, 8, 16), (3, 8, 12, 24)]  # images, sides, channels
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +102,7 @@ def test_normalisations_with_and_without_parts(affine: bool, tracked: bool, coun
 @levels
 def test_evaluation_uses_running_statistics(level: str, monkeypatch: pytest.MonkeyPatch, counter: Counter) -> None:
     monkeypatch.setenv("ARCHLOOM_KERNELS", level)
-    network, images = network_of(drop_path=0.5), batch_of(5).inputs
+    network, images = network_of(drop_path=0.5), batch_of(9).inputs
     for _ in range(3):
         network(batch_of(8).inputs)  # moves running statistics
     state, before = copy.deepcopy(network.state_dict()), counter.runs
@@ -112,6 +114,24 @@ def test_evaluation_uses_running_statistics(level: str, monkeypatch: pytest.Monk
     assert counter.runs == before + 1
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
     assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
+
+
+def test_modules_evaluate_few_images(counter: Counter) -> None:
+    with torch.no_grad():
+        network_of().eval()(batch_of(1).inputs)
+    assert counter.runs == 0
+
+
+class Recorder(TorchFunctionMode):
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+def test_modules_run_where_functions_are_recorded(counter: Counter) -> None:
+    network, images = network_of().eval(), batch_of(16).inputs
+    with torch.no_grad(), Recorder():
+        network(images)
+    assert counter.runs == 0
 
 
 @pytest.mark.parametrize("part", ["one normalisation trains", "no running statistics"])

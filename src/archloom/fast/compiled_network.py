@@ -4,9 +4,9 @@ A short training takes hundreds of steps on small images, where most of the time
 into kernels that such images do not fill. Here one call runs all cells forwards, and one backwards. Parameters, running
 statistics and everything around the body (loss, optimizer, head) stay what they are.
 
-The modules run instead where this does not apply: another device or precision, gradients in evaluation mode, hooks,
-parts that the executor does not know, no compiled library, or `machine.kernels` other than `auto`. It has no second
-derivative, and one backward pass per forward pass.
+The modules run instead where this does not apply: another device or precision, hooks, parts that the executor does not
+know, no compiled library, or `machine.kernels` other than `auto`; in evaluation mode also for gradients, and for few
+images, which leave most of a vector empty. It has no second derivative, and one backward pass per forward pass.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CompiledNetwork:
         if not isinstance(kernels, NativeKernels) or not _is_readable(images) or self._is_watched():
             return None
         keeps = torch.is_grad_enabled()
-        if keeps and not self._network.training:
+        if not self._network.training and (keeps or 2 * len(images) < kernels.lanes):
             return None
         prepared = self._prepare(kernels, images.shape, keeps=keeps)
         parameters = None if prepared is None else prepared.read_parameters()
@@ -90,6 +90,7 @@ class CompiledNetwork:
             or torch.is_autocast_enabled("cpu")
             or torch._C._get_tracing_state() is not None
             or torch._C._len_torch_dispatch_stack() > 0
+            or torch._C._len_torch_function_stack() > 0
             or nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
         )
 

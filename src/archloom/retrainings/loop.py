@@ -66,7 +66,9 @@ class TrainingSettings:
     keep: Annotated[Literal["best", "last"], Doc("the model of the best validation score, or of the last epoch")] = (
         "best"
     )
-    validate_every: Annotated[int, Doc("epochs from one validation to the next; the last epoch is always validated")] = 1
+    validate_every: Annotated[
+        int, Doc("epochs from one validation to the next; the last epoch is always validated")
+    ] = 1
     multiply_adds_limit: Annotated[
         int, Doc("where no width is given: the widest network with at most so many; 0: its default")
     ] = 0
