@@ -35,7 +35,7 @@ def test_every_form_of_a_network_is_timed_and_gives_the_same_logits(
     assert "tiny: 1 rounds; once: fold" in capsys.readouterr().out
     found = json.loads((tmp_path / "f").read_text())["networks"]["tiny"]
     assert list(found["images"]) == ["1", "3"] and list(found["prepare_seconds"]) == ["fold", "export", "open"]
-    assert list(found["images"]["3"]["forms"]) == ["eager", "channels last", "compiled", "folded", "onnx"]
+    assert list(found["images"]["3"]["forms"]) == ["eager", "channels last", "torch", "onnx"]
     model = script.build("tiny")
     forms, _ = script.prepare(model, threads=1)
     images = model.example(2)

@@ -13,6 +13,9 @@ from torch.nn import functional as F
 from archloom.export import folding
 from archloom.export.deployed import Deployed
 from archloom.export.folding import fold_normalizations
+from archloom.export.prediction import prepare_torch
+from archloom.fast import use_kernels
+from compiled_networks import Counter, needs_library
 
 Make = Callable[..., Deployed]
 SPACES: dict[str, dict[str, Any]] = {
@@ -157,3 +160,17 @@ def test_a_diverged_model_is_returned_as_it_is(make: Make) -> None:
     model = deploy(make, Body())
     model.network.head.bias.fill_(float("nan"))  # type: ignore[union-attr, operator]
     assert fold_normalizations(model) is model
+
+
+@needs_library
+@pytest.mark.parametrize("space", ["nb201", "darts"])
+def test_many_pictures_run_compiled_and_few_folded(make: Make, space: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, counter = make(space, **SPACES[space]), Counter(monkeypatch)
+    with torch.inference_mode():
+        predict = prepare_torch(model)
+        for images, runs in ((16, 1), (1, 1)):
+            pictures = model.example(images)
+            found = predict(pictures)
+            assert counter.runs == runs
+            with use_kernels("plain"):
+                assert torch.allclose(found, model(pictures), rtol=1e-4, atol=1e-4)

@@ -211,7 +211,7 @@ def test_results_do_not_depend_on_threads(
     outcomes = []
     for threads in (1, 2, 3):
         set_threads(threads)
-        means = network._compiled.run(inputs).means  # type: ignore[operator, union-attr]
+        means = network.compiled.run(inputs).means  # type: ignore[operator, union-attr]
         found = torch.autograd.grad(means.square().sum(), list(network.parameters()), allow_unused=True)
         outcomes.append([means.detach(), *(gradient for gradient in found if gradient is not None)])
     for outcome in outcomes[1:]:

@@ -248,7 +248,7 @@ def test_results_do_not_depend_on_threads(
     outcomes = []
     for threads in (1, 2, 3):
         set_threads(threads)
-        features = network._compiled.run(images).means  # type: ignore[operator, union-attr]
+        features = network.compiled.run(images).means  # type: ignore[operator, union-attr]
         found = torch.autograd.grad(features.square().sum(), list(network.parameters()), allow_unused=True)
         outcomes.append([features.detach(), *(gradient for gradient in found if gradient is not None)])
     for outcome in outcomes[1:]:

@@ -20,6 +20,7 @@ from archloom.export import FOLDER
 from archloom.export.deployed import Deployed, Predict
 from archloom.export.folding import fold_normalizations
 from archloom.export.onnx import FILE_NAME, open_export, open_onnx
+from archloom.fast.compiled_network import CompiledNetwork
 from archloom.retrainings.best_model import find_best_model
 from archloom.retrainings.model_file import BEST, LAST
 
@@ -119,10 +120,19 @@ def _choose_logits(model: Deployed, path: Path, runtime: Runtime, tell: Callable
     return prepare_torch(model), "torch"
 
 
-def prepare_torch(model: Deployed) -> Deployed:
-    """Return the form of a model that torch runs fastest: normalisations folded, channels adjacent in memory."""
-    folded = fold_normalizations(model)
-    return folded.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+def prepare_torch(model: Deployed) -> Predict:
+    """Return the logits of a model as torch finds them fastest.
+
+    Many images run in one compiled call where the network has one, few with normalisations folded.
+    """
+    folded = fold_normalizations(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    compiled = getattr(model.network, "compiled", None)
+
+    def find_logits(images: Tensor) -> Tensor:
+        chosen = model if isinstance(compiled, CompiledNetwork) and compiled.fits(images) else folded
+        return chosen(images)  # type: ignore[no-any-return]
+
+    return find_logits
 
 
 def _open_beside(exported: Path, model: Deployed, path: Path) -> Predict:

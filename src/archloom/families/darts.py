@@ -116,11 +116,11 @@ class DartsNetwork(nn.Module):
             else None
         )
         drop_edges(self, drop_path)
-        self._compiled = CompiledNetwork(self, self.describe)
+        self.compiled = CompiledNetwork(self, self.describe)
 
     def forward(self, images: Tensor, gates: Gates | None = None) -> Tensor | Prediction:
         """Return the result along the paths that the gates open."""
-        features = None if gates else self._compiled.run(images)
+        features = None if gates else self.compiled.run(images)
         if features is not None:
             return self._predict(self.head[1:](features.means), features.shown)
         before = self.stem(images)

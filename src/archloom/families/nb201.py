@@ -75,11 +75,11 @@ class Nb201Network(nn.Module):
         self._auxiliary_after = 2 * len(self.blocks) // 3
         self.auxiliary = AuxiliaryHead(width, classes, resolve.normalize) if auxiliary else None
         drop_edges(self, drop_path)
-        self._compiled = CompiledNetwork(self, self.describe, rectified=True)
+        self.compiled = CompiledNetwork(self, self.describe, rectified=True)
 
     def forward(self, images: Tensor, gates: Gates | None = None) -> Tensor | Prediction:
         """Return the result along the paths that the gates open."""
-        features = None if gates else self._compiled.run(images)
+        features = None if gates else self.compiled.run(images)
         if features is not None:
             return self.head[3:](features.means)  # type: ignore[no-any-return]
         x = self.stem(images)

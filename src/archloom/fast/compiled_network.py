@@ -63,8 +63,22 @@ class CompiledNetwork:
         self.__dict__.update(state)
         self._forget()
 
+    def fits(self, images: Tensor) -> bool:
+        """Return whether images would run in one call, and not through the modules."""
+        return self._find_plan(images) is not None
+
     def run(self, images: Tensor) -> Features | None:
         """Return what the body gives, None where the modules must run."""
+        found = self._find_plan(images)
+        if found is None:
+            return None
+        kernels, prepared, parameters = found
+        run = _Run(prepared, kernels, images)
+        means = run.forward() if not torch.is_grad_enabled() else _Function.apply(run, *parameters)  # type: ignore[no-untyped-call]
+        return Features(*means)
+
+    def _find_plan(self, images: Tensor) -> tuple[NativeKernels, _Prepared, list[Tensor]] | None:
+        """Return the library, the plan and the parameters that it reads; None where the modules must run."""
         kernels = current_kernels()
         if not isinstance(kernels, NativeKernels) or not _is_readable(images) or self._is_watched():
             return None
@@ -73,11 +87,7 @@ class CompiledNetwork:
             return None
         prepared = self._prepare(kernels, images.shape, keeps=keeps)
         parameters = None if prepared is None else prepared.read_parameters()
-        if prepared is None or parameters is None:
-            return None
-        run = _Run(prepared, kernels, images)
-        found = run.forward() if not keeps else _Function.apply(run, *parameters)  # type: ignore[no-untyped-call]
-        return Features(*found)
+        return None if prepared is None or parameters is None else (kernels, prepared, parameters)
 
     def _is_watched(self) -> bool:
         """Return whether hooks or modes must see the modules run."""
