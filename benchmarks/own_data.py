@@ -46,9 +46,10 @@ class Row:
     seeds: int = 5
 
 
+UNIFORM = "--set", "race.proposals=random", "--set", "race.samples=0"  # samples of a strategy leave out `none`
 ROWS: Mapping[str, Row] = {
     "gibbs": Row(5_000, NB201),
-    "random": Row(5_000, (*NB201, "--epochs", "0", *CONTROL, "--set", "race.proposals=random")),
+    "random": Row(5_000, (*NB201, "--epochs", "0", *CONTROL, *UNIFORM)),
     "no_references": Row(5_000, (*NB201, *CONTROL)),
     "limit": Row(5_000, (*NB201, "--at-most", "multiply_adds=60e6")),
     "no_search": Row(5_000, (*NB201, "--epochs", "0")),
