@@ -34,6 +34,7 @@ from archloom.searches.spec import SearchSpec
 
 FIRST_SEED = 69  # 60 to 66 were in view while the race was changed; 67 and 68 are measured
 CONTROL = ("--set", "race.references=false")
+UNIFORM = "--set", "race.proposals=random", "--set", "race.samples=0"  # samples of a strategy leave out `none`
 NB201 = ("--space", "nb201", "--budget", "10m")
 
 
@@ -46,7 +47,6 @@ class Row:
     seeds: int = 5
 
 
-UNIFORM = "--set", "race.proposals=random", "--set", "race.samples=0"  # samples of a strategy leave out `none`
 ROWS: Mapping[str, Row] = {
     "gibbs": Row(5_000, NB201),
     "random": Row(5_000, (*NB201, "--epochs", "0", *CONTROL, *UNIFORM)),
