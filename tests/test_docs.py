@@ -184,7 +184,7 @@ def test_the_readme_is_a_landing_page() -> None:
     assert len(text.split()) <= 700
     pictures = re.findall(r"!\[([^\]]+)\]\(([^)]+)\)", text)
     assert all(alternative and (ROOT / path).is_file() for alternative, path in pictures)
-    first_picture = text.index("docs/images/serve-search.png")
+    first_picture = text.index("docs/images/serve-first.png")
     assert not re.search(r"caveat|however|limit|not measured", text[:first_picture], re.IGNORECASE)
     assert text.index("CPU build of torch") < text.index("pip install")  # else gigabytes of CUDA come first
     assert "pip install -c constraints.txt . && archloom search" in text  # one command from nothing to a result

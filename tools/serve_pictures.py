@@ -74,6 +74,7 @@ class Picture:
 
 SHOWN = (
     Picture("serve-overview.png", "", 1280, 820, click="#parts"),
+    Picture("serve-first.png", "page/runs/first", height=1000, start="#architecture"),
     Picture("serve-search.png", "page/runs/darts", height=1062),
     Picture("serve-dark.png", "page/runs/running", dark=True),
     Picture("serve-comparison.png", "page/runs/compare", height=1100),
