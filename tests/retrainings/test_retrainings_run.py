@@ -200,7 +200,7 @@ def test_auto_chooses_writes_it_down_and_says_why(tmp_path: Path, monkeypatch: p
     }
     result = archloom.retrain(CELL, budget="1m", out=tmp_path / "run", settings=settings, note=lines.append)
     assert lines[0] == "measuring how fast this machine trains"
-    assert lines[1].startswith("auto: ") and "1 epochs of batches of 16" in lines[1]
+    assert lines[1].startswith("auto: ") and "1 epoch of batches of 16" in lines[1]
     assert lines[2].startswith("why: ")
     assert result.run.records == 1
     config = (tmp_path / "run" / "config.toml").read_text()
