@@ -35,7 +35,14 @@ ARCHITECTURES = {
     "a node that nothing reads": "|nor_conv_3x3~0|+|nor_conv_3x3~0|nor_conv_3x3~1|+|nor_conv_1x1~0|none~1|none~2|",
     "zeros alone": "|none~0|+|none~0|none~1|+|none~0|none~1|none~2|",
 }
-SHAPES = [(32, 16, 16, 8), (5, 7, 9, 6), (17, 8, 5, 5), (4, 8, 8, 16), (3, 8, 12, 24)]  # images, sides, channels
+SHAPES = [
+    (32, 16, 16, 8),
+    (5, 7, 9, 6),
+    (17, 8, 5, 5),
+    (4, 8, 8, 16),
+    (3, 8, 12, 24),
+    (6, 8, 8, 13),
+]  # images, sides, channels
 
 
 @pytest.fixture(autouse=True)

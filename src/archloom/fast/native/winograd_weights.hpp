@@ -148,6 +148,8 @@ ALWAYS void add_block_products(
     Index channel = 0;
     for (; channel + READ_AT_ONCE<N> <= channels; channel += READ_AT_ONCE<N>)
         add_products<READ_AT_ONCE<N>, N>(values + channel * images, images, gradients, step, sums + channel * step);
+    for (; channel + 4 <= channels; channel += 4)
+        add_products<4, N>(values + channel * images, images, gradients, step, sums + channel * step);
     for (; channel < channels; ++channel)
         add_products<1, N>(values + channel * images, images, gradients, step, sums + channel * step);
 }
