@@ -363,8 +363,10 @@ def test_every_step_and_epoch_is_told() -> None:
 
 def test_settings_that_break_rules_are_told_at_once() -> None:
     with pytest.raises(SettingError) as caught:
-        TrainingSettings(epochs=0, batch_size=1, label_smoothing=1.0, ema=1.0, cutout=-1, auxiliary_weight=-1)
-    assert len(caught.value.problems) == 6
+        TrainingSettings(
+            epochs=0, batch_size=1, label_smoothing=1.0, ema=1.0, cutout=-1, auxiliary_weight=-1, validate_every=0
+        )
+    assert len(caught.value.problems) == 7
 
 
 def test_a_budget_may_end_within_an_epoch_and_the_outcome_says_so() -> None:
